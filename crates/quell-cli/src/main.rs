@@ -1,0 +1,3 @@
+//! The quell command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The Quell rules file: parsing with exact positions, explanation, and scenario tests.

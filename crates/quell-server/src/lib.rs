@@ -1,0 +1,1 @@
+//! The Quell server as a library: HTTP and RESP listeners, reload, metrics and persistence.

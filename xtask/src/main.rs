@@ -1,0 +1,3 @@
+//! Repository checks and chores.
+
+fn main() {}
