@@ -1,3 +1,44 @@
-//! Repository checks and chores.
+//! Repository checks and chores: `cargo xtask`.
+//!
+//! `cargo xtask test` is the one command that passes all tests and installs
+//! what they need; continuous integration runs nothing else.
 
-fn main() {}
+mod finding;
+mod install;
+mod mutants;
+mod programs;
+mod repository;
+mod steps;
+mod terminal;
+mod tidy;
+mod tokens;
+
+use std::env;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test             install what is missing, then every check and test
+  install          only install what the tests need
+  tidy             only the repository checks, all findings at once
+  mutants [WORD]   only the mutation table (rows whose name contains WORD)
+  help             this text";
+
+fn main() -> Result<()> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test"] => steps::test(),
+        ["install"] => install::run(),
+        ["tidy"] => tidy::run(),
+        ["mutants"] => mutants::run(""),
+        ["mutants", word] => mutants::run(word),
+        [] | ["help" | "--help" | "-h"] => {
+            terminal::line(HELP);
+            Ok(())
+        }
+        other => bail!("cannot read {:?}\n\n{HELP}", other.join(" ")),
+    }
+}

@@ -1,0 +1,224 @@
+//! Teeth: deliberate mistakes that the tests must notice.
+//!
+//! A table of hand-written mistakes, each a defect that a rate limiter of this
+//! world has shipped. For each, the workspace is copied, the one line is made
+//! wrong, and the tests that guard it must fail: a mistake that nothing catches
+//! fails this command, and so does one that no longer fits the source or no
+//! longer compiles. The working tree is never touched.
+
+mod snapshot;
+mod table;
+mod workshop;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{repository, terminal};
+use snapshot::Snapshot;
+use table::MUTANTS;
+use workshop::{Run, Workshop};
+
+/// One deliberate mistake.
+pub(crate) struct Mutant {
+    /// The mistake, in words.
+    name: &'static str,
+    /// The file to make wrong, from the repository's root.
+    file: &'static str,
+    /// What stands there, exactly once.
+    original: &'static str,
+    /// What is put in its place.
+    replacement: &'static str,
+    /// The crate whose tests must notice.
+    package: &'static str,
+    /// The part of a test's path that selects the tests that must notice.
+    caught_by: &'static str,
+}
+
+impl Mutant {
+    /// The file's text with the mistake made.
+    ///
+    /// # Errors
+    ///
+    /// When the original is not there exactly once.
+    fn apply(&self, text: &str) -> Result<String> {
+        let count = text.matches(self.original).count();
+        if count != 1 {
+            bail!(
+                "\"{}\" no longer fits {}: its original text is there {count} times, \
+                 it must be there once; mend the row in xtask/src/mutants/table.rs",
+                self.name,
+                self.file
+            );
+        }
+        Ok(text.replacen(self.original, self.replacement, 1))
+    }
+}
+
+/// What became of a mistake.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// These tests failed, as they should.
+    Caught(Vec<String>),
+    /// All tests passed.
+    Survived,
+    /// The row is no mistake that tests can answer: it does not compile, or its
+    /// tests do not come to an end.
+    Broken(String),
+}
+
+impl Outcome {
+    /// What the tests' run says about the mistake in the code that they ran.
+    fn of(run: Run) -> Self {
+        match run {
+            Run::Passed(_) => Self::Survived,
+            Run::Failed(tests) => Self::Caught(tests),
+            Run::NotBuilt(errors) => Self::Broken(format!("it does not compile\n{errors}")),
+            Run::NotEnded => Self::Broken("its tests do not come to an end".to_owned()),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Caught(tests) => match tests.as_slice() {
+                [] => "caught (the tests died)".to_owned(),
+                [test] => format!("caught by {test}"),
+                [test, others @ ..] => format!("caught by {test} and {} more", others.len()),
+            },
+            Self::Survived => "NOT CAUGHT".to_owned(),
+            Self::Broken(why) => format!("BROKEN ROW: {why}"),
+        }
+    }
+}
+
+/// Makes every mistake whose name contains `word`, one after the other.
+///
+/// # Errors
+///
+/// When the tests fail without any mistake, or a mistake is not caught.
+pub(crate) fn run(word: &str) -> Result<()> {
+    let rows: Vec<&Mutant> = MUTANTS
+        .iter()
+        .filter(|row| row.name.contains(word))
+        .collect();
+    if rows.is_empty() {
+        bail!("no mistake in the table has a name with {word:?}");
+    }
+    let root = repository::root()?;
+    let snapshot = Snapshot::take(&root)?;
+    let workshop = Workshop::open(&root.join("target/mutants"))?;
+    baseline(&rows, &snapshot, &workshop)?;
+
+    let width = rows
+        .iter()
+        .map(|row| row.name.len())
+        .max()
+        .unwrap_or_default();
+    let mut missed = Vec::new();
+    for row in &rows {
+        let begun = Instant::now();
+        let wrong = row.apply(snapshot.text(row.file)?)?;
+        snapshot.write(workshop.copy(), Some((row.file, &wrong)))?;
+        let outcome = Outcome::of(workshop.run(row.package, row.caught_by)?);
+        let took = terminal::duration(begun.elapsed());
+        terminal::line(&format!(
+            "  {:<width$}  {took:>7}  {}",
+            row.name,
+            outcome.shown()
+        ));
+        if !matches!(outcome, Outcome::Caught(_)) {
+            missed.push(row.name);
+        }
+    }
+    let passed = rows.len() - missed.len();
+    terminal::line(&format!(
+        "\nmutants: {passed} passed, {} failed",
+        missed.len()
+    ));
+    if !missed.is_empty() {
+        bail!("the tests let these mistakes pass: {}", missed.join("; "));
+    }
+    Ok(())
+}
+
+/// Without any mistake, what each row selects must be some tests and must pass.
+fn baseline(rows: &[&Mutant], snapshot: &Snapshot, workshop: &Workshop) -> Result<()> {
+    snapshot.write(workshop.copy(), None)?;
+    let selections: BTreeSet<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row.package, row.caught_by))
+        .collect();
+    for (package, filter) in selections {
+        let begun = Instant::now();
+        let run = workshop.run(package, filter)?;
+        let count = baseline_count(run)
+            .with_context(|| format!("without any mistake, `cargo test -p {package} {filter}`"))?;
+        let took = terminal::duration(begun.elapsed());
+        terminal::line(&format!(
+            "  without a mistake: {count} of {package} {filter} pass, {took}"
+        ));
+    }
+    Ok(())
+}
+
+fn baseline_count(run: Run) -> Result<usize> {
+    match run {
+        Run::Passed(0) => bail!("selects no test"),
+        Run::Passed(count) => Ok(count),
+        Run::Failed(tests) => bail!("fails: {}", tests.join(", ")),
+        Run::NotBuilt(errors) => bail!("does not compile\n{errors}"),
+        Run::NotEnded => bail!("does not come to an end"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Mutant = Mutant {
+        name: "a sample",
+        file: "src/lib.rs",
+        original: "a.max(b)",
+        replacement: "a.min(b)",
+        package: "sample",
+        caught_by: "largest",
+    };
+
+    #[test]
+    fn a_mistake_needs_its_original_exactly_once() {
+        assert_eq!(SAMPLE.apply("x = a.max(b);").unwrap(), "x = a.min(b);");
+        for text in ["", "a.max(b) + a.max(b)"] {
+            let error = SAMPLE.apply(text).unwrap_err().to_string();
+            assert!(error.contains("no longer fits src/lib.rs"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_failing_tests_catch_a_mistake() {
+        let caught = Outcome::of(Run::Failed(vec!["largest".to_owned()]));
+        assert_eq!(caught.shown(), "caught by largest");
+        assert_eq!(Outcome::of(Run::Passed(3)), Outcome::Survived);
+        assert_eq!(Outcome::of(Run::Passed(0)), Outcome::Survived);
+        assert!(matches!(
+            Outcome::of(Run::NotBuilt(String::new())),
+            Outcome::Broken(_)
+        ));
+        assert!(matches!(Outcome::of(Run::NotEnded), Outcome::Broken(_)));
+    }
+
+    #[test]
+    fn a_baseline_is_some_tests_that_pass() {
+        assert_eq!(baseline_count(Run::Passed(2)).unwrap(), 2);
+        assert!(baseline_count(Run::Passed(0)).is_err());
+        assert!(baseline_count(Run::Failed(vec!["largest".to_owned()])).is_err());
+        assert!(baseline_count(Run::NotBuilt("error".to_owned())).is_err());
+        assert!(baseline_count(Run::NotEnded).is_err());
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused() {
+        let error = run("no such mistake").unwrap_err().to_string();
+        assert!(error.contains("no such mistake"), "{error}");
+    }
+}

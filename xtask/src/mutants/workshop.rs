@@ -1,0 +1,249 @@
+//! Where mistakes are made: builds the tests of the copy and runs them.
+//!
+//! Building and running are two steps, so that a mistake that does not compile
+//! is told apart from one that a test noticed. All mistakes share one target
+//! folder: only what depends on the one changed file is built again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::Message;
+
+use crate::programs;
+
+/// Tests that a mistake is meant to fail take seconds; after this long they
+/// are taken to hang.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How often a running test program is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What came of building and running some tests.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    /// All of them passed, so many.
+    Passed(usize),
+    /// These failed; none named when the test program died.
+    Failed(Vec<String>),
+    /// The compiler said this.
+    NotBuilt(String),
+    /// They were stopped after [`LIMIT`].
+    NotEnded,
+}
+
+/// A test program and the folder it expects to be run in.
+struct Program {
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+/// The folders that the mistakes are made, built and run in.
+pub(super) struct Workshop {
+    copy: PathBuf,
+    built: PathBuf,
+    output: PathBuf,
+}
+
+impl Workshop {
+    /// Uses (and keeps, for the next time) the folder `base`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub(super) fn open(base: &Path) -> Result<Self> {
+        let workshop = Self {
+            copy: base.join("copy"),
+            built: base.join("built"),
+            output: base.join("output.txt"),
+        };
+        fs::create_dir_all(&workshop.copy)
+            .with_context(|| format!("cannot make {}", workshop.copy.display()))?;
+        Ok(workshop)
+    }
+
+    /// The folder that holds the copy of the workspace.
+    pub(super) fn copy(&self) -> &Path {
+        &self.copy
+    }
+
+    /// Builds the tests of `package` in the copy and runs those whose path
+    /// contains `filter`, up to the first test program that fails.
+    ///
+    /// # Errors
+    ///
+    /// When cargo or a test program cannot be started.
+    pub(super) fn run(&self, package: &str, filter: &str) -> Result<Run> {
+        let programs = match self.build(package)? {
+            Ok(programs) => programs,
+            Err(errors) => return Ok(Run::NotBuilt(errors)),
+        };
+        let mut passed = 0;
+        for program in &programs {
+            match self.run_program(program, filter)? {
+                Run::Passed(count) => passed += count,
+                other => return Ok(other),
+            }
+        }
+        Ok(Run::Passed(passed))
+    }
+
+    /// The test programs of a package, or what the compiler said.
+    fn build(&self, package: &str) -> Result<Result<Vec<Program>, String>> {
+        let mut command = programs::cargo(&self.copy);
+        command
+            .args([
+                "test",
+                "--package",
+                package,
+                "--tests",
+                "--no-run",
+                "--locked",
+            ])
+            .args(["--quiet", "--message-format=json-render-diagnostics"])
+            .env("CARGO_TARGET_DIR", &self.built)
+            .stdin(Stdio::null());
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start: {}", programs::shown(&command)))?;
+        if !output.status.success() {
+            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        let mut programs = Vec::new();
+        for message in Message::parse_stream(output.stdout.as_slice()) {
+            if let Message::CompilerArtifact(artifact) = message?
+                && artifact.profile.test
+                && let Some(path) = artifact.executable
+            {
+                let manifest = artifact.manifest_path.into_std_path_buf();
+                let folder = manifest.parent().context("a manifest has no folder")?;
+                programs.push(Program {
+                    path: path.into_std_path_buf(),
+                    folder: folder.to_owned(),
+                });
+            }
+        }
+        if programs.is_empty() {
+            bail!("{package} has no test programs");
+        }
+        Ok(Ok(programs))
+    }
+
+    /// Runs one test program; a property that fails is not shrunk, since it is
+    /// enough that it fails.
+    fn run_program(&self, program: &Program, filter: &str) -> Result<Run> {
+        let output = File::create(&self.output)?;
+        let mut child = Command::new(&program.path)
+            .arg(filter)
+            .current_dir(&program.folder)
+            .env("PROPTEST_MAX_SHRINK_ITERS", "0")
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
+            .stdout(output)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.path.display()))?;
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if Instant::now() >= deadline {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Run::NotEnded);
+            }
+            thread::sleep(POLL);
+        };
+        let text = String::from_utf8_lossy(&fs::read(&self.output)?).into_owned();
+        if status.success() {
+            return Ok(Run::Passed(tests_that(&text, "ok").len()));
+        }
+        Ok(Run::Failed(tests_that(&text, "FAILED")))
+    }
+}
+
+/// The tests that a test program reports to have ended so.
+fn tests_that(output: &str, ended: &str) -> Vec<String> {
+    output
+        .lines()
+        .filter_map(|line| {
+            let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+            (rest == ended).then(|| name.trim_end_matches(" - should panic").to_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repository;
+
+    /// A crate of its own with one test, in a folder of its own.
+    fn workshop(name: &str, body: &str) -> Workshop {
+        let base = repository::root()
+            .unwrap()
+            .join("target/xtask-workshop")
+            .join(name);
+        let workshop = Workshop::open(&base).unwrap();
+        let copy = workshop.copy();
+        fs::create_dir_all(copy.join("src")).unwrap();
+        let manifest = "[package]\nname = \"sample\"\nedition = \"2024\"\n\n[workspace]\n";
+        fs::write(copy.join("Cargo.toml"), manifest).unwrap();
+        let lock = "version = 4\n\n[[package]]\nname = \"sample\"\nversion = \"0.0.0\"\n";
+        fs::write(copy.join("Cargo.lock"), lock).unwrap();
+        let source = format!(
+            "fn largest(a: u8, b: u8) -> u8 {{ {body} }}\n\
+             #[test] fn is_largest() {{ assert_eq!(largest(1, 2), 2); }}\n\
+             #[test] fn other() {{}}\n"
+        );
+        fs::write(copy.join("src/lib.rs"), source).unwrap();
+        workshop
+    }
+
+    #[test]
+    fn code_without_a_mistake_passes_and_the_filter_selects() {
+        let workshop = workshop("right", "a.max(b)");
+        assert_eq!(workshop.run("sample", "largest").unwrap(), Run::Passed(1));
+        assert_eq!(workshop.run("sample", "").unwrap(), Run::Passed(2));
+        assert_eq!(
+            workshop.run("sample", "no_such_test").unwrap(),
+            Run::Passed(0)
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_caught_by_the_test_that_fails() {
+        let workshop = workshop("wrong", "a.min(b)");
+        let failed = Run::Failed(vec!["is_largest".to_owned()]);
+        assert_eq!(workshop.run("sample", "largest").unwrap(), failed);
+        assert_eq!(workshop.run("sample", "other").unwrap(), Run::Passed(1));
+    }
+
+    #[test]
+    fn a_mistake_that_does_not_compile_is_told_apart() {
+        let run = workshop("broken", "a.greatest(b)")
+            .run("sample", "largest")
+            .unwrap();
+        let Run::NotBuilt(errors) = run else {
+            panic!("got {run:?}");
+        };
+        assert!(errors.contains("greatest"), "{errors}");
+    }
+
+    #[test]
+    fn a_test_program_that_dies_has_failed() {
+        let run = workshop("dying", "std::process::abort()").run("sample", "largest");
+        assert!(matches!(run.unwrap(), Run::Failed(_)));
+    }
+
+    #[test]
+    fn reports_are_read() {
+        let text = "test a::b ... ok\ntest c ... FAILED\ntest d - should panic ... FAILED\nother";
+        assert_eq!(tests_that(text, "ok"), ["a::b"]);
+        assert_eq!(tests_that(text, "FAILED"), ["c", "d"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Other programs: finding them, and running them so that a failure names the
+//! command that can be run again by hand.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A cargo command in the folder `root`: the cargo that started this program.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}
+
+/// Whether a program of this name can be run by its name.
+pub(crate) fn is_on_path(program: &str) -> bool {
+    let Some(path) = env::var_os("PATH") else {
+        return false;
+    };
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Runs a command to its end, its output shown as it comes.
+///
+/// # Errors
+///
+/// When it cannot start or does not succeed; names the command.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start: {shown}"))?;
+    if !status.success() {
+        bail!("failed ({status}): {shown}");
+    }
+    Ok(())
+}
+
+/// Whether a command can be started and succeeds; its output is not shown.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(command.get_program());
+    let mut words: Vec<String> = Vec::new();
+    for (key, value) in command.get_envs() {
+        let value = value.unwrap_or_default().to_string_lossy().into_owned();
+        words.push(format!("{}={}", key.to_string_lossy(), quoted(&value)));
+    }
+    words.push(quoted(&name.to_string_lossy()));
+    words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    if word.is_empty() || word.contains(|c: char| c.is_whitespace() || c == '\'') {
+        return format!("{word:?}");
+    }
+    word.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_typed() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command
+            .args(["doc", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(
+            shown(&command),
+            "RUSTDOCFLAGS=\"-D warnings\" cargo doc --no-deps"
+        );
+    }
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let error = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("sh -c \"exit 3\""), "{error}");
+        assert!(run(Command::new("sh").args(["-c", "exit 0"])).is_ok());
+        let error = run(&mut Command::new("quell-no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("cannot start"), "{error}");
+    }
+
+    #[test]
+    fn programs_are_found_on_the_path() {
+        assert!(is_on_path("sh"));
+        assert!(!is_on_path("quell-no-such-program"));
+    }
+}

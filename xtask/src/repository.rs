@@ -1,0 +1,184 @@
+//! The repository on disk: where it is, and the text files that people wrote in it.
+//!
+//! The tree is walked rather than asked of git, so that the checks also hold in
+//! an archive and see a file before it is committed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Folders that tools make; nothing in them was written by a person.
+const MADE_BY_TOOLS: [&str; 8] = [
+    ".git",
+    "target",
+    "node_modules",
+    ".venv",
+    "artifacts",
+    "corpus",
+    "coverage",
+    "mutants.out",
+];
+
+/// What ends the name of a file that people write and read.
+const TEXT_ENDINGS: [&str; 9] = [
+    "rs",
+    "md",
+    "toml",
+    "sh",
+    "yaml",
+    "yml",
+    "py",
+    "js",
+    "gitignore",
+];
+
+/// One text file of the repository.
+#[derive(Debug, Clone)]
+pub(crate) struct TextFile {
+    /// The path below the repository's root, with `/` between its parts.
+    pub(crate) path: String,
+    /// All of it.
+    pub(crate) text: String,
+}
+
+impl TextFile {
+    /// A file that exists only in a test.
+    #[cfg(test)]
+    pub(crate) fn sample(path: &str, text: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// Whether this is a Rust source file.
+    pub(crate) fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// The crate that the file belongs to, when it lies in `crates/`.
+    pub(crate) fn crate_name(&self) -> Option<&str> {
+        self.path.strip_prefix("crates/")?.split('/').next()
+    }
+
+    /// Whether the file is compiled only for tests, by its place.
+    ///
+    /// By convention that is `tests/`, `benches/`, and a module called `tests`.
+    pub(crate) fn is_test_code(&self) -> bool {
+        let in_folder = ["/tests/", "/benches/"]
+            .iter()
+            .any(|folder| self.path.contains(folder));
+        in_folder || self.path.ends_with("/tests.rs")
+    }
+}
+
+/// The root of the repository and its text files, sorted by path.
+#[derive(Debug)]
+pub(crate) struct Repository {
+    pub(crate) root: PathBuf,
+    pub(crate) files: Vec<TextFile>,
+}
+
+impl Repository {
+    /// Reads the repository that this program was built in.
+    ///
+    /// # Errors
+    ///
+    /// When a folder or a text file cannot be read, or is not UTF-8.
+    pub(crate) fn load() -> Result<Self> {
+        let root = root()?;
+        let mut files = Vec::new();
+        for path in walk(&root)? {
+            if !is_text(&path) {
+                continue;
+            }
+            let text = fs::read_to_string(root.join(&path))
+                .with_context(|| format!("cannot read {path}"))?;
+            files.push(TextFile { path, text });
+        }
+        Ok(Self { root, files })
+    }
+
+    /// The Rust source files.
+    pub(crate) fn rust_files(&self) -> impl Iterator<Item = &TextFile> {
+        self.files.iter().filter(|file| file.is_rust())
+    }
+}
+
+/// The root of the repository that this program was built in.
+///
+/// # Errors
+///
+/// When the repository has been moved since; build again with `cargo xtask`.
+pub(crate) fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.parent().context("xtask has no parent folder")?;
+    root.canonicalize().with_context(|| {
+        format!(
+            "{} is gone; run `cargo xtask` in the repository",
+            root.display()
+        )
+    })
+}
+
+/// Every file below `root` that no tool made, as sorted paths with `/`.
+///
+/// # Errors
+///
+/// When a folder cannot be read or a name is not UTF-8. A file that vanishes
+/// while its folder is read is left out.
+pub(crate) fn walk(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(root.join(&folder))
+            .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let name = path.to_str().context("a file name is not UTF-8")?;
+            if entry.file_type()?.is_dir() {
+                let made = MADE_BY_TOOLS.iter().any(|tool| *tool == entry.file_name());
+                if !made {
+                    folders.push(path);
+                }
+            } else {
+                found.push(name.replace('\\', "/"));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn is_text(path: &str) -> bool {
+    let ending = path.rsplit(['.', '/']).next().unwrap_or_default();
+    TEXT_ENDINGS.contains(&ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_this_file_and_nothing_that_tools_made() {
+        let repository = Repository::load().unwrap();
+        let has = |path: &str| repository.files.iter().any(|file| file.path == path);
+        assert!(has("xtask/src/repository.rs"));
+        assert!(has("Cargo.toml"));
+        assert!(!repository.files.iter().any(|file| {
+            file.path.starts_with("target/") || file.path.contains("/node_modules/")
+        }));
+    }
+
+    #[test]
+    fn knows_crates_and_test_code_by_their_place() {
+        let core = TextFile::sample("crates/quell-core/src/limit.rs", "");
+        assert_eq!(core.crate_name(), Some("quell-core"));
+        assert!(!core.is_test_code());
+        assert!(TextFile::sample("crates/quell-core/tests/it/main.rs", "").is_test_code());
+        assert!(TextFile::sample("crates/quell/src/memory/tests.rs", "").is_test_code());
+        assert_eq!(TextFile::sample("xtask/src/main.rs", "").crate_name(), None);
+    }
+}

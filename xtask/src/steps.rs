@@ -1,0 +1,168 @@
+//! The test command: one step after the other, the first failure ends it.
+//!
+//! Every step builds with the same profile and features, so that what one
+//! compiled the next one finds: clippy and the docs share their dependencies,
+//! the tests and the packages share theirs.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::programs::{self, cargo};
+use crate::{install, mutants, repository, terminal};
+
+/// One step of the test command.
+struct Step {
+    name: &'static str,
+    run: fn(&Path) -> Result<()>,
+}
+
+/// Installing comes first: no test may find a client missing. Then what fails
+/// fastest.
+const STEPS: [Step; 7] = [
+    Step {
+        name: "install",
+        run: |_| install::run(),
+    },
+    Step {
+        name: "format",
+        run: format,
+    },
+    Step {
+        name: "clippy",
+        run: clippy,
+    },
+    Step {
+        name: "docs",
+        run: docs,
+    },
+    Step {
+        name: "tests",
+        run: tests,
+    },
+    Step {
+        name: "packages",
+        run: packages,
+    },
+    Step {
+        name: "mutants",
+        run: |_| mutants::run(""),
+    },
+];
+
+/// Runs every step in turn and prints how long each took.
+///
+/// # Errors
+///
+/// The first step that fails, by its name.
+pub(crate) fn test() -> Result<()> {
+    let root = repository::root()?;
+    run_all(&STEPS, &root)
+}
+
+fn run_all(steps: &[Step], root: &Path) -> Result<()> {
+    let started = Instant::now();
+    let mut done = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let label = format!("step {} of {}, {}", index + 1, steps.len(), step.name);
+        terminal::line(&format!("\n==> {label}"));
+        let begun = Instant::now();
+        let outcome = (step.run)(root);
+        let took = terminal::duration(begun.elapsed());
+        outcome.with_context(|| format!("{label}, failed after {took}"))?;
+        terminal::line(&format!("==> {label}, passed in {took}"));
+        done.push((step.name, took));
+    }
+    terminal::line("\nAll steps passed:");
+    for (name, took) in done {
+        terminal::line(&format!("  {name:<10} {took:>12}"));
+    }
+    let total = terminal::duration(started.elapsed());
+    terminal::line(&format!("  {:<10} {total:>12}", "together"));
+    Ok(())
+}
+
+/// The benchmarks and the fuzz targets are workspaces of their own.
+fn format(root: &Path) -> Result<()> {
+    for manifest in ["Cargo.toml", "bench/Cargo.toml", "fuzz/Cargo.toml"] {
+        if root.join(manifest).exists() {
+            let mut command = cargo(root);
+            command.args(["fmt", "--all", "--check", "--manifest-path", manifest]);
+            programs::run(&mut command)?;
+        }
+    }
+    Ok(())
+}
+
+fn clippy(root: &Path) -> Result<()> {
+    let arguments = "clippy --workspace --all-targets --locked -- -D warnings";
+    programs::run(&mut cargo_words(root, arguments))
+}
+
+/// Only libraries: the binary `quell` and the library `quell` would write the
+/// same page.
+fn docs(root: &Path) -> Result<()> {
+    let mut command = cargo_words(root, "doc --workspace --lib --no-deps --locked");
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    programs::run(&mut command)
+}
+
+/// Doc tests are among them.
+fn tests(root: &Path) -> Result<()> {
+    programs::run(&mut cargo_words(root, "test --workspace --locked"))
+}
+
+/// Packs every published crate and builds what was packed, so that a file left
+/// out is noticed; with the target folder named, dependencies are not built
+/// again. What is not committed yet is packed too: this is about content.
+fn packages(root: &Path) -> Result<()> {
+    let arguments = "package --workspace --exclude xtask --locked --allow-dirty --quiet";
+    let mut command = cargo_words(root, arguments);
+    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
+        command.env("CARGO_TARGET_DIR", root.join("target"));
+    }
+    programs::run(&mut command)
+}
+
+fn cargo_words(root: &Path, arguments: &str) -> Command {
+    let mut command = cargo(root);
+    command.args(arguments.split(' '));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_ends_the_run_and_is_named() {
+        let steps = [
+            Step {
+                name: "one",
+                run: |_| Ok(()),
+            },
+            Step {
+                name: "two",
+                run: |_| anyhow::bail!("broken"),
+            },
+            Step {
+                name: "three",
+                run: |_| unreachable!("step three ran"),
+            },
+        ];
+        let error = run_all(&steps, Path::new("/")).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.starts_with("step 2 of 3, two, failed after"), "{text}");
+        assert!(text.ends_with("broken"), "{text}");
+        assert!(run_all(&steps[..1], Path::new("/")).is_ok());
+    }
+
+    #[test]
+    fn installing_comes_before_everything_and_tests_are_among_the_steps() {
+        assert_eq!(STEPS[0].name, "install");
+        assert!(STEPS.iter().any(|step| step.name == "tests"));
+        assert!(STEPS.iter().any(|step| step.name == "mutants"));
+    }
+}

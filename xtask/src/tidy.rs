@@ -1,0 +1,53 @@
+//! The repository checks. Each is an ordinary test of this crate; `cargo xtask
+//! tidy` runs the same functions and lists everything at once.
+
+mod layering;
+mod manifests;
+mod paths;
+mod public_names;
+mod purity;
+mod shape;
+mod words;
+
+use anyhow::{Result, bail};
+
+use crate::repository::Repository;
+use crate::terminal;
+
+/// Runs every check and prints what it finds.
+///
+/// # Errors
+///
+/// When something is found, or a check cannot run.
+pub(crate) fn run() -> Result<()> {
+    let repository = Repository::load()?;
+    let root = &repository.root;
+    let checks = [
+        ("layering", layering::check(root)?),
+        ("manifests", manifests::check(root)?),
+        ("paths", paths::check(&repository)),
+        ("purity of the core", purity::check(&repository)),
+        ("shape", shape::check(&repository)),
+        ("words", words::check(&repository)?),
+    ];
+    let mut count = 0;
+    for (name, mut findings) in checks {
+        findings.sort();
+        count += findings.len();
+        terminal::line(&format!("{name}: {}", summary(findings.len())));
+        for finding in findings {
+            terminal::line(&format!("  {finding}"));
+        }
+    }
+    if count > 0 {
+        bail!("tidy: {count} to mend");
+    }
+    Ok(())
+}
+
+fn summary(findings: usize) -> String {
+    match findings {
+        0 => "fine".to_owned(),
+        n => format!("{n} to mend"),
+    }
+}

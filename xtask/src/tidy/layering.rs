@@ -1,0 +1,264 @@
+//! Who may depend on whom: a table, equal to `cargo metadata` in both
+//! directions, so that it can be read as the truth.
+//!
+//! Dev-dependencies between workspace crates are not in the table. Their rule:
+//! normal and dev edges together have no cycle, so a test may use a crate that
+//! points the same way, never one that points back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::finding::Finding;
+
+/// Where a finding of this check is reported.
+const TABLE: &str = "xtask/src/tidy/layering.rs";
+
+/// Every crate of the workspace with the workspace crates it depends on.
+const LAYERS: [(&str, &[&str]); 7] = [
+    ("quell-core", &[]),
+    ("quell", &["quell-core"]),
+    ("quell-rules", &["quell-core"]),
+    ("quell-protocol", &["quell-core"]),
+    (
+        "quell-server",
+        &["quell", "quell-core", "quell-protocol", "quell-rules"],
+    ),
+    (
+        "quell-cli",
+        &["quell", "quell-core", "quell-rules", "quell-server"],
+    ),
+    ("xtask", &[]),
+];
+
+/// The crates that are walls, with everything else they may depend on (tests
+/// aside). The core: nothing, so nothing that reads clocks, waits, logs or
+/// serializes. The protocol: no sockets and no runtime.
+const WALLS: [(&str, &[&str]); 2] = [
+    ("quell-core", &[]),
+    ("quell-protocol", &["serde", "serde_json", "thiserror"]),
+];
+
+/// One direct dependency.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Edge {
+    from: String,
+    to: String,
+    dev: bool,
+    in_workspace: bool,
+}
+
+/// Checks the manifests of the workspace below `root`.
+///
+/// # Errors
+///
+/// When `cargo metadata` cannot read them.
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
+    let packages = workspace_packages(root)?;
+    let names: BTreeSet<String> = packages.iter().map(|p| p.name.to_string()).collect();
+    let edges: BTreeSet<Edge> = packages
+        .iter()
+        .flat_map(|package| edges_of(package, &names))
+        .collect();
+    Ok(compare(&names, &edges))
+}
+
+/// The packages of the workspace below `root`, without their dependencies.
+///
+/// # Errors
+///
+/// When `cargo metadata` cannot read the manifests.
+pub(crate) fn workspace_packages(root: &Path) -> Result<Vec<Package>> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("cargo metadata failed")?;
+    Ok(metadata.packages)
+}
+
+fn edges_of(package: &Package, names: &BTreeSet<String>) -> Vec<Edge> {
+    let edge = |dependency: &cargo_metadata::Dependency| Edge {
+        from: package.name.to_string(),
+        to: dependency.name.clone(),
+        dev: dependency.kind == DependencyKind::Development,
+        in_workspace: names.contains(&dependency.name),
+    };
+    package.dependencies.iter().map(edge).collect()
+}
+
+fn compare(names: &BTreeSet<String>, edges: &BTreeSet<Edge>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let table: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
+    for name in names {
+        if !table.contains_key(name.as_str()) {
+            findings.push(finding(format!(
+                "{name} is not in the table; add its layer"
+            )));
+        }
+    }
+    for edge in edges.iter().filter(|edge| edge.in_workspace && !edge.dev) {
+        let allowed = table.get(edge.from.as_str()).copied().unwrap_or_default();
+        if !allowed.contains(&edge.to.as_str()) {
+            let Edge { from, to, .. } = edge;
+            findings.push(finding(format!("{from} -> {to} is not in the table")));
+        }
+    }
+    for (from, allowed) in LAYERS {
+        if !names.contains(from) {
+            findings.push(finding(format!("{from} is in the table only")));
+            continue;
+        }
+        for to in allowed {
+            let real = |edge: &Edge| edge.from == from && edge.to == *to && !edge.dev;
+            if !edges.iter().any(real) {
+                findings.push(finding(format!("{from} -> {to} is in the table only")));
+            }
+        }
+    }
+    walls(edges, &mut findings);
+    cycles(names, edges, &mut findings);
+    findings
+}
+
+fn walls(edges: &BTreeSet<Edge>, findings: &mut Vec<Finding>) {
+    for (wall, allowed) in WALLS {
+        let outside = |edge: &&Edge| edge.from == wall && !edge.dev && !edge.in_workspace;
+        for edge in edges.iter().filter(outside) {
+            if !allowed.contains(&edge.to.as_str()) {
+                let message = format!("{wall} is a wall and may not depend on {}", edge.to);
+                findings.push(finding(message));
+            }
+        }
+    }
+}
+
+/// Reports each crate from which a way along normal and dev edges leads back.
+fn cycles(names: &BTreeSet<String>, edges: &BTreeSet<Edge>, findings: &mut Vec<Finding>) {
+    for name in names {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![name.as_str()];
+        while let Some(at) = next.pop() {
+            for edge in edges.iter().filter(|e| e.from == at && e.in_workspace) {
+                if seen.insert(edge.to.as_str()) {
+                    next.push(&edge.to);
+                }
+            }
+        }
+        if seen.contains(name.as_str()) {
+            let message = format!("{name} depends on itself by way of a dev-dependency");
+            findings.push(finding(message));
+        }
+    }
+}
+
+fn finding(message: String) -> Finding {
+    Finding::in_file(TABLE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::{assert_none, assert_one};
+
+    fn names() -> BTreeSet<String> {
+        LAYERS.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn edge(from: &str, to: &str, dev: bool) -> Edge {
+        Edge {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            dev,
+            in_workspace: names().contains(to),
+        }
+    }
+
+    /// What `cargo metadata` would say if the table were true.
+    fn true_edges() -> BTreeSet<Edge> {
+        LAYERS
+            .iter()
+            .flat_map(|(from, allowed)| allowed.iter().map(|to| edge(from, to, false)))
+            .collect()
+    }
+
+    #[test]
+    fn this_repository_passes() {
+        assert_none(&check(&crate::repository::root().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn the_true_edges_pass() {
+        assert_none(&compare(&names(), &true_edges()));
+    }
+
+    #[test]
+    fn an_edge_that_is_missing_in_the_table_is_found() {
+        let mut edges = true_edges();
+        edges.insert(edge("quell-rules", "quell-protocol", false));
+        let findings = compare(&names(), &edges);
+        assert_one(
+            &findings,
+            "quell-rules -> quell-protocol is not in the table",
+        );
+    }
+
+    #[test]
+    fn an_edge_that_is_only_in_the_table_is_found() {
+        let mut edges = true_edges();
+        edges.remove(&edge("quell-server", "quell-rules", false));
+        let findings = compare(&names(), &edges);
+        assert_one(
+            &findings,
+            "quell-server -> quell-rules is in the table only",
+        );
+    }
+
+    #[test]
+    fn a_crate_that_is_only_on_one_side_is_found() {
+        let mut more = names();
+        more.insert("quell-new".to_owned());
+        assert_one(
+            &compare(&more, &true_edges()),
+            "quell-new is not in the table",
+        );
+        let mut fewer = names();
+        fewer.remove("xtask");
+        assert_one(
+            &compare(&fewer, &true_edges()),
+            "xtask is in the table only",
+        );
+    }
+
+    #[test]
+    fn a_wall_that_gains_a_dependency_is_found_tests_aside() {
+        let mut edges = true_edges();
+        edges.insert(edge("quell-core", "proptest", true));
+        edges.insert(edge("quell-protocol", "serde", false));
+        assert_none(&compare(&names(), &edges));
+        edges.insert(edge("quell-core", "chrono", false));
+        assert_one(&compare(&names(), &edges), "may not depend on chrono");
+        let mut edges = true_edges();
+        edges.insert(edge("quell-protocol", "tokio", false));
+        assert_one(&compare(&names(), &edges), "may not depend on tokio");
+    }
+
+    #[test]
+    fn a_dev_dependency_may_point_the_same_way_and_never_back() {
+        let mut edges = true_edges();
+        edges.insert(edge("quell-cli", "quell-protocol", true));
+        edges.insert(edge("quell-rules", "quell", true));
+        assert_none(&compare(&names(), &edges));
+        edges.insert(edge("quell-core", "quell", true));
+        let findings = compare(&names(), &edges);
+        let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(
+            texts
+                .iter()
+                .any(|t| t.contains("quell-core depends on itself"))
+        );
+        assert!(texts.iter().all(|t| t.contains("depends on itself")));
+    }
+}

@@ -1,0 +1,215 @@
+//! The shape of a source file: a header, a length that a reader can hold, and
+//! nothing put off until later.
+
+use proc_macro2::{Delimiter, TokenTree};
+
+use crate::finding::Finding;
+use crate::repository::{Repository, TextFile};
+use crate::tokens;
+
+/// A file of more lines holds more than one noun.
+const FILE_LINES: usize = 500;
+
+/// A function of more lines does not fit on a screen.
+const FUNCTION_LINES: usize = 70;
+
+/// Notes to oneself; an issue or a reasoned comment takes their place.
+/// Written apart, so that this file passes its own check.
+const PUT_OFF: [&str; 3] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
+
+/// Checks every file of the repository.
+pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
+    repository.files.iter().flat_map(check_file).collect()
+}
+
+fn check_file(file: &TextFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !file.path.ends_with(".md") {
+        put_off(file, &mut findings);
+    }
+    if !file.is_rust() {
+        return findings;
+    }
+    header(file, &mut findings);
+    file_length(file, &mut findings);
+    match tokens::parse(&file.path, &file.text) {
+        Ok(tokens) => shape_of_tokens(file, &tokens, &mut findings),
+        Err(error) => findings.push(Finding::in_file(&file.path, error.to_string())),
+    }
+    findings
+}
+
+fn header(file: &TextFile, findings: &mut Vec<Finding>) {
+    if !file.text.starts_with("//! ") {
+        findings.push(Finding::at_line(
+            &file.path,
+            1,
+            "begin the file with a `//! ` header that says what it is for",
+        ));
+    }
+}
+
+fn file_length(file: &TextFile, findings: &mut Vec<Finding>) {
+    let lines = file.text.lines().count();
+    if lines > FILE_LINES {
+        let message = format!("{lines} lines; split it by noun, {FILE_LINES} at the most");
+        findings.push(Finding::in_file(&file.path, message));
+    }
+}
+
+fn put_off(file: &TextFile, findings: &mut Vec<Finding>) {
+    for (index, line) in file.text.lines().enumerate() {
+        let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        if let Some(word) = words.find(|word| PUT_OFF.contains(word)) {
+            let message = format!("{word}: do it, open an issue, or say why it is so");
+            findings.push(Finding::at_line(&file.path, index + 1, message));
+        }
+    }
+}
+
+fn shape_of_tokens(file: &TextFile, tokens: &[TokenTree], findings: &mut Vec<Finding>) {
+    for start in 0..tokens.len() {
+        let rest = &tokens[start..];
+        if let Some((name, lines)) = function(rest)
+            && lines > FUNCTION_LINES
+        {
+            let message = format!("fn {name}: {lines} lines; {FUNCTION_LINES} at the most");
+            findings.push(Finding::at_line(
+                &file.path,
+                tokens::line(&rest[0]),
+                message,
+            ));
+        }
+        if switches_a_test_off(rest) {
+            let message = "a test that does not run; make it pass or remove it";
+            findings.push(Finding::at_line(
+                &file.path,
+                tokens::line(&rest[0]),
+                message,
+            ));
+        }
+        if let Some((_, content)) = tokens::inside(&rest[0]) {
+            shape_of_tokens(file, &content, findings);
+        }
+    }
+}
+
+/// The name and the lines of the function that starts here, from `fn` to the
+/// closing brace; none for a function type and for one without a body.
+fn function(tokens: &[TokenTree]) -> Option<(String, usize)> {
+    let [keyword, TokenTree::Ident(name), rest @ ..] = tokens else {
+        return None;
+    };
+    if !tokens::is_ident(keyword, "fn") {
+        return None;
+    }
+    for token in rest {
+        if tokens::is_punct(token, ';') {
+            return None;
+        }
+        if let TokenTree::Group(body) = token
+            && body.delimiter() == Delimiter::Brace
+        {
+            let last = body.span_close().end().line;
+            return Some((name.to_string(), last - tokens::line(keyword) + 1));
+        }
+    }
+    None
+}
+
+/// Whether an attribute that starts here is `ignore`, also inside `cfg_attr`,
+/// or a doc example that is not compiled.
+fn switches_a_test_off(tokens: &[TokenTree]) -> bool {
+    let Some(content) = tokens::attribute(tokens) else {
+        return false;
+    };
+    let Some(name) = content.first() else {
+        return false;
+    };
+    if tokens::is_ident(name, "ignore") {
+        return true;
+    }
+    if tokens::is_ident(name, "cfg_attr") {
+        let inner = content.get(1).and_then(tokens::inside);
+        return inner
+            .is_some_and(|(_, inner)| inner.iter().any(|token| tokens::is_ident(token, "ignore")));
+    }
+    let text = content.last().map(ToString::to_string).unwrap_or_default();
+    tokens::is_ident(name, "doc") && text.contains("```") && text.contains("ignore")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::{assert_none, assert_one};
+
+    fn findings(text: &str) -> Vec<Finding> {
+        check_file(&TextFile::sample("crates/quell/src/sample.rs", text))
+    }
+
+    #[test]
+    fn this_repository_passes() {
+        assert_none(&check(&Repository::load().unwrap()));
+    }
+
+    #[test]
+    fn a_file_without_a_header_is_found() {
+        assert_one(&findings("fn a() {}\n"), "header");
+        assert_one(&findings("// plain\nfn a() {}\n"), "header");
+        assert_none(&findings("//! A header.\nfn a() {}\n"));
+    }
+
+    #[test]
+    fn a_file_of_501_lines_is_found() {
+        let lines = |n: usize| format!("//! A header.\n{}", "\n".repeat(n - 1));
+        assert_none(&findings(&lines(500)));
+        assert_one(&findings(&lines(501)), "501 lines");
+    }
+
+    #[test]
+    fn a_function_of_71_lines_is_found_wherever_it_stands() {
+        let function = |lines: usize| format!("fn long() {{{}}}", "\n".repeat(lines - 1));
+        for (before, after) in [
+            ("", ""),
+            ("impl A { pub ", "}"),
+            ("proptest! { #[test] ", "}"),
+        ] {
+            let text = |lines| format!("//! A header.\n{before}{}{after}\n", function(lines));
+            assert_none(&findings(&text(70)));
+            assert_one(&findings(&text(71)), "fn long: 71 lines");
+        }
+    }
+
+    #[test]
+    fn function_types_and_signatures_have_no_length() {
+        let text = "//! A header.\ntrait A { fn a(); }\nstruct B(fn(u8) -> u8);\n";
+        assert_none(&findings(text));
+    }
+
+    #[test]
+    fn work_put_off_is_found_in_code_but_not_in_prose() {
+        for word in PUT_OFF {
+            let text = format!("//! A header.\n// {word}: later\n");
+            assert_one(&findings(&text), word);
+            let prose = TextFile::sample("CONTRIBUTING.md", &format!("No {word}."));
+            assert_none(&check_file(&prose));
+        }
+    }
+
+    #[test]
+    fn a_test_that_is_switched_off_is_found() {
+        for attribute in [
+            "#[ignore]",
+            "#[ignore = \"slow\"]",
+            "#[cfg_attr(miri, ignore)]",
+            "/// ```rust,ignore",
+        ] {
+            let text = format!("//! A header.\n{attribute}\nfn a() {{}}\n");
+            assert_one(&findings(&text), "does not run");
+        }
+    }
+}
