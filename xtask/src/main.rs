@@ -14,6 +14,7 @@ mod tidy;
 mod tokens;
 
 use std::env;
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
@@ -26,7 +27,17 @@ cargo xtask COMMAND
   mutants [WORD]   only the mutation table (rows whose name contains WORD)
   help             this text";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::complain(&format!("xtask: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {

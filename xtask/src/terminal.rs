@@ -9,6 +9,11 @@ pub(crate) fn line(text: &str) {
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
+/// Prints why the program fails, after everything that was printed before.
+pub(crate) fn complain(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{text}"));
+}
+
 /// A duration as people read it: `0.4 s`, `12.0 s`, `3 min 5 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let tenths = duration.as_millis() / 100;
