@@ -1,1 +1,25 @@
-//! The pure core of the Quell rate limiter: limits, states, rules and verdicts, without clock or I/O.
+//! The pure core of Quell: what a limit is, what a key has used, and what the answer must be.
+//!
+//! Nothing here reads a clock, does I/O, allocates without bound or can panic on any input. Time
+//! comes in as a [`time::Now`]; what leaves is a [`decision::Decision`] or a [`verdict::Verdict`],
+//! in which only durations stand.
+//!
+//! Open first: [`charge`] (how a set of charges is decided), [`algorithm`] (one module per
+//! algorithm, each with its essay) and [`rule`] (from a query to its charges).
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod algorithm;
+pub mod ban;
+pub mod charge;
+pub mod cost;
+pub mod decision;
+pub mod descriptor;
+pub mod key;
+pub mod limit;
+pub mod rate;
+pub mod rule;
+pub mod state;
+pub mod time;
+pub mod verdict;

@@ -1,0 +1,339 @@
+//! Fixed window: a count per window, the cheapest limit to explain.
+//!
+//! The usual recipe, a counter with an expiry set in a second step, leaks keys when the process
+//! dies between the two and counts refused calls as well. Here one state holds the window and what
+//! was used in it, and a refusal writes nothing.
+//!
+//! ```text
+//! gone(now)  = now >= start + window            (calendar: now >= end)
+//! allow iff used + n <= limit;  retry_after = end of the window - now
+//! ```
+//!
+//! With `align: first_request` the window opens at the first charge after rest. With `align:
+//! calendar` its edges lie where the calendar of a time zone says, so a day has 23, 24 or 25 hours
+//! and a month what the month has; the edges come in from outside as values.
+//!
+//! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can
+//! admit 100 at 0:59.9 and 100 more at 1:00.0. Who minds wants `sliding_window`.
+//!
+//! A clock that went back before the window's start moves the window to begin now (calendar: to end
+//! where the current one ends), with all that was used.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use super::{Algorithm, At, Engine, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::limit::{Limit, LimitError, check_window};
+use crate::state::Usage;
+use crate::time::{Monotonic, Wall};
+
+/// The numbers of a fixed window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window: Window,
+}
+
+/// Where windows lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// From the first charge after rest, for this long.
+    FirstRequest(Duration),
+    /// On the calendar.
+    Calendar(Calendar),
+}
+
+/// A unit of the calendar in a time zone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Calendar {
+    /// The unit.
+    pub unit: CalendarUnit,
+    /// An IANA time zone name, such as `Europe/Berlin`.
+    pub zone: Arc<str>,
+}
+
+/// Units of the calendar; weeks begin on Monday.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum CalendarUnit {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl CalendarUnit {
+    /// The unit's name in a rules file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// The longest that one such unit can be, clocks set back included.
+    #[must_use]
+    pub const fn longest(self) -> Duration {
+        const DAY: u64 = 86_400;
+        Duration::from_secs(match self {
+            Self::Minute => 60,
+            Self::Hour => 2 * 3_600,
+            Self::Day => DAY + 3 * 3_600,
+            Self::Week => 7 * DAY + 3 * 3_600,
+            Self::Month => 31 * DAY + 3 * 3_600,
+            Self::Year => 366 * DAY + 3 * 3_600,
+        })
+    }
+}
+
+impl FixedWindow {
+    pub(crate) const fn first_request(limit: u64, window: Duration) -> Self {
+        Self {
+            limit,
+            window: Window::FirstRequest(window),
+        }
+    }
+
+    pub(crate) fn calendar(limit: u64, unit: CalendarUnit, zone: &str) -> Self {
+        let zone = Arc::from(zone);
+        Self {
+            limit,
+            window: Window::Calendar(Calendar { unit, zone }),
+        }
+    }
+
+    /// Proves the numbers possible. Whether the time zone exists is for whoever finds the edges.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the limit is 0 or the window of no possible length.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        if self.limit == 0 {
+            return Err(LimitError::ZeroLimit);
+        }
+        let limit = self.limit;
+        let engine = match &self.window {
+            Window::FirstRequest(window) => Engine::Fixed(FixedEngine {
+                limit,
+                window: check_window(*window)?,
+            }),
+            Window::Calendar(calendar) => Engine::Calendar(CalendarEngine {
+                limit,
+                calendar: calendar.clone(),
+            }),
+        };
+        Ok(Limit::from_parts(Algorithm::FixedWindow(self), engine))
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Where the windows lie.
+    #[must_use]
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.window {
+            Window::FirstRequest(window) => write!(f, "{} per {window:?}", self.limit),
+            Window::Calendar(Calendar { unit, zone }) => {
+                write!(f, "{} per calendar {} in {zone}", self.limit, unit.name())
+            }
+        }
+    }
+}
+
+fn check(limit: u64, used: u64, cost: u64, left: Duration) -> Outcome {
+    if cost > limit {
+        Outcome::Deny(RetryAfter::Never)
+    } else if used <= limit - cost {
+        Outcome::Allow
+    } else {
+        Outcome::Deny(RetryAfter::After(left))
+    }
+}
+
+/// A window from the first request with its numbers worked out.
+#[derive(Clone, Debug)]
+pub(crate) struct FixedEngine {
+    limit: u64,
+    window: u64,
+}
+
+impl FixedEngine {
+    fn parts(usage: &Usage, at: &At) -> (Monotonic, u64) {
+        match usage {
+            Usage::FixedWindow { start, used } => (*start, *used),
+            _ => (at.now.monotonic, 0),
+        }
+    }
+
+    fn left(&self, start: Monotonic, now: Monotonic) -> Duration {
+        let end = start
+            .as_nanos()
+            .min(now.as_nanos())
+            .saturating_add(self.window);
+        Duration::from_nanos(end.saturating_sub(now.as_nanos()))
+    }
+
+    /// Takes over the use of another such window, and its start.
+    pub(crate) fn adopt(&self, usage: Usage) -> Usage {
+        match usage {
+            Usage::FixedWindow { start, used } => Usage::FixedWindow {
+                start,
+                used: used.min(self.limit),
+            },
+            _ => Usage::Rest,
+        }
+    }
+}
+
+impl Mechanics for FixedEngine {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn full_refill(&self) -> Duration {
+        Duration::from_nanos(self.window)
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        let now = at.now.monotonic;
+        *usage = match usage {
+            Usage::FixedWindow { start, used } if !self.left(*start, now).is_zero() => {
+                Usage::FixedWindow {
+                    start: (*start).min(now),
+                    used: *used,
+                }
+            }
+            _ => Usage::Rest,
+        };
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        let (start, used) = Self::parts(usage, at);
+        check(self.limit, used, cost, self.left(start, at.now.monotonic))
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let (start, used) = Self::parts(usage, at);
+        let used = used.saturating_add(cost);
+        *usage = Usage::FixedWindow { start, used };
+    }
+
+    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
+        self.limit.saturating_sub(Self::parts(usage, at).1)
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::FixedWindow { start, .. } => self.left(*start, at.now.monotonic),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::FixedWindow { start, .. } = usage {
+            *start = start.shifted(nanos);
+        }
+    }
+}
+
+/// A calendar window with its numbers worked out.
+#[derive(Clone, Debug)]
+pub(crate) struct CalendarEngine {
+    limit: u64,
+    calendar: Calendar,
+}
+
+impl CalendarEngine {
+    fn parts(usage: &Usage, at: &At) -> (Wall, u64) {
+        match usage {
+            Usage::CalendarWindow { end, used } => (*end, *used),
+            _ => (
+                at.edges
+                    .map_or(at.now.wall, |edges| edges.end_at(at.now.wall)),
+                0,
+            ),
+        }
+    }
+
+    /// Takes over the use of another such window. On another calendar it counts until the end of
+    /// the window that holds the change.
+    pub(crate) fn adopt(&self, from: &Self, usage: Usage, at: &At) -> Usage {
+        let Usage::CalendarWindow { end, used } = usage else {
+            return Usage::Rest;
+        };
+        let used = used.min(self.limit);
+        if from.calendar == self.calendar {
+            return Usage::CalendarWindow { end, used };
+        }
+        match at.edges {
+            Some(edges) if at.now.wall >= edges.start => Usage::CalendarWindow {
+                end: edges.end_at(at.now.wall),
+                used,
+            },
+            _ => Usage::Rest,
+        }
+    }
+}
+
+impl Mechanics for CalendarEngine {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn full_refill(&self) -> Duration {
+        self.calendar.unit.longest()
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        *usage = match usage {
+            Usage::CalendarWindow { end, used } if *end > at.now.wall => Usage::CalendarWindow {
+                end: at
+                    .edges
+                    .map_or(*end, |edges| (*end).min(edges.end_at(at.now.wall))),
+                used: *used,
+            },
+            _ => Usage::Rest,
+        };
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        let (end, used) = Self::parts(usage, at);
+        check(self.limit, used, cost, end.since(at.now.wall))
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let (end, used) = Self::parts(usage, at);
+        let used = used.saturating_add(cost);
+        *usage = Usage::CalendarWindow { end, used };
+    }
+
+    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
+        self.limit.saturating_sub(Self::parts(usage, at).1)
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::CalendarWindow { end, .. } => end.since(at.now.wall),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn shift(&self, _usage: &mut Usage, _nanos: i64) {}
+}

@@ -1,0 +1,151 @@
+//! GCRA: the arithmetic that token and leaky buckets share (ITU-T I.371, virtual scheduling).
+//!
+//! The simplest idea, a counter of tokens and a timer that adds some, loses fractions and needs a
+//! timer. It is enough to keep one instant: the theoretical arrival time TAT, at which the bucket
+//! is full again. With T the emission interval of one unit and cost n:
+//!
+//! ```text
+//! new = max(tat, now) + n*T
+//! allow iff new - now <= burst*T,   and then tat = new
+//! remaining = floor((burst*T - (max(tat, now) - now)) / T)
+//! ```
+//!
+//! Everything is an integer because each rate has its own tick: at `count` per `period` nanoseconds
+//! a tick is `1/count` ns (both reduced), so T is a whole number of ticks at 7/min as at
+//! 300000007/s, and N periods refill exactly N x count. In 128 bits the largest product is below
+//! 2^127, since periods are at most 100 years and clocks 64 bits.
+//!
+//! Example, 100/s with burst 2: T = 10 ms. At 0 ms tat = 0, new = 10 <= 20: allow, one remains. The
+//! next call makes 20: allow, none. The third would make 30 > 20: deny, retry in 10 ms.
+//!
+//! A TAT further away than a full bucket can only come from a clock that went back (or nonsense in
+//! a store): it is read as fully used from now on.
+
+use core::time::Duration;
+
+use crate::decision::{Outcome, RetryAfter};
+use crate::rate::Rate;
+use crate::time::{Monotonic, duration_from_nanos};
+
+/// A rate and a burst in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gcra {
+    interval: u64,
+    per_nano: u64,
+    burst: u64,
+    full: u128,
+}
+
+impl Gcra {
+    pub(crate) fn new(rate: Rate, burst: u64) -> Self {
+        let ticks = rate.ticks();
+        Self {
+            interval: ticks.interval,
+            per_nano: ticks.per_nano,
+            burst,
+            full: u128::from(burst) * u128::from(ticks.interval),
+        }
+    }
+
+    pub(crate) const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    pub(crate) fn full_refill(&self) -> Duration {
+        self.duration(self.full)
+    }
+
+    fn ticks(&self, instant: Monotonic) -> u128 {
+        u128::from(instant.as_nanos()) * u128::from(self.per_nano)
+    }
+
+    /// How far `tat` lies ahead of `now`: what is used, in ticks.
+    fn ahead(&self, tat: u128, now: Monotonic) -> u128 {
+        tat.saturating_sub(self.ticks(now))
+    }
+
+    /// The duration of `ticks`, rounded up to a nanosecond.
+    fn duration(&self, ticks: u128) -> Duration {
+        duration_from_nanos(div_ceil(ticks, self.per_nano))
+    }
+
+    /// `tat` as read at `now`: at most a full bucket ahead, and 0 once it is past.
+    pub(crate) fn settle(&self, tat: u128, now: Monotonic) -> u128 {
+        let now = self.ticks(now);
+        if tat <= now {
+            0
+        } else {
+            tat.min(now + self.full)
+        }
+    }
+
+    pub(crate) fn check(&self, tat: u128, now: Monotonic, cost: u64) -> Outcome {
+        if cost > self.burst {
+            return Outcome::Deny(RetryAfter::Never);
+        }
+        let new = self.ahead(tat, now) + u128::from(cost) * u128::from(self.interval);
+        match new.checked_sub(self.full) {
+            None | Some(0) => Outcome::Allow,
+            Some(excess) => Outcome::Deny(RetryAfter::After(self.duration(excess))),
+        }
+    }
+
+    pub(crate) fn take(&self, tat: u128, now: Monotonic, cost: u64) -> u128 {
+        let start = tat.max(self.ticks(now));
+        start.saturating_add(u128::from(cost) * u128::from(self.interval))
+    }
+
+    pub(crate) fn remaining(&self, tat: u128, now: Monotonic) -> u64 {
+        let free = self.full.saturating_sub(self.ahead(tat, now));
+        u64::try_from(div_floor(free, self.interval)).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn reset_after(&self, tat: u128, now: Monotonic) -> Duration {
+        self.duration(self.ahead(tat, now))
+    }
+
+    /// How long a call waits until all but `after` units before it have drained.
+    pub(crate) fn delay(&self, tat: u128, now: Monotonic, after: u64) -> Duration {
+        let free = u128::from(after) * u128::from(self.interval);
+        self.duration(self.ahead(tat, now).saturating_sub(free))
+    }
+
+    /// Units used, rounded up.
+    pub(crate) fn used(&self, tat: u128, now: Monotonic) -> u64 {
+        let used = div_ceil(self.ahead(tat, now), self.interval);
+        u64::try_from(used).unwrap_or(u64::MAX).min(self.burst)
+    }
+
+    /// The TAT of a bucket of which `used` units are used, at most all.
+    pub(crate) fn with_used(&self, used: u64, now: Monotonic) -> u128 {
+        self.ticks(now) + u128::from(used.min(self.burst)) * u128::from(self.interval)
+    }
+
+    pub(crate) fn shift(&self, tat: u128, nanos: i64) -> u128 {
+        let ticks = u128::from(nanos.unsigned_abs()) * u128::from(self.per_nano);
+        if nanos < 0 {
+            tat.saturating_sub(ticks)
+        } else {
+            tat.saturating_add(ticks)
+        }
+    }
+}
+
+/// Rounds down; the usual case stays in 64 bits, where a division is several times cheaper.
+fn div_floor(value: u128, divisor: u64) -> u128 {
+    match u64::try_from(value) {
+        Ok(value) => u128::from(value / divisor),
+        Err(_) => value / u128::from(divisor),
+    }
+}
+
+/// Rounds up.
+fn div_ceil(value: u128, divisor: u64) -> u128 {
+    if divisor == 1 {
+        return value;
+    }
+    match u64::try_from(value) {
+        Ok(value) => u128::from(value.div_ceil(divisor)),
+        Err(_) => value.div_ceil(u128::from(divisor)),
+    }
+}

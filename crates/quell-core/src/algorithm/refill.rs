@@ -1,0 +1,153 @@
+//! A token bucket whose tokens come in whole batches.
+//!
+//! Kept: units used, and the last tick that was counted. Ticks count from the first charge after
+//! rest, so a key that was idle for a day is owed nothing but a full bucket.
+//!
+//! ```text
+//! ticks = floor((now - anchor) / every);  used = max(0, used - ticks*amount);  anchor += ticks*every
+//! allow iff used + n <= burst
+//! retry_after = ceil((used + n - burst) / amount) * every - (now - anchor)
+//! ```
+//!
+//! Example, 100 every 1 s, burst 1000: 1000 taken at 0 s, deny until 1 s, then 100 more.
+
+use core::time::Duration;
+
+use super::token_bucket::Refill;
+use super::{At, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::state::Usage;
+use crate::time::{Monotonic, duration_from_nanos, saturating_nanos};
+
+/// A bucket filled in batches.
+#[derive(Clone, Debug)]
+pub(crate) struct RefillEngine {
+    amount: u64,
+    every: u64,
+    burst: u64,
+    missing: u64,
+}
+
+/// Units used.
+pub(crate) fn used(usage: &Usage) -> u64 {
+    match usage {
+        Usage::Refill { used, .. } => *used,
+        _ => 0,
+    }
+}
+
+impl RefillEngine {
+    pub(crate) fn new(refill: Refill, burst: u64, missing: u64) -> Self {
+        Self {
+            amount: refill.amount,
+            every: saturating_nanos(refill.every),
+            burst,
+            missing,
+        }
+    }
+
+    pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
+        Usage::Refill {
+            anchor: at.now.monotonic,
+            used: used.min(self.burst),
+        }
+    }
+
+    /// Takes over the use of another such bucket, and the instant of its last tick.
+    pub(crate) fn adopt(&self, usage: Usage) -> Usage {
+        match usage {
+            Usage::Refill { anchor, used } => Usage::Refill {
+                anchor,
+                used: used.min(self.burst),
+            },
+            _ => Usage::Rest,
+        }
+    }
+
+    /// Time from `now` to the tick that gives back at least `units`.
+    fn until_back(&self, units: u64, anchor: Monotonic, now: Monotonic) -> Duration {
+        let ticks = u128::from(units.div_ceil(self.amount));
+        let elapsed = u128::from(now.as_nanos().saturating_sub(anchor.as_nanos()));
+        duration_from_nanos((ticks * u128::from(self.every)).saturating_sub(elapsed))
+    }
+
+    fn parts(&self, usage: &Usage, at: &At) -> (Monotonic, u64) {
+        match usage {
+            Usage::Refill { anchor, used } => {
+                ((*anchor).min(at.now.monotonic), (*used).min(self.burst))
+            }
+            _ => (at.now.monotonic, 0),
+        }
+    }
+}
+
+impl Mechanics for RefillEngine {
+    fn limit(&self) -> u64 {
+        self.burst
+    }
+
+    fn full_refill(&self) -> Duration {
+        duration_from_nanos(u128::from(self.burst.div_ceil(self.amount)) * u128::from(self.every))
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        if !matches!(usage, Usage::Refill { .. }) && self.missing > 0 {
+            *usage = Usage::Refill {
+                anchor: at.since.min(at.now.monotonic),
+                used: self.missing,
+            };
+        }
+        let (anchor, used) = self.parts(usage, at);
+        let ticks = at
+            .now
+            .monotonic
+            .as_nanos()
+            .saturating_sub(anchor.as_nanos())
+            / self.every;
+        let used = used.saturating_sub(ticks.saturating_mul(self.amount));
+        *usage = if used == 0 {
+            Usage::Rest
+        } else {
+            let anchor = Monotonic::from_nanos(anchor.as_nanos() + ticks * self.every);
+            Usage::Refill { anchor, used }
+        };
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        if cost > self.burst {
+            return Outcome::Deny(RetryAfter::Never);
+        }
+        let (anchor, used) = self.parts(usage, at);
+        match used.checked_sub(self.burst - cost) {
+            None | Some(0) => Outcome::Allow,
+            Some(excess) => Outcome::Deny(RetryAfter::After(self.until_back(
+                excess,
+                anchor,
+                at.now.monotonic,
+            ))),
+        }
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let (anchor, used) = self.parts(usage, at);
+        *usage = Usage::Refill {
+            anchor,
+            used: used.saturating_add(cost),
+        };
+    }
+
+    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
+        self.burst - self.parts(usage, at).1
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        let (anchor, used) = self.parts(usage, at);
+        self.until_back(used, anchor, at.now.monotonic)
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::Refill { anchor, .. } = usage {
+            *anchor = anchor.shifted(nanos);
+        }
+    }
+}

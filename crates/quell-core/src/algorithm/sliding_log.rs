@@ -1,0 +1,234 @@
+//! Sliding log: at most `limit` in any window, exact to the nanosecond.
+//!
+//! The usual recipe, a sorted set with one member per call, also stores the calls it refuses, which
+//! starves a caller who keeps trying. Here a refusal leaves no trace.
+//!
+//! ```text
+//! gone(entry) iff entry.t + window <= now
+//! allow iff sum of live entries + n <= limit
+//! retry_after = when enough of the oldest entries are gone
+//! ```
+//!
+//! Example, 5 per minute: five logins at 0, 1, 2, 3 and 4 s; at 10 s deny, `retry_after` 50 s; at
+//! 60 s the first is gone (windows are half open) and one more fits.
+//!
+//! Bound: at most `limit` in any window. State: one entry per charge (charges of one instant share
+//! theirs), 16 bytes each; so a limit above `max_entries` becomes a `sliding_window`.
+//!
+//! Bad at: large limits, in memory.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+use core::time::Duration;
+
+use super::sliding_window::drop_oldest;
+use super::{Algorithm, At, Engine, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::limit::{Limit, LimitError, check_window};
+use crate::state::Usage;
+use crate::time::Monotonic;
+
+/// Entries per key unless said: 160 kB.
+pub const DEFAULT_MAX_ENTRIES: u32 = 10_000;
+
+/// The most entries that may be asked for: 1.6 MB per key.
+pub const MAX_ENTRIES: u32 = 100_000;
+
+/// The numbers of a sliding log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u64,
+    window: Duration,
+    max_entries: u32,
+}
+
+impl SlidingLog {
+    pub(crate) const fn new(limit: u64, window: Duration) -> Self {
+        Self {
+            limit,
+            window,
+            max_entries: DEFAULT_MAX_ENTRIES,
+        }
+    }
+
+    /// Sets how many entries a key may hold, 1 to 100,000. Default: 10,000.
+    #[must_use]
+    pub const fn max_entries(mut self, entries: u32) -> Self {
+        self.max_entries = entries;
+        self
+    }
+
+    /// Proves the numbers possible. A limit above `max_entries` becomes a `sliding_window` with the
+    /// same limit and window, on every store alike: look at [`Limit::algorithm`] to tell.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the limit is 0, the window of no possible length, or `max_entries` outside
+    /// its bounds.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        if self.limit == 0 {
+            return Err(LimitError::ZeroLimit);
+        }
+        let window = check_window(self.window)?;
+        if !(1..=MAX_ENTRIES).contains(&self.max_entries) {
+            return Err(LimitError::MaxEntries);
+        }
+        if self.limit > u64::from(self.max_entries) {
+            return Limit::sliding_window(self.limit, self.window).build();
+        }
+        let engine = Engine::Log(LogEngine {
+            limit: self.limit,
+            window,
+        });
+        Ok(Limit::from_parts(Algorithm::SlidingLog(self), engine))
+    }
+
+    /// Units in any window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window's length.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Entries that a key may hold.
+    #[must_use]
+    pub const fn entry_bound(&self) -> u32 {
+        self.max_entries
+    }
+}
+
+impl fmt::Display for SlidingLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in any {:?}", self.limit, self.window)
+    }
+}
+
+/// A sliding log with its numbers worked out.
+#[derive(Clone, Debug)]
+pub(crate) struct LogEngine {
+    limit: u64,
+    window: u64,
+}
+
+type Entries = VecDeque<(Monotonic, u64)>;
+
+impl LogEngine {
+    fn used(entries: &Entries) -> u64 {
+        entries
+            .iter()
+            .fold(0, |sum, (_, used)| sum.saturating_add(*used))
+    }
+
+    fn gone(&self, entry: Monotonic) -> Monotonic {
+        Monotonic::from_nanos(entry.as_nanos().saturating_add(self.window))
+    }
+
+    /// Takes over the entries of another log.
+    pub(crate) fn adopt(&self, usage: Usage) -> Usage {
+        let Usage::SlidingLog { mut entries } = usage else {
+            return Usage::Rest;
+        };
+        drop_oldest(&mut entries, self.limit);
+        Usage::SlidingLog { entries }
+    }
+}
+
+impl Mechanics for LogEngine {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn full_refill(&self) -> Duration {
+        Duration::from_nanos(self.window)
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        let Usage::SlidingLog { entries } = usage else {
+            *usage = Usage::Rest;
+            return;
+        };
+        let now = at.now.monotonic;
+        for (instant, _) in entries.iter_mut().rev() {
+            if *instant <= now {
+                break;
+            }
+            *instant = now;
+        }
+        while entries
+            .front()
+            .is_some_and(|(instant, _)| self.gone(*instant) <= now)
+        {
+            entries.pop_front();
+        }
+        if entries.is_empty() {
+            *usage = Usage::Rest;
+        }
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        if cost > self.limit {
+            return Outcome::Deny(RetryAfter::Never);
+        }
+        let Usage::SlidingLog { entries } = usage else {
+            return Outcome::Allow;
+        };
+        let mut used = Self::used(entries);
+        let room = self.limit - cost;
+        if used <= room {
+            return Outcome::Allow;
+        }
+        let mut last = at.now.monotonic;
+        for (instant, freed) in entries {
+            used = used.saturating_sub(*freed);
+            last = *instant;
+            if used <= room {
+                break;
+            }
+        }
+        let wait = self.gone(last).since(at.now.monotonic);
+        Outcome::Deny(RetryAfter::After(wait))
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let now = at.now.monotonic;
+        let Usage::SlidingLog { entries } = usage else {
+            let entries = Entries::from([(now, cost)]);
+            *usage = Usage::SlidingLog { entries };
+            return;
+        };
+        match entries.back_mut() {
+            Some((newest, sum)) if *newest >= now => *sum = sum.saturating_add(cost),
+            _ => entries.push_back((now, cost)),
+        }
+    }
+
+    fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
+        match usage {
+            Usage::SlidingLog { entries } => self.limit.saturating_sub(Self::used(entries)),
+            _ => self.limit,
+        }
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::SlidingLog { entries } => {
+                entries.back().map_or(Duration::ZERO, |(newest, _)| {
+                    self.gone(*newest).since(at.now.monotonic)
+                })
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::SlidingLog { entries } = usage {
+            for (instant, _) in entries {
+                *instant = instant.shifted(nanos);
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Sliding window: at most `limit` in any window, at a fixed price per key.
+//!
+//! The usual estimate, this window's count plus a fraction of the last one's, guesses how calls lay
+//! inside the last window and lets a little more than the limit through an edge. The usual
+//! ten counters summed up do so as well: they forget a tenth while calls at its end are younger than
+//! the window. So a charge here counts until the *end* of its segment plus the window.
+//!
+//! With g = window/segments (an exact fraction of a nanosecond), segment number s = floor(t/g):
+//!
+//! ```text
+//! counts(s) at now  iff  s + segments >= floor(now/g)
+//! allow iff sum of counting segments + n <= limit
+//! retry_after = when enough of the oldest segments stop counting
+//! ```
+//!
+//! Example, 10 per 1 s in 10 segments: ten calls at 0.05 s all lie in segment 0, which counts until
+//! 0.1 + 1 = 1.1 s; the eleventh is refused at 0.05 s with `retry_after` 1.05 s.
+//!
+//! Bound: at most `limit` in any window; a charge is counted at most one segment too long. State: at
+//! most `segments + 1` pairs.
+//!
+//! Bad at: exactness at low counts, where `sliding_log` costs no more.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+use core::time::Duration;
+
+use super::{Algorithm, At, Engine, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::limit::{Limit, LimitError, check_window};
+use crate::state::Usage;
+use crate::time::Monotonic;
+
+/// Segments unless said: a charge counts at most 10 % too long.
+pub const DEFAULT_SEGMENTS: u32 = 10;
+
+/// The most segments: 3,600 pairs of 16 bytes are 58 kB for one key.
+pub const MAX_SEGMENTS: u32 = 3_600;
+
+/// The numbers of a sliding window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    limit: u64,
+    window: Duration,
+    segments: u32,
+}
+
+impl SlidingWindow {
+    pub(crate) const fn new(limit: u64, window: Duration) -> Self {
+        Self {
+            limit,
+            window,
+            segments: DEFAULT_SEGMENTS,
+        }
+    }
+
+    /// Sets into how many segments the window is cut, 2 to 3600. Default: 10.
+    #[must_use]
+    pub const fn segments(mut self, segments: u32) -> Self {
+        self.segments = segments;
+        self
+    }
+
+    /// Proves the numbers possible.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the limit is 0, the window of no possible length, or the segments too few,
+    /// too many or shorter than a nanosecond.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        if self.limit == 0 {
+            return Err(LimitError::ZeroLimit);
+        }
+        let window = check_window(self.window)?;
+        if !(2..=MAX_SEGMENTS).contains(&self.segments) {
+            return Err(LimitError::Segments);
+        }
+        if window < u64::from(self.segments) {
+            return Err(LimitError::ShortSegments);
+        }
+        let engine = Engine::Segments(SegmentEngine {
+            limit: self.limit,
+            window,
+            segments: u64::from(self.segments),
+        });
+        Ok(Limit::from_parts(Algorithm::SlidingWindow(self), engine))
+    }
+
+    /// Units in any window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window's length.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// The number of segments.
+    #[must_use]
+    pub const fn segment_count(&self) -> u32 {
+        self.segments
+    }
+}
+
+impl fmt::Display for SlidingWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} in any {:?}, {} segments",
+            self.limit, self.window, self.segments
+        )
+    }
+}
+
+/// A sliding window with its numbers worked out.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentEngine {
+    limit: u64,
+    window: u64,
+    segments: u64,
+}
+
+type Segments = VecDeque<(u64, u64)>;
+
+impl SegmentEngine {
+    /// The segment that holds `instant`.
+    fn segment(&self, instant: Monotonic) -> u64 {
+        let parts = u128::from(instant.as_nanos()) * u128::from(self.segments);
+        u64::try_from(parts / u128::from(self.window)).unwrap_or(u64::MAX)
+    }
+
+    /// The first nanosecond of `segment`.
+    fn start(&self, segment: u64) -> Monotonic {
+        let start = u128::from(segment) * u128::from(self.window);
+        let nanos = start.div_ceil(u128::from(self.segments));
+        Monotonic::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// When charges of `segment` stop counting.
+    fn gone(&self, segment: u64) -> Monotonic {
+        self.start(segment.saturating_add(self.segments + 1))
+    }
+
+    fn used(segments: &Segments) -> u64 {
+        segments
+            .iter()
+            .fold(0, |sum, (_, used)| sum.saturating_add(*used))
+    }
+
+    /// Takes over the segments of another such window; those on another grid lie in the segment
+    /// that holds their end, so none counts shorter than it should.
+    pub(crate) fn adopt(&self, from: &Self, usage: Usage) -> Usage {
+        let Usage::SlidingWindow { mut segments } = usage else {
+            return Usage::Rest;
+        };
+        drop_oldest(&mut segments, self.limit);
+        if (from.window, from.segments) != (self.window, self.segments) {
+            let mut moved = Segments::with_capacity(segments.len());
+            for (segment, used) in segments {
+                let end = from.start(segment.saturating_add(1));
+                let last = Monotonic::from_nanos(end.as_nanos().saturating_sub(1));
+                add(&mut moved, self.segment(last), used);
+            }
+            segments = moved;
+        }
+        Usage::SlidingWindow { segments }
+    }
+}
+
+/// Adds `used` to `segment`, which is the newest or newer.
+fn add(segments: &mut Segments, segment: u64, used: u64) {
+    match segments.back_mut() {
+        Some((newest, sum)) if *newest >= segment => *sum = sum.saturating_add(used),
+        _ => segments.push_back((segment, used)),
+    }
+}
+
+/// Forgets the oldest units until at most `limit` are left.
+pub(super) fn drop_oldest<T>(entries: &mut VecDeque<(T, u64)>, limit: u64) {
+    let mut room = limit;
+    for (_, used) in entries.iter_mut().rev() {
+        *used = (*used).min(room);
+        room -= *used;
+    }
+    entries.retain(|(_, used)| *used > 0);
+}
+
+impl Mechanics for SegmentEngine {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn full_refill(&self) -> Duration {
+        Duration::from_nanos(
+            self.window
+                .saturating_add(self.window.div_ceil(self.segments)),
+        )
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        let Usage::SlidingWindow { segments } = usage else {
+            *usage = Usage::Rest;
+            return;
+        };
+        let current = self.segment(at.now.monotonic);
+        while segments
+            .back()
+            .is_some_and(|(segment, _)| *segment > current)
+        {
+            if let Some((_, used)) = segments.pop_back() {
+                match segments.back_mut() {
+                    Some((newest, sum)) if *newest >= current => *sum = sum.saturating_add(used),
+                    _ => {
+                        segments.push_back((current, used));
+                        break;
+                    }
+                }
+            }
+        }
+        let oldest = current.saturating_sub(self.segments);
+        while segments
+            .front()
+            .is_some_and(|(segment, _)| *segment < oldest)
+        {
+            segments.pop_front();
+        }
+        if segments.is_empty() {
+            *usage = Usage::Rest;
+        }
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        if cost > self.limit {
+            return Outcome::Deny(RetryAfter::Never);
+        }
+        let Usage::SlidingWindow { segments } = usage else {
+            return Outcome::Allow;
+        };
+        let mut used = Self::used(segments);
+        let room = self.limit - cost;
+        if used <= room {
+            return Outcome::Allow;
+        }
+        let mut last = 0;
+        for (segment, freed) in segments {
+            used = used.saturating_sub(*freed);
+            last = *segment;
+            if used <= room {
+                break;
+            }
+        }
+        let wait = self.gone(last).since(at.now.monotonic);
+        Outcome::Deny(RetryAfter::After(wait))
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let current = self.segment(at.now.monotonic);
+        if let Usage::SlidingWindow { segments } = usage {
+            add(segments, current, cost);
+        } else {
+            let segments = Segments::from([(current, cost)]);
+            *usage = Usage::SlidingWindow { segments };
+        }
+    }
+
+    fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
+        match usage {
+            Usage::SlidingWindow { segments } => self.limit.saturating_sub(Self::used(segments)),
+            _ => self.limit,
+        }
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::SlidingWindow { segments } => {
+                segments.back().map_or(Duration::ZERO, |(newest, _)| {
+                    self.gone(*newest).since(at.now.monotonic)
+                })
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::SlidingWindow { segments } = usage {
+            for (segment, _) in segments {
+                let end = self.start(segment.saturating_add(1)).shifted(nanos);
+                *segment = self.segment(Monotonic::from_nanos(end.as_nanos().saturating_sub(1)));
+            }
+        }
+    }
+}

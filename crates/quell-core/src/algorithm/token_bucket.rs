@@ -1,0 +1,234 @@
+//! Token bucket: a burst at once, then a steady rate. The default.
+//!
+//! A bucket holds `burst` tokens and fills at `rate`; a call of cost n takes n or is refused. It is
+//! kept as one instant (see `gcra.rs`), never as a count of tokens, so no fraction is lost and
+//! nothing has to tick.
+//!
+//! Bound: over any interval of length d at most `burst + rate*d` units. "100 per minute with burst
+//! 100" therefore admits almost 200 in one minute: 100 at once, 100 more as they trickle in. Who
+//! means "never more than 100 in any minute" wants `sliding_window` or `sliding_log`.
+//!
+//! With `refill: {amount, every}` tokens come in whole batches instead, at ticks that count from
+//! the first charge after rest: at most `burst + amount` x ticks inside the interval.
+//!
+//! `initial` says how many tokens there are when the rule comes into force; from then on the bucket
+//! of every key fills, seen or not. So a restart gives no free burst, while a key's first refusal
+//! need not be written down anywhere.
+//!
+//! Bad at: smooth output. A full bucket is emptied as fast as the caller can send.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::gcra::Gcra;
+use super::refill::RefillEngine;
+use super::{Algorithm, At, Engine, Mechanics};
+use crate::decision::Outcome;
+use crate::limit::{Limit, LimitError};
+use crate::rate::Rate;
+use crate::state::Usage;
+
+/// The numbers of a token bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    count: u64,
+    period: Duration,
+    burst: Option<u64>,
+    initial: Option<u64>,
+    refill: Option<Refill>,
+}
+
+/// Tokens that come in batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refill {
+    /// Units in a batch, at least 1.
+    pub amount: u64,
+    /// Time between batches.
+    pub every: Duration,
+}
+
+impl TokenBucket {
+    pub(crate) const fn unchecked(count: u64, period: Duration) -> Self {
+        Self {
+            count,
+            period,
+            burst: None,
+            initial: None,
+            refill: None,
+        }
+    }
+
+    /// A bucket that gets `amount` units `every` so long; its burst is `amount`.
+    #[must_use]
+    pub const fn refill(amount: u64, every: Duration) -> Self {
+        let mut bucket = Self::unchecked(amount, every);
+        bucket.refill = Some(Refill { amount, every });
+        bucket
+    }
+
+    /// Sets the largest cost admitted at one instant from rest. Default: the rate's count.
+    #[must_use]
+    pub const fn burst(mut self, burst: u64) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    /// Sets how many tokens there are when the rule comes into force. Default: the burst.
+    #[must_use]
+    pub const fn initial(mut self, tokens: u64) -> Self {
+        self.initial = Some(tokens);
+        self
+    }
+
+    /// Proves the numbers possible.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the rate is impossible, the burst or the refill 0, or `initial` above the
+    /// burst.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        let refill_is_zero = self.refill.is_some_and(|refill| refill.amount == 0);
+        if refill_is_zero {
+            return Err(LimitError::ZeroRefill);
+        }
+        let rate = Rate::new(self.count, self.period)?;
+        let burst = self.burst.unwrap_or(self.count);
+        if burst == 0 {
+            return Err(LimitError::ZeroBurst);
+        }
+        let initial = self.initial.unwrap_or(burst);
+        if initial > burst {
+            return Err(LimitError::InitialAboveBurst);
+        }
+        let missing = burst - initial;
+        let engine = match self.refill {
+            None => Engine::Token(TokenEngine {
+                gcra: Gcra::new(rate, burst),
+                missing,
+            }),
+            Some(refill) => Engine::Refill(RefillEngine::new(refill, burst, missing)),
+        };
+        let spec = Self {
+            burst: Some(burst),
+            ..self
+        };
+        Ok(Limit::from_parts(Algorithm::TokenBucket(spec), engine))
+    }
+
+    /// The units per period, as said.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The period, as said.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// The largest cost from rest; in a built limit never `None`.
+    #[must_use]
+    pub const fn burst_size(&self) -> Option<u64> {
+        self.burst
+    }
+
+    /// Tokens at the start, where they differ from the burst.
+    #[must_use]
+    pub const fn initial_tokens(&self) -> Option<u64> {
+        self.initial
+    }
+
+    /// The batches, if tokens come in batches.
+    #[must_use]
+    pub const fn batches(&self) -> Option<Refill> {
+        self.refill
+    }
+}
+
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refill {
+            Some(refill) => write!(f, "{} every {:?}", refill.amount, refill.every)?,
+            None => match Rate::new(self.count, self.period) {
+                Ok(rate) => write!(f, "{rate}")?,
+                Err(_) => write!(f, "{}/{:?}", self.count, self.period)?,
+            },
+        }
+        write!(f, " burst {}", self.burst.unwrap_or(self.count))
+    }
+}
+
+/// A token bucket with continuous refill.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenEngine {
+    gcra: Gcra,
+    /// Units that are used when the rule comes into force.
+    missing: u64,
+}
+
+impl TokenEngine {
+    pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {
+        self.gcra.used(tat(usage), at.now.monotonic)
+    }
+
+    pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
+        Usage::TokenBucket {
+            tat: self.gcra.with_used(used, at.now.monotonic),
+        }
+    }
+}
+
+fn tat(usage: &Usage) -> u128 {
+    match usage {
+        Usage::TokenBucket { tat } => *tat,
+        _ => 0,
+    }
+}
+
+impl Mechanics for TokenEngine {
+    fn limit(&self) -> u64 {
+        self.gcra.burst()
+    }
+
+    fn full_refill(&self) -> Duration {
+        self.gcra.full_refill()
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        let before = match usage {
+            Usage::TokenBucket { tat } => *tat,
+            _ if self.missing > 0 => {
+                let since = at.since.min(at.now.monotonic);
+                self.gcra.with_used(self.missing, since)
+            }
+            _ => 0,
+        };
+        *usage = match self.gcra.settle(before, at.now.monotonic) {
+            0 => Usage::Rest,
+            tat => Usage::TokenBucket { tat },
+        };
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        self.gcra.check(tat(usage), at.now.monotonic, cost)
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let tat = self.gcra.take(tat(usage), at.now.monotonic, cost);
+        *usage = Usage::TokenBucket { tat };
+    }
+
+    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
+        self.gcra.remaining(tat(usage), at.now.monotonic)
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        self.gcra.reset_after(tat(usage), at.now.monotonic)
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::TokenBucket { tat } = usage {
+            *tat = self.gcra.shift(*tat, nanos);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Charge and limit set: many limits of one query, taken together or not at all.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::time::Duration;
+
+use crate::algorithm::{At, Edges, Mechanics};
+use crate::ban::Ban;
+use crate::cost::Cost;
+use crate::decision::{Decision, Outcome, RetryAfter};
+use crate::key::{AD_HOC_SCOPE, Captured, Key, push_value};
+use crate::limit::Installed;
+use crate::state::{BanRecord, State};
+use crate::time::Now;
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Ask, and charge if all limits allow.
+    Acquire,
+    /// Ask only: nothing changes.
+    Peek,
+}
+
+/// One key of a query with its limit and the cost to charge.
+#[derive(Clone, Debug)]
+pub struct Charge<'r> {
+    /// The limit in force on the key.
+    pub installed: &'r Installed,
+    /// Units to charge.
+    pub cost: Cost,
+    /// Whether the limit is evaluated without a say.
+    pub shadow: bool,
+    /// The calendar window around now, if the limit is a calendar window.
+    pub edges: Option<Edges>,
+    /// Who asked for the charge; means nothing to a store.
+    pub tag: u32,
+    key: Range<usize>,
+    scope: usize,
+}
+
+impl Charge<'_> {
+    /// The instant of a decision on this charge.
+    #[must_use]
+    pub const fn at(&self, now: Now) -> At {
+        At {
+            now,
+            since: self.installed.since,
+            edges: self.edges,
+        }
+    }
+}
+
+/// All charges of one query, in file order of their rules, no key twice.
+#[derive(Clone, Debug, Default)]
+pub struct LimitSet<'r> {
+    bytes: Vec<u8>,
+    charges: Vec<Charge<'r>>,
+}
+
+impl<'r> LimitSet<'r> {
+    /// A set without charges.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            charges: Vec::new(),
+        }
+    }
+
+    /// A set of one limit that came with the call, on a key of its own namespace: any bytes.
+    #[must_use]
+    pub fn ad_hoc(key: &[u8], installed: &'r Installed, cost: Cost) -> Self {
+        let mut set = Self::new();
+        let charge = NewCharge {
+            installed,
+            cost,
+            shadow: false,
+            edges: None,
+            tag: 0,
+        };
+        set.push(charge, AD_HOC_SCOPE, |bytes| {
+            push_value(bytes, Captured::Bytes(key))
+        });
+        set
+    }
+
+    /// The charges.
+    #[must_use]
+    pub fn charges(&self) -> &[Charge<'r>] {
+        &self.charges
+    }
+
+    /// The key of one of this set's charges.
+    #[must_use]
+    pub fn key(&self, charge: &Charge<'_>) -> Key<'_> {
+        let bytes = self.bytes.get(charge.key.clone()).unwrap_or_default();
+        Key::new(bytes, charge.scope)
+    }
+
+    /// Adds a charge whose key is `scope` and what `values` writes.
+    pub(crate) fn push(
+        &mut self,
+        charge: NewCharge<'r>,
+        scope: &[u8],
+        values: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(scope);
+        values(&mut self.bytes);
+        self.charges.push(Charge {
+            installed: charge.installed,
+            cost: charge.cost,
+            shadow: charge.shadow,
+            edges: charge.edges,
+            tag: charge.tag,
+            key: start..self.bytes.len(),
+            scope: scope.len(),
+        });
+    }
+
+    /// Puts charges in the order of their tags, and charges of one key together.
+    pub(crate) fn merge(&mut self) {
+        self.charges.sort_by_key(|charge| charge.tag);
+        let bytes = &self.bytes;
+        let mut merged: Vec<Charge<'r>> = Vec::with_capacity(self.charges.len());
+        for charge in self.charges.drain(..) {
+            let same_key = |other: &&mut Charge<'r>| {
+                bytes.get(other.key.clone()) == bytes.get(charge.key.clone())
+            };
+            let run = merged
+                .iter_mut()
+                .rev()
+                .take_while(|other| other.tag == charge.tag);
+            match { run }.find(same_key) {
+                Some(other) => other.cost = other.cost.saturating_add(charge.cost),
+                None => merged.push(charge),
+            }
+        }
+        self.charges = merged;
+    }
+}
+
+/// What a charge is made of, before it has a key.
+pub(crate) struct NewCharge<'r> {
+    pub(crate) installed: &'r Installed,
+    pub(crate) cost: Cost,
+    pub(crate) shadow: bool,
+    pub(crate) edges: Option<Edges>,
+    pub(crate) tag: u32,
+}
+
+/// A charge beside the state of its key.
+#[derive(Debug)]
+pub struct Entry<'a, 'r> {
+    /// What to charge.
+    pub charge: &'a Charge<'r>,
+    /// The key's state, charged under the same limit.
+    pub state: &'a mut State,
+}
+
+/// Decides a whole set: all limits are charged or none is (P1).
+///
+/// Denied if any limit that is not in shadow denies. Shadow limits are charged when the query
+/// passes and they fit. A refusal writes nothing but what time has done to a state, and the count
+/// of refusals where the limit has a ban. For [`Operation::Peek`] pass copies of the states: they
+/// are brought to `now`, and nothing else happens to them.
+pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> Vec<Decision> {
+    let judged: Vec<Judged> = entries.iter_mut().map(|entry| judge(now, entry)).collect();
+    let passes = entries
+        .iter()
+        .zip(&judged)
+        .all(|(entry, judged)| judged.outcome.is_allow() || entry.charge.shadow);
+    entries
+        .iter_mut()
+        .zip(judged)
+        .map(|(entry, judged)| conclude(now, operation, passes, entry, judged))
+        .collect()
+}
+
+/// Decides a set of one charge, without allocation; the same answer as [`decide`].
+pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
+    let judged = judge(now, entry);
+    let passes = judged.outcome.is_allow() || entry.charge.shadow;
+    conclude(now, operation, passes, entry, judged)
+}
+
+/// A limit's opinion before anything is charged.
+struct Judged {
+    outcome: Outcome,
+    banned: bool,
+}
+
+fn judge(now: Now, entry: &mut Entry<'_, '_>) -> Judged {
+    let limit = &entry.charge.installed.limit;
+    let at = entry.charge.at(now);
+    let state = &mut *entry.state;
+    limit.engine().settle(&mut state.usage, &at);
+    let by_limit = limit
+        .engine()
+        .check(&state.usage, &at, entry.charge.cost.get());
+    let Some(record) = state.ban.as_deref_mut() else {
+        return Judged {
+            outcome: by_limit,
+            banned: false,
+        };
+    };
+    if let Some(ban) = limit.ban() {
+        ban.settle(record, now.monotonic);
+    }
+    match Ban::remaining(record, now.monotonic) {
+        None => Judged {
+            outcome: by_limit,
+            banned: false,
+        },
+        Some(left) => Judged {
+            outcome: Outcome::Deny(later(by_limit, left)),
+            banned: true,
+        },
+    }
+}
+
+/// The later of a ban's end and the wait that the limit asks for.
+fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
+    let ban = RetryAfter::After(left);
+    match by_limit {
+        Outcome::Allow => ban,
+        Outcome::Deny(wait) => wait.max(ban),
+    }
+}
+
+fn conclude(
+    now: Now,
+    operation: Operation,
+    passes: bool,
+    entry: &mut Entry<'_, '_>,
+    judged: Judged,
+) -> Decision {
+    let limit = &entry.charge.installed.limit;
+    let at = entry.charge.at(now);
+    let state = &mut *entry.state;
+    let Judged {
+        mut outcome,
+        mut banned,
+    } = judged;
+    let mut delay = Duration::ZERO;
+    match outcome {
+        Outcome::Allow if passes => {
+            delay = limit.engine().delay(&state.usage, &at);
+            if operation == Operation::Acquire {
+                limit
+                    .engine()
+                    .take(&mut state.usage, &at, entry.charge.cost.get());
+            }
+        }
+        Outcome::Deny(_) if operation == Operation::Acquire && !banned => {
+            if let Some(ban) = limit.ban() {
+                let record = state.ban.get_or_insert_default();
+                if let Some(length) = ban.refuse(record, now.monotonic) {
+                    outcome = Outcome::Deny(later(outcome, length));
+                    banned = true;
+                }
+            }
+        }
+        _ => {}
+    }
+    let left = if banned {
+        state.banned_for(now.monotonic).unwrap_or_default()
+    } else {
+        Duration::ZERO
+    };
+    Decision {
+        outcome,
+        limit: limit.max(),
+        remaining: if banned {
+            0
+        } else {
+            limit.engine().remaining(&state.usage, &at)
+        },
+        reset_after: limit.engine().reset_after(&state.usage, &at).max(left),
+        delay,
+        banned,
+    }
+}
+
+/// Bans a key by hand until `length` from now, whatever its limit says.
+pub fn ban(state: &mut State, now: Now, length: Duration) {
+    let record = state.ban.get_or_insert_default();
+    let record: &mut BanRecord = record;
+    record.length = length;
+    record.until = now.monotonic.saturating_add(length);
+    record.quiet_since = record.until;
+}
+
+/// Lifts the ban on a key and forgets its refusals; what it used stays. Says whether one stood.
+pub fn lift(state: &mut State, now: Now) -> bool {
+    let stood = state.banned_for(now.monotonic).is_some();
+    state.ban = None;
+    stood
+}

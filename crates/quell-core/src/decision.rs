@@ -1,0 +1,59 @@
+//! One limit's answer. Only durations stand in it, no instants.
+
+use core::time::Duration;
+
+/// How long a refused caller has to wait.
+///
+/// Ordered: `Never` is longer than any duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RetryAfter {
+    /// The shortest wait after which the same call could pass; never zero.
+    After(Duration),
+    /// The cost is above what the limit can ever hold.
+    Never,
+}
+
+/// What a limit says of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The call fits.
+    Allow,
+    /// The call does not fit; with the wait after which it would.
+    Deny(RetryAfter),
+}
+
+impl Outcome {
+    /// Whether the call fits.
+    #[must_use]
+    pub const fn is_allow(self) -> bool {
+        matches!(self, Self::Allow)
+    }
+}
+
+/// The answer of one limit to one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether this limit lets the call pass.
+    pub outcome: Outcome,
+    /// The largest cost that the limit admits from rest, in units.
+    pub limit: u64,
+    /// The largest cost that would be allowed right now, after this answer; at most `limit`.
+    pub remaining: u64,
+    /// Time until the key is at rest if nothing more is charged.
+    pub reset_after: Duration,
+    /// How long an allowed call should wait before it goes on (`leaky_bucket`); else zero.
+    pub delay: Duration,
+    /// Whether a ban stands on the key, be it one that this call brought about.
+    pub banned: bool,
+}
+
+impl Decision {
+    /// The wait after which the same call could pass; `None` if it passes now.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<RetryAfter> {
+        match self.outcome {
+            Outcome::Allow => None,
+            Outcome::Deny(wait) => Some(wait),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Query and descriptors: what a request says about itself.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::cost::Cost;
+
+/// A domain and one or more descriptors.
+///
+/// ```
+/// use quell_core::descriptor::Query;
+/// let query = Query::new("shop").entry("method", "POST").entry("path", "/login");
+/// assert_eq!(query.descriptors()[0].get("path"), Some(&b"/login"[..]));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query<'a> {
+    domain: Cow<'a, str>,
+    descriptors: Vec<Descriptor<'a>>,
+}
+
+impl<'a> Query<'a> {
+    /// A query with one descriptor, which has no entries yet and costs 1.
+    #[must_use]
+    pub fn new(domain: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            domain: domain.into(),
+            descriptors: Vec::from([Descriptor::new()]),
+        }
+    }
+
+    /// A query with these descriptors.
+    #[must_use]
+    pub fn with_descriptors(
+        domain: impl Into<Cow<'a, str>>,
+        descriptors: Vec<Descriptor<'a>>,
+    ) -> Self {
+        Self {
+            domain: domain.into(),
+            descriptors,
+        }
+    }
+
+    /// Adds an entry to the last descriptor.
+    #[must_use]
+    pub fn entry(mut self, name: impl Into<Cow<'a, str>>, value: impl IntoValue<'a>) -> Self {
+        if let Some(last) = self.descriptors.last_mut() {
+            last.push(name, value);
+        }
+        self
+    }
+
+    /// Sets the cost of the last descriptor.
+    #[must_use]
+    pub fn cost(mut self, cost: Cost) -> Self {
+        if let Some(last) = self.descriptors.last_mut() {
+            last.cost = cost;
+        }
+        self
+    }
+
+    /// The domain whose rules apply.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// What the request says about itself.
+    #[must_use]
+    pub fn descriptors(&self) -> &[Descriptor<'a>] {
+        &self.descriptors
+    }
+}
+
+/// Entries that describe a request, and what it costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor<'a> {
+    entries: Vec<Entry<'a>>,
+    /// Units to charge; default 1.
+    pub cost: Cost,
+}
+
+/// A name and a value: any bytes are a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The entry's name, as rules match on it.
+    pub name: Cow<'a, str>,
+    /// Its value.
+    pub value: Cow<'a, [u8]>,
+}
+
+impl<'a> Descriptor<'a> {
+    /// No entries, cost 1.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            cost: Cost::ONE,
+        }
+    }
+
+    /// Adds an entry. Of several with one name, the first counts.
+    pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl IntoValue<'a>) {
+        self.entries.push(Entry {
+            name: name.into(),
+            value: value.into_value(),
+        });
+    }
+
+    /// The value of the entry `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let entry = self.entries.iter().find(|entry| entry.name == name)?;
+        Some(&entry.value)
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry<'a>] {
+        &self.entries
+    }
+}
+
+/// What can be the value of an entry: text or bytes, borrowed or owned.
+pub trait IntoValue<'a> {
+    /// The value as bytes.
+    fn into_value(self) -> Cow<'a, [u8]>;
+}
+
+impl<'a> IntoValue<'a> for &'a str {
+    fn into_value(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self.as_bytes())
+    }
+}
+
+impl<'a> IntoValue<'a> for &'a [u8] {
+    fn into_value(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<'a> IntoValue<'a> for String {
+    fn into_value(self) -> Cow<'a, [u8]> {
+        Cow::Owned(self.into_bytes())
+    }
+}
+
+impl<'a> IntoValue<'a> for Vec<u8> {
+    fn into_value(self) -> Cow<'a, [u8]> {
+        Cow::Owned(self)
+    }
+}
+
+impl<'a> IntoValue<'a> for Cow<'a, [u8]> {
+    fn into_value(self) -> Cow<'a, [u8]> {
+        self
+    }
+}

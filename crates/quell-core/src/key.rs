@@ -1,0 +1,258 @@
+//! Key: a rule and the values it captures, in bytes that no other pair of the two can have.
+//!
+//! Joining names with a separator lets `a_b` + `c` and `a` + `b_c` meet. Every part here carries
+//! its length, so the bytes can be read back, and two keys are equal only if all parts are.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A key as bytes: a scope, alike for all keys of a rule, and then the captured values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
+    bytes: &'a [u8],
+    scope: usize,
+}
+
+impl<'a> Key<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], scope: usize) -> Self {
+        Self { bytes, scope }
+    }
+
+    /// All bytes: what tells this key from every other.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The part that all keys of the same rule share.
+    #[must_use]
+    pub fn scope(&self) -> &'a [u8] {
+        self.bytes.get(..self.scope).unwrap_or(self.bytes)
+    }
+}
+
+/// One captured value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Captured<'a> {
+    /// The entry is missing, and all such queries share one key.
+    Missing,
+    /// Any bytes.
+    Bytes(&'a [u8]),
+    /// An address, already cut to its prefix.
+    Address(IpAddr),
+}
+
+const MISSING: u8 = 0;
+const BYTES: u8 = 1;
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// What kind of scope a key begins with.
+const RULE: u8 = b'r';
+const AD_HOC: u8 = b'a';
+
+/// Appends `part` with its length.
+fn push_part(bytes: &mut Vec<u8>, part: &[u8]) {
+    let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(part);
+}
+
+/// The scope of a rule: its domain, its name, and how each value is captured.
+pub(crate) fn rule_scope<'a>(
+    domain: &str,
+    rule: &str,
+    per: impl Iterator<Item = (&'a str, Option<(u8, u8)>)>,
+) -> Vec<u8> {
+    let mut bytes = Vec::from([RULE]);
+    push_part(&mut bytes, domain.as_bytes());
+    push_part(&mut bytes, rule.as_bytes());
+    for (name, prefix) in per {
+        match prefix {
+            None => bytes.push(BYTES),
+            Some((v4, v6)) => bytes.extend_from_slice(&[V6, v4, v6]),
+        }
+        push_part(&mut bytes, name.as_bytes());
+    }
+    bytes.push(MISSING);
+    bytes
+}
+
+/// The scope of limits that come with the call; no rule can have it.
+pub(crate) const AD_HOC_SCOPE: &[u8] = &[AD_HOC];
+
+/// Appends a captured value.
+pub(crate) fn push_value(bytes: &mut Vec<u8>, value: Captured<'_>) {
+    match value {
+        Captured::Missing => bytes.push(MISSING),
+        Captured::Bytes(value) => {
+            bytes.push(BYTES);
+            push_part(bytes, value);
+        }
+        Captured::Address(IpAddr::V4(address)) => {
+            bytes.push(V4);
+            bytes.extend_from_slice(&address.octets());
+        }
+        Captured::Address(IpAddr::V6(address)) => {
+            bytes.push(V6);
+            bytes.extend_from_slice(&address.octets());
+        }
+    }
+}
+
+/// A key read back into its parts, for lists and logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyName {
+    /// The rule's domain; empty for limits that come with the call.
+    pub domain: String,
+    /// The rule's name; empty for limits that come with the call.
+    pub rule: String,
+    /// Entry name and value, `None` where the entry was missing. Bytes that are no UTF-8 are
+    /// written as `\xNN`.
+    pub values: Vec<(String, Option<String>)>,
+}
+
+impl KeyName {
+    /// Reads the bytes of a [`Key`] back; `None` if they are none.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Reader(bytes);
+        if rest.byte()? == AD_HOC {
+            let values = Vec::from([("key".to_string(), rest.value()?)]);
+            return rest.0.is_empty().then_some(Self {
+                domain: String::new(),
+                rule: String::new(),
+                values,
+            });
+        }
+        let domain = escape(rest.part()?);
+        let rule = escape(rest.part()?);
+        let mut names = Vec::new();
+        loop {
+            match rest.byte()? {
+                MISSING => break,
+                V6 => {
+                    rest.take(2)?;
+                }
+                _ => {}
+            }
+            names.push(escape(rest.part()?));
+        }
+        let mut values = Vec::with_capacity(names.len());
+        for name in names {
+            values.push((name, rest.value()?));
+        }
+        rest.0.is_empty().then_some(Self {
+            domain,
+            rule,
+            values,
+        })
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, value)) in self.values.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" ")?;
+            }
+            match value {
+                Some(value) => write!(f, "{name}={value}")?,
+                None => write!(f, "{name}?")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(count)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn part(&mut self) -> Option<&'a [u8]> {
+        let length = u32::from_be_bytes(self.array()?);
+        self.take(usize::try_from(length).ok()?)
+    }
+
+    fn value(&mut self) -> Option<Option<String>> {
+        Some(match self.byte()? {
+            MISSING => None,
+            BYTES => Some(escape(self.part()?)),
+            V4 => Some(Ipv4Addr::from(self.array::<4>()?).to_string()),
+            V6 => Some(Ipv6Addr::from(self.array::<16>()?).to_string()),
+            _ => return None,
+        })
+    }
+}
+
+/// `bytes` as text that shows every byte.
+#[must_use]
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_back_what_it_wrote() {
+        let per = [("user", None), ("remote_address", Some((24, 64)))];
+        let mut bytes = rule_scope("shop", "login", per.into_iter());
+        let scope = bytes.len();
+        push_value(&mut bytes, Captured::Bytes(b"a\xff"));
+        push_value(
+            &mut bytes,
+            Captured::Address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0))),
+        );
+        let name = KeyName::parse(&bytes).unwrap();
+        assert_eq!(
+            (name.domain.as_str(), name.rule.as_str()),
+            ("shop", "login")
+        );
+        assert_eq!(name.to_string(), "user=a\\xff remote_address=10.0.0.0");
+        assert_eq!(Key::new(&bytes, scope).scope(), &bytes[..scope]);
+        for end in 0..bytes.len() {
+            assert_eq!(KeyName::parse(&bytes[..end]), None, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn separators_do_not_mix_keys_up() {
+        let key = |domain: &str, rule: &str, values: &[&[u8]]| {
+            let per = values.iter().map(|_| ("k", None));
+            let mut bytes = rule_scope(domain, rule, per);
+            for value in values {
+                push_value(&mut bytes, Captured::Bytes(value));
+            }
+            bytes
+        };
+        assert_ne!(key("a_b", "c", &[]), key("a", "b_c", &[]));
+        assert_ne!(key("d", "r", &[b"a", b"b"]), key("d", "r", &[b"ab", b""]));
+        assert_ne!(key("d", "r", &[b"a\0b"]), key("d", "r", &[b"a", b"b"]));
+        assert_ne!(key("d", "r", &[b"x"]), key("d", "rx", &[b""]));
+    }
+}

@@ -1,0 +1,252 @@
+//! Limit: the contract on one key.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use crate::algorithm::fixed_window::{CalendarUnit, FixedWindow};
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::sliding_log::SlidingLog;
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::{Algorithm, Engine, Mechanics};
+use crate::ban::Ban;
+use crate::rate::{MAX_PERIOD, Rate};
+use crate::time::Monotonic;
+
+/// An algorithm with its numbers, proved possible; perhaps with a ban on top.
+///
+/// Made from an algorithm's own type, on which the numbers are set:
+///
+/// ```
+/// use quell_core::limit::Limit;
+/// let limit = Limit::per_second(100).burst(200).build()?;
+/// assert_eq!(limit.max(), 200);
+/// # Ok::<(), quell_core::limit::LimitError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Limit {
+    algorithm: Algorithm,
+    engine: Engine,
+    ban: Option<Arc<Ban>>,
+}
+
+impl Limit {
+    /// A token bucket of `count` units per second whose burst is `count`.
+    #[must_use]
+    pub const fn per_second(count: u64) -> TokenBucket {
+        TokenBucket::unchecked(count, Duration::from_secs(1))
+    }
+
+    /// A token bucket of `count` units per minute whose burst is `count`.
+    #[must_use]
+    pub const fn per_minute(count: u64) -> TokenBucket {
+        TokenBucket::unchecked(count, Duration::from_secs(60))
+    }
+
+    /// A token bucket of `count` units per hour whose burst is `count`.
+    #[must_use]
+    pub const fn per_hour(count: u64) -> TokenBucket {
+        TokenBucket::unchecked(count, Duration::from_secs(3_600))
+    }
+
+    /// A token bucket of `count` units per 24 hours whose burst is `count`.
+    #[must_use]
+    pub const fn per_day(count: u64) -> TokenBucket {
+        TokenBucket::unchecked(count, Duration::from_secs(86_400))
+    }
+
+    /// A token bucket whose burst is the rate's count.
+    #[must_use]
+    pub const fn token_bucket(rate: Rate) -> TokenBucket {
+        TokenBucket::unchecked(rate.count(), rate.period())
+    }
+
+    /// A leaky bucket whose burst is the rate's count.
+    #[must_use]
+    pub const fn leaky_bucket(rate: Rate) -> LeakyBucket {
+        LeakyBucket::new(rate)
+    }
+
+    /// A window of length `window` that opens with the first charge.
+    #[must_use]
+    pub const fn fixed_window(limit: u64, window: Duration) -> FixedWindow {
+        FixedWindow::first_request(limit, window)
+    }
+
+    /// A window that lies on the calendar of a time zone.
+    #[must_use]
+    pub fn calendar_window(limit: u64, unit: CalendarUnit, zone: &str) -> FixedWindow {
+        FixedWindow::calendar(limit, unit, zone)
+    }
+
+    /// A sliding window of 10 segments.
+    #[must_use]
+    pub const fn sliding_window(limit: u64, window: Duration) -> SlidingWindow {
+        SlidingWindow::new(limit, window)
+    }
+
+    /// A sliding log of at most 10,000 entries.
+    #[must_use]
+    pub const fn sliding_log(limit: u64, window: Duration) -> SlidingLog {
+        SlidingLog::new(limit, window)
+    }
+
+    pub(crate) const fn from_parts(algorithm: Algorithm, engine: Engine) -> Self {
+        Self {
+            algorithm,
+            engine,
+            ban: None,
+        }
+    }
+
+    /// The same limit with a ban for those who are refused too often.
+    #[must_use]
+    pub fn with_ban(mut self, ban: Ban) -> Self {
+        self.ban = Some(Arc::new(ban));
+        self
+    }
+
+    /// The algorithm and its numbers.
+    #[must_use]
+    pub const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// The ban on top, if there is one.
+    #[must_use]
+    pub fn ban(&self) -> Option<&Ban> {
+        self.ban.as_deref()
+    }
+
+    /// The largest cost admitted from rest: burst or limit, in units.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.engine.limit()
+    }
+
+    /// The longest time that a key can stay away from rest, bans aside: the full refill of a
+    /// bucket, the length of a window (with its segment).
+    #[must_use]
+    pub fn full_refill(&self) -> Duration {
+        self.engine.full_refill()
+    }
+
+    pub(crate) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.algorithm == other.algorithm && self.ban == other.ban
+    }
+}
+
+impl Eq for Limit {}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.algorithm.fmt(f)
+    }
+}
+
+/// Names a limit in force towards a store; never used again for another limit of the same store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(pub u32);
+
+/// A limit in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// Its name towards the store.
+    pub id: LimitId,
+    /// The contract.
+    pub limit: Limit,
+    /// When the rule came into force; a later change of its numbers leaves this alone.
+    /// A token bucket with `initial` fills from here.
+    pub since: Monotonic,
+}
+
+/// Why numbers make no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A rate of 0.
+    ZeroRate,
+    /// A period or window of length 0.
+    ZeroPeriod,
+    /// A period or window above [`MAX_PERIOD`].
+    LongPeriod,
+    /// A rate above one unit per nanosecond.
+    FastRate,
+    /// A burst of 0.
+    ZeroBurst,
+    /// A limit of 0.
+    ZeroLimit,
+    /// `initial` above `burst`.
+    InitialAboveBurst,
+    /// `delay_after` above `burst`.
+    DelayAfterAboveBurst,
+    /// A refill of 0 units.
+    ZeroRefill,
+    /// Both `rate` and `refill` were said, and differ.
+    RefillDisagrees,
+    /// Segments outside 2..=3600.
+    Segments,
+    /// A window shorter than one nanosecond per segment.
+    ShortSegments,
+    /// `max_entries` of 0 or above [`MAX_ENTRIES`](crate::algorithm::sliding_log::MAX_ENTRIES).
+    MaxEntries,
+    /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
+    BanAfter,
+    /// A ban after more than one refusal that says no `within`.
+    BanWithin,
+    /// A ban with no duration, more than [`MAX_STEPS`](crate::ban::MAX_STEPS), or one of zero.
+    BanFor,
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroRate => "a rate of 0 admits nothing: write a count of at least 1",
+            Self::ZeroPeriod => "a period must be longer than 0: write a duration such as 1s",
+            Self::LongPeriod => {
+                return write!(
+                    f,
+                    "a period of more than {} days: write a shorter one",
+                    MAX_PERIOD.as_secs() / 86_400
+                );
+            }
+            Self::FastRate => {
+                "a rate above one per nanosecond: write at most 1000000000/s or leave the limit out"
+            }
+            Self::ZeroBurst => "a burst of 0 admits nothing: write a burst of at least 1",
+            Self::ZeroLimit => "a limit of 0 admits nothing: write a limit of at least 1",
+            Self::InitialAboveBurst => "initial is above burst: write at most the burst",
+            Self::DelayAfterAboveBurst => "delay_after is above burst: write at most the burst",
+            Self::ZeroRefill => "a refill of 0 adds nothing: write an amount of at least 1",
+            Self::RefillDisagrees => {
+                "rate and refill say different rates: leave rate out, refill implies it"
+            }
+            Self::Segments => "segments must lie in 2..=3600",
+            Self::ShortSegments => "a segment is shorter than 1ns: write fewer segments",
+            Self::MaxEntries => "max_entries must lie in 1..=100000",
+            Self::BanAfter => "a ban's after must lie in 1..=1000",
+            Self::BanWithin => "a ban after several refusals needs within, such as 10m",
+            Self::BanFor => "a ban's for must list 1 to 32 durations, each longer than 0",
+        })
+    }
+}
+
+impl core::error::Error for LimitError {}
+
+/// Refuses a window length of zero or above [`MAX_PERIOD`].
+pub(crate) fn check_window(window: Duration) -> Result<u64, LimitError> {
+    if window.is_zero() {
+        return Err(LimitError::ZeroPeriod);
+    }
+    if window > MAX_PERIOD {
+        return Err(LimitError::LongPeriod);
+    }
+    Ok(crate::time::saturating_nanos(window))
+}

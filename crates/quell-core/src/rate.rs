@@ -1,0 +1,128 @@
+//! Rate: an exact number of units per period.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::limit::LimitError;
+use crate::time::saturating_nanos;
+
+/// The longest period of a rate or window: 100 years of 365 days.
+///
+/// With it every product of the bucket arithmetic stays below 2^127.
+pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// `count` units per `period`, exact: nothing is divided until an answer leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u64,
+    period: Duration,
+}
+
+impl Rate {
+    /// `count` units per `period`.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the count is 0, the period is zero or longer than [`MAX_PERIOD`], or the
+    /// rate is above one unit per nanosecond.
+    pub fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
+        if count == 0 {
+            return Err(LimitError::ZeroRate);
+        }
+        if period.is_zero() {
+            return Err(LimitError::ZeroPeriod);
+        }
+        if period > MAX_PERIOD {
+            return Err(LimitError::LongPeriod);
+        }
+        if count > saturating_nanos(period) {
+            return Err(LimitError::FastRate);
+        }
+        Ok(Self { count, period })
+    }
+
+    /// The units per period, as they were said.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.count
+    }
+
+    /// The period, as it was said.
+    #[must_use]
+    pub const fn period(self) -> Duration {
+        self.period
+    }
+
+    /// The same rate in ticks: the emission interval of one unit, and how many ticks make a
+    /// nanosecond. Both are integers because a tick is `1/per_nano` of a nanosecond.
+    pub(crate) fn ticks(self) -> Ticks {
+        let nanos = saturating_nanos(self.period);
+        let divisor = gcd(self.count, nanos);
+        Ticks {
+            interval: nanos / divisor,
+            per_nano: self.count / divisor,
+        }
+    }
+
+    /// Whether both are the same number of units per second, however they were said.
+    #[must_use]
+    pub fn equals(self, other: Self) -> bool {
+        self.ticks() == other.ticks()
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.period.as_nanos() {
+            1_000_000_000 => write!(f, "{}/s", self.count),
+            60_000_000_000 => write!(f, "{}/min", self.count),
+            3_600_000_000_000 => write!(f, "{}/h", self.count),
+            86_400_000_000_000 => write!(f, "{}/day", self.count),
+            _ => write!(f, "{}/{:?}", self.count, self.period),
+        }
+    }
+}
+
+/// A rate in whole ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    /// Emission interval T of one unit, in ticks.
+    pub(crate) interval: u64,
+    /// Ticks in a nanosecond.
+    pub(crate) per_nano: u64,
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_exact() {
+        let second = Duration::from_secs(1);
+        for (count, interval, per_nano) in [
+            (1, 1_000_000_000, 1),
+            (100, 10_000_000, 1),
+            (3, 1_000_000_000, 3),
+            (300_000_007, 1_000_000_000, 300_000_007),
+            (1_000_000_000, 1, 1),
+        ] {
+            let ticks = Rate::new(count, second).unwrap().ticks();
+            assert_eq!(ticks, Ticks { interval, per_nano }, "{count}/s");
+        }
+    }
+
+    #[test]
+    fn impossible_rates_are_refused() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Rate::new(0, second), Err(LimitError::ZeroRate));
+        assert_eq!(Rate::new(1, Duration::ZERO), Err(LimitError::ZeroPeriod));
+        assert_eq!(Rate::new(1, Duration::MAX), Err(LimitError::LongPeriod));
+        assert_eq!(Rate::new(1_000_000_001, second), Err(LimitError::FastRate));
+    }
+}

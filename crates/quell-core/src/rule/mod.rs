@@ -1,0 +1,191 @@
+//! Rule: which queries a limit is for, and which of them share a key.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::cost::Cost;
+use crate::descriptor::Descriptor;
+use crate::key::{Captured, push_value};
+use crate::limit::Limit;
+
+mod pattern;
+mod set;
+
+pub use pattern::{Matcher, Pattern};
+pub use set::{CalendarEdges, Changes, DomainRules, InForce, LimitIds, Replaced, RuleSet};
+
+/// A matcher, a name, a limit and flags: one entry of a rules file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Unique within its domain.
+    pub name: Arc<str>,
+    /// What a descriptor must have; all must hold, and none is no demand.
+    pub matchers: Vec<Matcher>,
+    /// Which entries tell keys apart.
+    pub per: Vec<Per>,
+    /// What to do with a descriptor that lacks an entry of `per`.
+    pub on_missing: OnMissing,
+    /// The limit unless an override says otherwise.
+    pub effect: Effect,
+    /// Other limits for some; the first that matches wins.
+    pub overrides: Vec<Override>,
+    /// Charges this many units whatever the descriptor costs.
+    pub cost: Option<Cost>,
+    /// Evaluated and reported, but cannot refuse.
+    pub shadow: bool,
+}
+
+/// What a rule does to the queries it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Limits them.
+    Limit(Limit),
+    /// Adds no decision.
+    Unlimited,
+}
+
+/// Another effect for some of the queries that a rule matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// What a descriptor must have.
+    pub when: Vec<Matcher>,
+    /// What happens then.
+    pub effect: Effect,
+}
+
+/// An entry whose value tells keys apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Per {
+    /// The entry's name.
+    pub entry: Arc<str>,
+    /// For addresses, how many leading bits count; values that are no address count whole.
+    pub prefix: Option<Prefix>,
+}
+
+/// How many leading bits of an address count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    v4: u8,
+    v6: u8,
+}
+
+impl Prefix {
+    /// The first `v4` bits of an IPv4 address and the first `v6` of an IPv6 address; `None` above
+    /// 32 or 128.
+    #[must_use]
+    pub const fn new(v4: u8, v6: u8) -> Option<Self> {
+        if v4 <= 32 && v6 <= 128 {
+            Some(Self { v4, v6 })
+        } else {
+            None
+        }
+    }
+
+    /// Leading bits of an IPv4 address.
+    #[must_use]
+    pub const fn v4(self) -> u8 {
+        self.v4
+    }
+
+    /// Leading bits of an IPv6 address.
+    #[must_use]
+    pub const fn v6(self) -> u8 {
+        self.v6
+    }
+
+    fn cut(self, address: IpAddr) -> IpAddr {
+        let address = address.to_canonical();
+        let length = if address.is_ipv4() { self.v4 } else { self.v6 };
+        ipnet::IpNet::new(address, length).map_or(address, |net| net.network())
+    }
+}
+
+/// What a rule does with a descriptor that lacks an entry of its `per`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissing {
+    /// The rule does not apply.
+    #[default]
+    Skip,
+    /// All such descriptors share one key.
+    SharedKey,
+}
+
+/// Why a rule does not apply to a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch<'r> {
+    /// The descriptor lacks an entry that `match` names.
+    Lacks(&'r Matcher),
+    /// The entry's value matches none of the patterns.
+    Differs(&'r Matcher),
+    /// The descriptor lacks an entry of `per`.
+    LacksKey(&'r str),
+}
+
+impl Rule {
+    /// Whether the rule applies to `descriptor`.
+    ///
+    /// # Errors
+    /// The first reason why it does not.
+    pub fn applies(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
+        check_all(&self.matchers, descriptor)?;
+        if self.on_missing == OnMissing::Skip {
+            let lacking = self
+                .per
+                .iter()
+                .find(|per| descriptor.get(&per.entry).is_none());
+            if let Some(per) = lacking {
+                return Err(Mismatch::LacksKey(&per.entry));
+            }
+        }
+        Ok(())
+    }
+
+    /// The index of the first override whose `when` holds.
+    #[must_use]
+    pub fn override_for(&self, descriptor: &Descriptor<'_>) -> Option<usize> {
+        self.overrides
+            .iter()
+            .position(|entry| check_all(&entry.when, descriptor).is_ok())
+    }
+
+    /// The scope that all keys of this rule share.
+    #[must_use]
+    pub fn scope(&self, domain: &str) -> Vec<u8> {
+        let per = self.per.iter().map(|per| {
+            let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
+            (&*per.entry, prefix)
+        });
+        crate::key::rule_scope(domain, &self.name, per)
+    }
+
+    /// Appends the values that the rule captures from `descriptor`.
+    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut Vec<u8>) {
+        for per in &self.per {
+            let value = descriptor.get(&per.entry);
+            push_value(bytes, captured(value, per.prefix));
+        }
+    }
+}
+
+/// What is captured of an entry's value.
+fn captured(value: Option<&[u8]>, prefix: Option<Prefix>) -> Captured<'_> {
+    let Some(value) = value else {
+        return Captured::Missing;
+    };
+    match (prefix, pattern::address(value)) {
+        (Some(prefix), Some(address)) => Captured::Address(prefix.cut(address)),
+        _ => Captured::Bytes(value),
+    }
+}
+
+fn check_all<'r>(matchers: &'r [Matcher], descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'r>> {
+    for matcher in matchers {
+        match descriptor.get(&matcher.entry) {
+            None => return Err(Mismatch::Lacks(matcher)),
+            Some(value) if !matcher.matches(value) => return Err(Mismatch::Differs(matcher)),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}

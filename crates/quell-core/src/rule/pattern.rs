@@ -1,0 +1,140 @@
+//! Pattern: what the value of an entry must look like.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// An entry that must be there, and what its value may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matcher {
+    /// The entry's name.
+    pub entry: Arc<str>,
+    /// One of these must match.
+    pub patterns: Vec<Pattern>,
+}
+
+impl Matcher {
+    /// Whether one of the patterns matches `value`.
+    #[must_use]
+    pub fn matches(&self, value: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(value))
+    }
+}
+
+/// What a value may be: exactly this, a glob, or a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Exactly these bytes.
+    Exact(Arc<str>),
+    /// Text in which `*` stands for any run of bytes, `/` included.
+    Glob(Arc<str>),
+    /// An address inside this network.
+    Network(IpNet),
+}
+
+impl Pattern {
+    /// Reads a pattern: with `*` it is a glob, as `address/bits` a network, else exact.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        if text.contains('*') {
+            Self::Glob(Arc::from(text))
+        } else if let Ok(network) = text.parse::<IpNet>() {
+            Self::Network(network)
+        } else {
+            Self::Exact(Arc::from(text))
+        }
+    }
+
+    /// Whether `value` fits. Cost: at most the product of both lengths.
+    #[must_use]
+    pub fn matches(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exact(text) => text.as_bytes() == value,
+            Self::Glob(glob) => glob_matches(glob.as_bytes(), value),
+            Self::Network(network) => {
+                address(value).is_some_and(|address| network.contains(&address.to_canonical()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(text) | Self::Glob(text) => f.write_str(text),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
+}
+
+/// `value` as an address, if it is one.
+pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
+    core::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Matches greedily and goes back to the last star only, so a hostile value costs no more than the
+/// product of the lengths.
+fn glob_matches(glob: &[u8], value: &[u8]) -> bool {
+    let (mut g, mut v) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        match (glob.get(g), value.get(v)) {
+            (Some(b'*'), _) => {
+                retry = Some((g + 1, v));
+                g += 1;
+            }
+            (Some(expected), Some(actual)) if expected == actual => {
+                g += 1;
+                v += 1;
+            }
+            (None, None) => return true,
+            _ => match retry {
+                Some((after_star, from)) if from < value.len() => {
+                    retry = Some((after_star, from + 1));
+                    g = after_star;
+                    v = from + 1;
+                }
+                _ => return false,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        for (glob, value, expected) in [
+            ("/api/*", "/api/", true),
+            ("/api/*", "/api/a/b", true),
+            ("/api/*", "/ap", false),
+            ("*", "", true),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "aXbXcX", false),
+            ("*.png", "a.png.png", true),
+            ("**", "x", true),
+        ] {
+            assert_eq!(
+                Pattern::parse(glob).matches(value.as_bytes()),
+                expected,
+                "{glob} {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn networks() {
+        let v4 = Pattern::parse("10.0.0.0/8");
+        assert!(v4.matches(b"10.1.2.3"));
+        assert!(v4.matches(b"::ffff:10.1.2.3"));
+        assert!(!v4.matches(b"11.0.0.1"));
+        assert!(!v4.matches(b"10.0.0.0/8"));
+        assert!(Pattern::parse("2001:db8::/32").matches(b"2001:db8::1"));
+        assert!(Pattern::parse("10.0.0.1").matches(b"10.0.0.1"));
+    }
+}

@@ -1,0 +1,324 @@
+//! Rule set: an immutable snapshot of the rules in force, and the way from a query to its charges.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Effect, Rule};
+use crate::algorithm::fixed_window::{Calendar, Window};
+use crate::algorithm::{Algorithm, Edges};
+use crate::charge::{LimitSet, NewCharge};
+use crate::decision::Decision;
+use crate::descriptor::{Descriptor, Query};
+use crate::limit::{Installed, Limit, LimitId};
+use crate::time::{Now, Wall};
+use crate::verdict::{RuleDecision, Verdict};
+
+/// Knows where calendar windows lie.
+pub trait CalendarEdges {
+    /// The edges of the window that holds `wall`, and of the next.
+    fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges;
+}
+
+/// The rules of one domain, in file order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainRules {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// Its rules; no two have one name.
+    pub rules: Vec<Rule>,
+}
+
+/// Hands out names for limits, none twice.
+#[derive(Debug, Default)]
+pub struct LimitIds(u32);
+
+impl LimitIds {
+    /// A source whose first name is `first`.
+    #[must_use]
+    pub const fn starting_at(first: u32) -> Self {
+        Self(first)
+    }
+
+    /// A name never handed out before.
+    pub fn next_id(&mut self) -> LimitId {
+        let id = LimitId(self.0);
+        self.0 = self.0.wrapping_add(1);
+        id
+    }
+}
+
+/// What a store has to know when rules come into force.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Limits that are new.
+    pub installed: Vec<Installed>,
+    /// Limits whose place another took.
+    pub replaced: Vec<Replaced>,
+    /// Limits that are gone, and all state under them.
+    pub removed: Vec<LimitId>,
+}
+
+/// A limit whose place another took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The limit that was in force.
+    pub from: LimitId,
+    /// The limit that is.
+    pub to: LimitId,
+    /// When it happened.
+    pub at: Now,
+}
+
+/// Rules in force: what `resolve` reads, swapped as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    domains: BTreeMap<Arc<str>, Vec<InForce>>,
+}
+
+/// A rule with its limits named.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    rule: Rule,
+    scope: Vec<u8>,
+    base: Option<Installed>,
+    overrides: Vec<Option<Installed>>,
+}
+
+impl InForce {
+    /// The rule.
+    #[must_use]
+    pub const fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// The limit that applies to `descriptor`, or `None` if it is unlimited.
+    #[must_use]
+    pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&Installed> {
+        match self.rule.override_for(descriptor) {
+            Some(index) => self.overrides.get(index)?.as_ref(),
+            None => self.base.as_ref(),
+        }
+    }
+
+    /// All limits of the rule.
+    pub fn limits(&self) -> impl Iterator<Item = &Installed> {
+        self.overrides.iter().chain([&self.base]).flatten()
+    }
+}
+
+impl RuleSet {
+    /// Brings `domains` into force in place of `self`, and says what that changes for a store.
+    ///
+    /// A rule is the same if its domain and name are. A limit that did not change keeps its name;
+    /// one that did takes the old one's place, and with it what was used. Overrides are the same
+    /// if their `when` is; one that is gone leaves its keys to the rule's own limit.
+    #[must_use]
+    pub fn succeed(
+        &self,
+        domains: Vec<DomainRules>,
+        now: Now,
+        ids: &mut LimitIds,
+    ) -> (Self, Changes) {
+        let mut next = Self::default();
+        let mut changes = Changes::default();
+        for DomainRules { domain, rules } in domains {
+            let before = self.domains.get(&domain);
+            let by_name: BTreeMap<&str, &InForce> = before
+                .into_iter()
+                .flatten()
+                .map(|old| (&*old.rule.name, old))
+                .collect();
+            let rules = rules.into_iter().map(|rule| {
+                let old = by_name.get(&*rule.name).copied();
+                install(&domain, rule, old, now, ids, &mut changes)
+            });
+            let rules = rules.collect();
+            next.domains.insert(domain, rules);
+        }
+        for (domain, old) in self.all() {
+            let is_there = next
+                .domain(domain)
+                .iter()
+                .any(|new| new.rule.name == old.rule.name);
+            if !is_there {
+                changes
+                    .removed
+                    .extend(old.limits().map(|installed| installed.id));
+            }
+        }
+        (next, changes)
+    }
+
+    /// The rules of `domain` in file order; none if there is no such domain.
+    #[must_use]
+    pub fn domain(&self, domain: &str) -> &[InForce] {
+        self.domains.get(domain).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is such a domain.
+    #[must_use]
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// All domains, by name.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.keys().map(|domain| &**domain)
+    }
+
+    /// All rules with their domains.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &InForce)> {
+        self.domains
+            .iter()
+            .flat_map(|(domain, rules)| rules.iter().map(move |rule| (&**domain, rule)))
+    }
+
+    /// The charges that `query` makes; none if no rule applies.
+    ///
+    /// Cost: linear in the rules of the domain.
+    #[must_use]
+    pub fn resolve(
+        &self,
+        query: &Query<'_>,
+        now: Now,
+        calendar: &impl CalendarEdges,
+    ) -> LimitSet<'_> {
+        let rules = self.domain(query.domain());
+        let mut set = LimitSet::new();
+        for descriptor in query.descriptors() {
+            for (index, in_force) in rules.iter().enumerate() {
+                let rule = &in_force.rule;
+                if rule.applies(descriptor).is_err() {
+                    continue;
+                }
+                let Some(installed) = in_force.limit_for(descriptor) else {
+                    continue;
+                };
+                let charge = NewCharge {
+                    installed,
+                    cost: rule.cost.unwrap_or(descriptor.cost),
+                    shadow: rule.shadow,
+                    edges: edges(&installed.limit, now, calendar),
+                    tag: u32::try_from(index).unwrap_or(u32::MAX),
+                };
+                set.push(charge, &in_force.scope, |bytes| {
+                    rule.capture(descriptor, bytes)
+                });
+            }
+        }
+        if query.descriptors().len() > 1 {
+            set.merge();
+        }
+        set
+    }
+
+    /// Names the decisions on a set that this snapshot resolved, and combines them.
+    #[must_use]
+    pub fn combine(&self, domain: &str, set: &LimitSet<'_>, decisions: Vec<Decision>) -> Verdict {
+        let rules = self.domain(domain);
+        let named = set
+            .charges()
+            .iter()
+            .zip(decisions)
+            .filter_map(|(charge, decision)| {
+                let in_force = rules.get(charge.tag as usize)?;
+                Some(RuleDecision {
+                    rule: Arc::clone(&in_force.rule.name),
+                    shadow: charge.shadow,
+                    decision,
+                })
+            });
+        Verdict::combine(named.collect())
+    }
+}
+
+fn edges(limit: &Limit, now: Now, calendar: &impl CalendarEdges) -> Option<Edges> {
+    match limit.algorithm() {
+        Algorithm::FixedWindow(fixed) => match fixed.window() {
+            Window::Calendar(unit) => Some(calendar.edges(unit, now.wall)),
+            Window::FirstRequest(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// Names the limits of `rule`, or keeps the names that `old` gave them.
+fn install(
+    domain: &str,
+    rule: Rule,
+    old: Option<&InForce>,
+    now: Now,
+    ids: &mut LimitIds,
+    changes: &mut Changes,
+) -> InForce {
+    let old_base = old.and_then(|old| old.base.as_ref());
+    let mut naming = Naming { now, ids, changes };
+    let base = naming.name(&rule.effect, old_base);
+    let mut overrides = Vec::with_capacity(rule.overrides.len());
+    let mut taken = Vec::new();
+    for entry in &rule.overrides {
+        let before = old.and_then(|old| {
+            let same = |other: &super::Override| other.when == entry.when;
+            let index = old.rule.overrides.iter().position(same)?;
+            taken.push(index);
+            old.overrides.get(index)?.as_ref()
+        });
+        overrides.push(naming.name(&entry.effect, before));
+    }
+    let orphans = old
+        .into_iter()
+        .flat_map(|old| old.overrides.iter().enumerate());
+    for (_, orphan) in orphans.filter(|(index, _)| !taken.contains(index)) {
+        if let Some(orphan) = orphan {
+            naming.retire(orphan, base.as_ref());
+        }
+    }
+    InForce {
+        scope: rule.scope(domain),
+        rule,
+        base,
+        overrides,
+    }
+}
+
+struct Naming<'a> {
+    now: Now,
+    ids: &'a mut LimitIds,
+    changes: &'a mut Changes,
+}
+
+impl Naming<'_> {
+    fn name(&mut self, effect: &Effect, old: Option<&Installed>) -> Option<Installed> {
+        let Effect::Limit(limit) = effect else {
+            if let Some(old) = old {
+                self.retire(old, None);
+            }
+            return None;
+        };
+        if let Some(old) = old.filter(|old| old.limit == *limit) {
+            return Some(old.clone());
+        }
+        let installed = Installed {
+            id: self.ids.next_id(),
+            limit: limit.clone(),
+            since: old.map_or(self.now.monotonic, |old| old.since),
+        };
+        self.changes.installed.push(installed.clone());
+        if let Some(old) = old {
+            self.retire(old, Some(&installed));
+        }
+        Some(installed)
+    }
+
+    fn retire(&mut self, old: &Installed, to: Option<&Installed>) {
+        match to {
+            Some(to) => self.changes.replaced.push(Replaced {
+                from: old.id,
+                to: to.id,
+                at: self.now,
+            }),
+            None => self.changes.removed.push(old.id),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! State: what a store keeps for one key, always as what was *used*.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::algorithm::{At, Mechanics};
+use crate::ban::Ban;
+use crate::limit::{Installed, Limit, LimitId};
+use crate::time::{Monotonic, Now, Wall};
+
+/// What one key has used, and its refusals where they are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The limit under which it was charged: its numbers give the state its meaning.
+    pub limit: LimitId,
+    /// What was used.
+    pub usage: Usage,
+    /// Refusals and bans; `None` where none are remembered.
+    pub ban: Option<Box<BanRecord>>,
+}
+
+/// What was used, per algorithm. Any value is safe: nonsense is read as at most fully used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Usage {
+    /// Nothing: the same as no state at all.
+    #[default]
+    Rest,
+    /// `token_bucket` with continuous refill.
+    TokenBucket {
+        /// Theoretical arrival time in the limit's ticks since the clock's origin.
+        tat: u128,
+    },
+    /// `token_bucket` with refill in batches.
+    Refill {
+        /// The last tick that was counted.
+        anchor: Monotonic,
+        /// Units used.
+        used: u64,
+    },
+    /// `leaky_bucket`.
+    LeakyBucket {
+        /// Theoretical arrival time in the limit's ticks since the clock's origin.
+        tat: u128,
+    },
+    /// `fixed_window` from the first request.
+    FixedWindow {
+        /// The first charge.
+        start: Monotonic,
+        /// Units used since.
+        used: u64,
+    },
+    /// `fixed_window` on the calendar.
+    CalendarWindow {
+        /// The end of the window in which it was used.
+        end: Wall,
+        /// Units used in it.
+        used: u64,
+    },
+    /// `sliding_window`.
+    SlidingWindow {
+        /// Segment number since the clock's origin and units used in it, oldest first.
+        segments: VecDeque<(u64, u64)>,
+    },
+    /// `sliding_log`.
+    SlidingLog {
+        /// Instant and units of each charge, oldest first.
+        entries: VecDeque<(Monotonic, u64)>,
+    },
+}
+
+/// Refusals and bans of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BanRecord {
+    /// Refusals that count towards the next ban, oldest first.
+    pub refusals: Vec<Monotonic>,
+    /// The end of the last ban; the origin if there was none.
+    pub until: Monotonic,
+    /// How long the last ban was.
+    pub length: Duration,
+    /// How many bans the next one counts on top of: ban number `level` of the list comes next.
+    pub level: u32,
+    /// The end of the last ban or the last refusal after it: from here a quiet time counts.
+    pub quiet_since: Monotonic,
+}
+
+impl State {
+    /// The state of a key that has used nothing.
+    #[must_use]
+    pub const fn rest(limit: LimitId) -> Self {
+        Self {
+            limit,
+            usage: Usage::Rest,
+            ban: None,
+        }
+    }
+
+    /// How long from `now` until this state is indistinguishable from none; zero if it is.
+    ///
+    /// Cost: constant, except for a walk over the refusals of a ban.
+    #[must_use]
+    pub fn time_to_rest(&self, limit: &Limit, now: Now) -> Duration {
+        let used = if matches!(self.usage, Usage::Rest) {
+            Duration::ZERO
+        } else {
+            limit.engine().reset_after(&self.usage, &At::plain(now))
+        };
+        match (&self.ban, limit.ban()) {
+            (Some(record), Some(ban)) => used.max(ban.time_to_rest(record, now.monotonic)),
+            (Some(record), None) => used.max(record.until.since(now.monotonic)),
+            (None, _) => used,
+        }
+    }
+
+    /// Carries the use over to the limit that took the place of `from` at the instant `at` (P6).
+    ///
+    /// Whole units, rounded up, at most the new burst or limit. Another algorithm starts fresh;
+    /// a ban that stands goes on.
+    pub fn carry(&mut self, from: &Limit, to: &Installed, at: &At) {
+        self.limit = to.id;
+        if let (None, Some(record)) = (to.limit.ban(), self.ban.as_deref_mut()) {
+            record.refusals.clear();
+            record.level = 0;
+        }
+        if *from == to.limit {
+            return;
+        }
+        let usage = core::mem::take(&mut self.usage);
+        if !matches!(usage, Usage::Rest) {
+            self.usage = from.engine().carry(usage, to.limit.engine(), at);
+        }
+    }
+
+    /// Moves every monotonic instant by `nanos`: what a snapshot taken under one clock means under
+    /// another.
+    pub fn shift(&mut self, limit: &Limit, nanos: i64) {
+        if nanos == 0 {
+            return;
+        }
+        limit.engine().shift(&mut self.usage, nanos);
+        if let Some(record) = self.ban.as_deref_mut() {
+            record.until = record.until.shifted(nanos);
+            record.quiet_since = record.quiet_since.shifted(nanos);
+            for refusal in &mut record.refusals {
+                *refusal = refusal.shifted(nanos);
+            }
+        }
+    }
+
+    /// The ban in force at `now`, as the time until its end.
+    #[must_use]
+    pub fn banned_for(&self, now: Monotonic) -> Option<Duration> {
+        self.ban
+            .as_deref()
+            .and_then(|record| Ban::remaining(record, now))
+    }
+}

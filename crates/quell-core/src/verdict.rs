@@ -1,0 +1,115 @@
+//! Verdict: the query's answer, all decisions combined.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::decision::{Decision, RetryAfter};
+
+/// The decision of one rule, with the rule's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDecision {
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// Whether the rule is in shadow: reported, with no say.
+    pub shadow: bool,
+    /// What its limit said.
+    pub decision: Decision,
+}
+
+/// The answer to a query.
+///
+/// Denied if any limit that is not in shadow denies. Combined numbers leave shadow limits out; they
+/// are `None` or zero where no other limit applies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Each rule's decision, in file order.
+    pub decisions: Vec<RuleDecision>,
+    /// Index of the binding decision: on deny the denying one with the longest `retry_after`, on
+    /// allow the one with the least remaining; ties by file order.
+    pub binding: Option<usize>,
+    /// The least remaining.
+    pub remaining: Option<u64>,
+    /// On deny, the longest wait among the limits that deny; `None` when allowed.
+    pub retry_after: Option<RetryAfter>,
+    /// The longest time to rest; `None` if no limit applies.
+    pub reset_after: Option<Duration>,
+    /// The longest delay of an allowed call.
+    pub delay: Duration,
+    /// Whether a limit that denies does so by a ban.
+    pub banned: bool,
+    /// Whether a store's failure stood in the way and the answer was declared, not counted.
+    pub degraded: bool,
+}
+
+impl Verdict {
+    /// Combines decisions, which stand in file order.
+    #[must_use]
+    pub fn combine(decisions: Vec<RuleDecision>) -> Self {
+        let mut verdict = Self::default();
+        for (index, rule) in decisions
+            .iter()
+            .enumerate()
+            .filter(|(_, rule)| !rule.shadow)
+        {
+            verdict.add(index, &rule.decision, &decisions);
+        }
+        if verdict.retry_after.is_some() {
+            verdict.delay = Duration::ZERO;
+        }
+        verdict.decisions = decisions;
+        verdict
+    }
+
+    fn add(&mut self, index: usize, decision: &Decision, all: &[RuleDecision]) {
+        let least = self
+            .remaining
+            .is_none_or(|least| decision.remaining < least);
+        match (decision.retry_after(), self.retry_after) {
+            (Some(wait), None) => self.bind(index, wait),
+            (Some(wait), Some(longest)) if wait > longest => self.bind(index, wait),
+            (None, None) => {
+                let before = self.binding.and_then(|binding| all.get(binding));
+                if before.is_none_or(|before| decision.remaining < before.decision.remaining) {
+                    self.binding = Some(index);
+                }
+            }
+            _ => {}
+        }
+        if least {
+            self.remaining = Some(decision.remaining);
+        }
+        self.reset_after = self.reset_after.max(Some(decision.reset_after));
+        self.delay = self.delay.max(decision.delay);
+        self.banned |= decision.banned && !decision.outcome.is_allow();
+    }
+
+    fn bind(&mut self, index: usize, wait: RetryAfter) {
+        self.binding = Some(index);
+        self.retry_after = Some(wait);
+    }
+
+    /// Whether the query may go on.
+    #[must_use]
+    pub const fn is_allow(&self) -> bool {
+        self.retry_after.is_none()
+    }
+
+    /// The binding decision with its rule.
+    #[must_use]
+    pub fn binding_rule(&self) -> Option<&RuleDecision> {
+        self.decisions.get(self.binding?)
+    }
+
+    /// Whether the query can never pass at its cost.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.retry_after == Some(RetryAfter::Never)
+    }
+
+    /// Whether no rule decided anything.
+    #[must_use]
+    pub const fn is_unmatched(&self) -> bool {
+        self.decisions.is_empty()
+    }
+}
