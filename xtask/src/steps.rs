@@ -59,28 +59,28 @@ const STEPS: [Step; 7] = [
 /// The first step that fails, by its name.
 pub(crate) fn test() -> Result<()> {
     let root = repository::root()?;
-    run_all(&STEPS, &root)
+    run_all(&STEPS, &root, &mut terminal::line)
 }
 
-fn run_all(steps: &[Step], root: &Path) -> Result<()> {
+fn run_all(steps: &[Step], root: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
     let started = Instant::now();
     let mut done = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let label = format!("step {} of {}, {}", index + 1, steps.len(), step.name);
-        terminal::line(&format!("\n==> {label}"));
+        say(&format!("\n==> {label}"));
         let begun = Instant::now();
         let outcome = (step.run)(root);
         let took = terminal::duration(begun.elapsed());
         outcome.with_context(|| format!("{label}, failed after {took}"))?;
-        terminal::line(&format!("==> {label}, passed in {took}"));
+        say(&format!("==> {label}, passed in {took}"));
         done.push((step.name, took));
     }
-    terminal::line("\nAll steps passed:");
+    say("\nAll steps passed:");
     for (name, took) in done {
-        terminal::line(&format!("  {name:<10} {took:>12}"));
+        say(&format!("  {name:<10} {took:>12}"));
     }
     let total = terminal::duration(started.elapsed());
-    terminal::line(&format!("  {:<10} {total:>12}", "together"));
+    say(&format!("  {:<10} {total:>12}", "together"));
     Ok(())
 }
 
@@ -152,11 +152,13 @@ mod tests {
                 run: |_| unreachable!("step three ran"),
             },
         ];
-        let error = run_all(&steps, Path::new("/")).unwrap_err();
+        let error = run_all(&steps, Path::new("/"), &mut |_| {}).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.starts_with("step 2 of 3, two, failed after"), "{text}");
         assert!(text.ends_with("broken"), "{text}");
-        assert!(run_all(&steps[..1], Path::new("/")).is_ok());
+        let mut said = String::new();
+        run_all(&steps[..1], Path::new("/"), &mut |line| said += line).unwrap();
+        assert!(said.contains("step 1 of 1, one, passed"), "{said}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The repository checks. Each is an ordinary test of this crate; `cargo xtask
 //! tidy` runs the same functions and lists everything at once.
 
+mod attributes;
 mod layering;
 mod manifests;
 mod paths;
@@ -23,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
     let repository = Repository::load()?;
     let root = &repository.root;
     let checks = [
+        ("attributes", attributes::check(&repository)),
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(root)?),
         ("paths", paths::check(&repository)),

@@ -35,6 +35,7 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
         return findings;
     }
     header(file, &mut findings);
+    one_test_program(file, &mut findings);
     file_length(file, &mut findings);
     match tokens::parse(&file.path, &file.text) {
         Ok(tokens) => shape_of_tokens(file, &tokens, &mut findings),
@@ -50,6 +51,16 @@ fn header(file: &TextFile, findings: &mut Vec<Finding>) {
             1,
             "begin the file with a `//! ` header that says what it is for",
         ));
+    }
+}
+
+/// Each program in `tests/` is linked by itself, which takes longer than its
+/// tests; a crate has one, `tests/it/main.rs`.
+fn one_test_program(file: &TextFile, findings: &mut Vec<Finding>) {
+    let parts: Vec<&str> = file.path.split('/').collect();
+    if let ["crates", _, "tests", program] = parts.as_slice() {
+        let message = format!("a second test program; make {program} a module of tests/it/main.rs");
+        findings.push(Finding::in_file(&file.path, message));
     }
 }
 
@@ -78,14 +89,6 @@ fn shape_of_tokens(file: &TextFile, tokens: &[TokenTree], findings: &mut Vec<Fin
             && lines > FUNCTION_LINES
         {
             let message = format!("fn {name}: {lines} lines; {FUNCTION_LINES} at the most");
-            findings.push(Finding::at_line(
-                &file.path,
-                tokens::line(&rest[0]),
-                message,
-            ));
-        }
-        if switches_a_test_off(rest) {
-            let message = "a test that does not run; make it pass or remove it";
             findings.push(Finding::at_line(
                 &file.path,
                 tokens::line(&rest[0]),
@@ -121,27 +124,6 @@ fn function(tokens: &[TokenTree]) -> Option<(String, usize)> {
     None
 }
 
-/// Whether an attribute that starts here is `ignore`, also inside `cfg_attr`,
-/// or a doc example that is not compiled.
-fn switches_a_test_off(tokens: &[TokenTree]) -> bool {
-    let Some(content) = tokens::attribute(tokens) else {
-        return false;
-    };
-    let Some(name) = content.first() else {
-        return false;
-    };
-    if tokens::is_ident(name, "ignore") {
-        return true;
-    }
-    if tokens::is_ident(name, "cfg_attr") {
-        let inner = content.get(1).and_then(tokens::inside);
-        return inner
-            .is_some_and(|(_, inner)| inner.iter().any(|token| tokens::is_ident(token, "ignore")));
-    }
-    let text = content.last().map(ToString::to_string).unwrap_or_default();
-    tokens::is_ident(name, "doc") && text.contains("```") && text.contains("ignore")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +143,13 @@ mod tests {
         assert_one(&findings("fn a() {}\n"), "header");
         assert_one(&findings("// plain\nfn a() {}\n"), "header");
         assert_none(&findings("//! A header.\nfn a() {}\n"));
+    }
+
+    #[test]
+    fn a_second_test_program_is_found() {
+        let at = |path| check_file(&TextFile::sample(path, "//! Tests.\n"));
+        assert_one(&at("crates/quell/tests/more.rs"), "a second test program");
+        assert_none(&at("crates/quell/tests/it/main.rs"));
     }
 
     #[test]
@@ -197,19 +186,6 @@ mod tests {
             assert_one(&findings(&text), word);
             let prose = TextFile::sample("CONTRIBUTING.md", &format!("No {word}."));
             assert_none(&check_file(&prose));
-        }
-    }
-
-    #[test]
-    fn a_test_that_is_switched_off_is_found() {
-        for attribute in [
-            "#[ignore]",
-            "#[ignore = \"slow\"]",
-            "#[cfg_attr(miri, ignore)]",
-            "/// ```rust,ignore",
-        ] {
-            let text = format!("//! A header.\n{attribute}\nfn a() {{}}\n");
-            assert_one(&findings(&text), "does not run");
         }
     }
 }
