@@ -124,15 +124,12 @@ fn as_root() -> Result<Vec<&'static str>> {
     bail!("installing programs needs root, or sudo without a password")
 }
 
-/// `RUNLEVEL=1` keeps a package from starting a server of its own.
+/// `RUNLEVEL=1` keeps a package from starting a server of its own; another
+/// apt-get at work is waited for, two minutes at most.
 fn apt_get(as_root: &[&str], arguments: &[&str]) -> Result<()> {
-    let settings = [
-        "env",
-        "DEBIAN_FRONTEND=noninteractive",
-        "RUNLEVEL=1",
-        "apt-get",
-    ];
-    let words: Vec<&str> = [as_root, &settings, arguments].concat();
+    let settings = ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"];
+    let program = ["apt-get", "-o", "DPkg::Lock::Timeout=120"];
+    let words: Vec<&str> = [as_root, &settings, &program, arguments].concat();
     programs::run(Command::new(words[0]).args(&words[1..]))
 }
 
