@@ -80,7 +80,7 @@ impl<'r> LimitSet<'r> {
             tag: 0,
         };
         set.push(charge, AD_HOC_SCOPE, |bytes| {
-            push_value(bytes, Captured::Bytes(key))
+            push_value(bytes, Captured::Bytes(key));
         });
         set
     }

@@ -203,7 +203,7 @@ impl RuleSet {
                     tag: u32::try_from(index).unwrap_or(u32::MAX),
                 };
                 set.push(charge, &in_force.scope, |bytes| {
-                    rule.capture(descriptor, bytes)
+                    rule.capture(descriptor, bytes);
                 });
             }
         }
@@ -211,6 +211,35 @@ impl RuleSet {
             set.merge();
         }
         set
+    }
+
+    /// The charge that one rule would make for `descriptor`, whatever its matchers say: how a key is
+    /// named for administration. `None` if there is no such rule or it is unlimited.
+    #[must_use]
+    pub fn select(
+        &self,
+        domain: &str,
+        rule: &str,
+        descriptor: &Descriptor<'_>,
+        now: Now,
+        calendar: &impl CalendarEdges,
+    ) -> Option<LimitSet<'_>> {
+        let rules = self.domain(domain);
+        let index = rules.iter().position(|other| &*other.rule.name == rule)?;
+        let in_force = rules.get(index)?;
+        let installed = in_force.limit_for(descriptor)?;
+        let mut set = LimitSet::new();
+        let charge = NewCharge {
+            installed,
+            cost: descriptor.cost,
+            shadow: in_force.rule.shadow,
+            edges: edges(&installed.limit, now, calendar),
+            tag: u32::try_from(index).unwrap_or(u32::MAX),
+        };
+        set.push(charge, &in_force.scope, |bytes| {
+            in_force.rule.capture(descriptor, bytes);
+        });
+        Some(set)
     }
 
     /// Names the decisions on a set that this snapshot resolved, and combines them.
