@@ -39,7 +39,21 @@ pub struct Charge<'r> {
     scope: usize,
 }
 
-impl Charge<'_> {
+impl<'r> Charge<'r> {
+    /// A charge on a key that needs no name, since its store keeps no other limit.
+    #[must_use]
+    pub const fn alone(installed: &'r Installed, cost: Cost) -> Self {
+        Self {
+            installed,
+            cost,
+            shadow: false,
+            edges: None,
+            tag: 0,
+            key: 0..0,
+            scope: 0,
+        }
+    }
+
     /// The instant of a decision on this charge.
     #[must_use]
     pub const fn at(&self, now: Now) -> At {
