@@ -1,1 +1,33 @@
-//! Rate limiting that keeps its promise: every classic algorithm, rules, and a bounded in-memory store.
+//! Rate limiting that keeps its promise.
+//!
+//! For one limit in one process, [`KeyedLimiter`] is the whole program:
+//!
+//! ```
+//! use quell::{KeyedLimiter, Limit};
+//!
+//! let limiter = KeyedLimiter::new(Limit::per_second(100).burst(200))?;
+//! assert!(limiter.try_acquire("alice").outcome.is_allow());
+//! # Ok::<(), quell::LimitError>(())
+//! ```
+//!
+//! [`Limiter`] adds rules and any [`store::Store`]: many limits per request, all charged or none, with
+//! one [`Verdict`] that names the limit that refused.
+
+pub mod calendar;
+pub mod clock;
+pub mod observer;
+pub mod store;
+
+mod ad_hoc;
+mod keyed;
+mod limiter;
+
+pub use keyed::{KeyedLimiter, UnkeyedLimiter};
+pub use limiter::{AskError, Limiter, LimiterBuilder};
+pub use quell_core::charge::Operation;
+pub use quell_core::cost::Cost;
+pub use quell_core::decision::{Decision, Outcome, RetryAfter};
+pub use quell_core::descriptor::{Descriptor, Query};
+pub use quell_core::limit::{Limit, LimitError};
+pub use quell_core::rate::Rate;
+pub use quell_core::verdict::{RuleDecision, Verdict};

@@ -1,0 +1,229 @@
+//! Calendar edges: where windows of a civil calendar begin and end.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::{Date, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+use parking_lot::RwLock;
+use quell_core::algorithm::Edges;
+use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
+use quell_core::rule::CalendarEdges;
+use quell_core::time::Wall;
+
+/// Finds edges in the system's time zone database, and remembers the last ones of each calendar.
+#[derive(Debug, Default)]
+pub struct SystemCalendar {
+    last: RwLock<BTreeMap<Calendar, Edges>>,
+}
+
+impl CalendarEdges for SystemCalendar {
+    fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges {
+        if let Some(edges) = self.last.read().get(calendar)
+            && (edges.start..edges.end).contains(&wall)
+        {
+            return *edges;
+        }
+        let edges = find(calendar, wall);
+        self.last.write().insert(calendar.clone(), edges);
+        edges
+    }
+}
+
+/// The edges around `wall`. A time zone that is not known counts as UTC: rules are refused before
+/// one can get here.
+fn find(calendar: &Calendar, wall: Wall) -> Edges {
+    let zone = TimeZone::get(&calendar.zone).unwrap_or(TimeZone::UTC);
+    let at = |wall: Wall| zoned(wall, &zone);
+    let end = next_edge(calendar.unit, &at(wall));
+    let next_end = next_edge(calendar.unit, &at(end));
+    Edges {
+        start: start(calendar.unit, &at(wall)),
+        end,
+        next_end,
+    }
+}
+
+fn zoned(wall: Wall, zone: &TimeZone) -> Zoned {
+    let timestamp = Timestamp::from_nanosecond(i128::from(wall.as_nanos()));
+    timestamp.unwrap_or(Timestamp::MAX).to_zoned(zone.clone())
+}
+
+fn wall(zoned: &Zoned) -> Wall {
+    let nanos = zoned.timestamp().as_nanosecond();
+    Wall::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+}
+
+/// The first day of the unit that holds `date`, and of the one after it.
+fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
+    let first = match unit {
+        CalendarUnit::Minute | CalendarUnit::Hour => return None,
+        CalendarUnit::Day => date,
+        CalendarUnit::Week => {
+            let since_monday = date.weekday().since(Weekday::Monday);
+            date.checked_sub(i32::from(since_monday).days()).ok()?
+        }
+        CalendarUnit::Month => date.first_of_month(),
+        CalendarUnit::Year => date.first_of_year(),
+    };
+    let span = match unit {
+        CalendarUnit::Week => 1.week(),
+        CalendarUnit::Month => 1.month(),
+        CalendarUnit::Year => 1.year(),
+        _ => 1.day(),
+    };
+    Some((first, first.checked_add(span).ok()?))
+}
+
+/// Minutes and hours follow the clock on the wall; their length is what it is, but an hour that a
+/// change of offset cuts short ends there.
+fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
+    let minutes = if unit == CalendarUnit::Hour {
+        now.minute()
+    } else {
+        0
+    };
+    let into = i64::from(minutes) * 60 + i64::from(now.second());
+    let into = into * 1_000_000_000 + i64::from(now.subsec_nanosecond());
+    let length = if unit == CalendarUnit::Hour {
+        3_600
+    } else {
+        60
+    };
+    let start = wall(now).shifted(-into);
+    let end = start.shifted(length * 1_000_000_000);
+    let zone = now.time_zone();
+    let change = zone.following(now.timestamp()).next();
+    let change = change.map(|change| wall(&change.timestamp().to_zoned(zone.clone())));
+    match change {
+        Some(change) if change > wall(now) && change < end => (start, change),
+        _ => (start, end),
+    }
+}
+
+fn start(unit: CalendarUnit, now: &Zoned) -> Wall {
+    match days(unit, now.date()) {
+        Some((first, _)) => midnight(first, now),
+        None => within_hour(unit, now).0,
+    }
+}
+
+fn next_edge(unit: CalendarUnit, now: &Zoned) -> Wall {
+    match days(unit, now.date()) {
+        Some((_, next)) => midnight(next, now),
+        None => within_hour(unit, now).1,
+    }
+}
+
+/// The first instant of `date`; where midnight is skipped, the first that there is.
+fn midnight(date: Date, like: &Zoned) -> Wall {
+    let zoned = date.to_zoned(like.time_zone().clone());
+    zoned.map_or(Wall::from_nanos(u64::MAX), |zoned| wall(&zoned))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn edges(unit: CalendarUnit, zone: &str, at: &str) -> (String, String, String) {
+        let calendar = Calendar {
+            unit,
+            zone: Arc::from(zone),
+        };
+        let at: Timestamp = at.parse().unwrap();
+        let wall = Wall::from_nanos(u64::try_from(at.as_nanosecond()).unwrap());
+        let edges = SystemCalendar::default().edges(&calendar, wall);
+        let text = |wall: Wall| {
+            let nanos = i128::from(wall.as_nanos());
+            Timestamp::from_nanosecond(nanos).unwrap().to_string()
+        };
+        (text(edges.start), text(edges.end), text(edges.next_end))
+    }
+
+    #[test]
+    fn edges_follow_the_calendar() {
+        use CalendarUnit::{Day, Hour, Minute, Month, Week, Year};
+        for (unit, zone, at, start, end, next) in [
+            // Clocks go forward: the 29th has 23 hours.
+            (
+                Day,
+                "Europe/Berlin",
+                "2026-03-29T00:30:00Z",
+                "2026-03-28T23:00:00Z",
+                "2026-03-29T22:00:00Z",
+                "2026-03-30T22:00:00Z",
+            ),
+            // Clocks go back: the 25th has 25 hours.
+            (
+                Day,
+                "Europe/Berlin",
+                "2026-10-25T12:00:00Z",
+                "2026-10-24T22:00:00Z",
+                "2026-10-25T23:00:00Z",
+                "2026-10-26T23:00:00Z",
+            ),
+            (
+                Hour,
+                "Europe/Berlin",
+                "2026-10-25T00:30:00Z",
+                "2026-10-25T00:00:00Z",
+                "2026-10-25T01:00:00Z",
+                "2026-10-25T02:00:00Z",
+            ),
+            (
+                Hour,
+                "Asia/Kolkata",
+                "2026-01-01T00:00:00Z",
+                "2025-12-31T23:30:00Z",
+                "2026-01-01T00:30:00Z",
+                "2026-01-01T01:30:00Z",
+            ),
+            // Half an hour goes missing and comes again.
+            (
+                Hour,
+                "Australia/Lord_Howe",
+                "2026-04-04T14:50:00Z",
+                "2026-04-04T14:00:00Z",
+                "2026-04-04T15:00:00Z",
+                "2026-04-04T15:30:00Z",
+            ),
+            (
+                Minute,
+                "UTC",
+                "2026-01-01T00:00:59.5Z",
+                "2026-01-01T00:00:00Z",
+                "2026-01-01T00:01:00Z",
+                "2026-01-01T00:02:00Z",
+            ),
+            (
+                Week,
+                "UTC",
+                "2026-11-22T23:59:59Z",
+                "2026-11-16T00:00:00Z",
+                "2026-11-23T00:00:00Z",
+                "2026-11-30T00:00:00Z",
+            ),
+            (
+                Month,
+                "UTC",
+                "2028-02-29T12:00:00Z",
+                "2028-02-01T00:00:00Z",
+                "2028-03-01T00:00:00Z",
+                "2028-04-01T00:00:00Z",
+            ),
+            (
+                Year,
+                "America/New_York",
+                "2026-01-01T04:59:59Z",
+                "2025-01-01T05:00:00Z",
+                "2026-01-01T05:00:00Z",
+                "2027-01-01T05:00:00Z",
+            ),
+        ] {
+            let expected = (start.to_string(), end.to_string(), next.to_string());
+            assert_eq!(edges(unit, zone, at), expected, "{unit:?} {zone} {at}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Keyed limiter: one limit, any keys, no runtime, no rules.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+use parking_lot::Mutex;
+use quell_core::algorithm::fixed_window::FixedWindow;
+use quell_core::algorithm::leaky_bucket::LeakyBucket;
+use quell_core::algorithm::sliding_log::SlidingLog;
+use quell_core::algorithm::sliding_window::SlidingWindow;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::algorithm::{Algorithm, Edges};
+use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::limit::{Installed, Limit, LimitError, LimitId};
+use quell_core::rule::CalendarEdges;
+use quell_core::state::State;
+use quell_core::time::{Now, Wall};
+
+use crate::calendar::SystemCalendar;
+use crate::clock::{Clock, SystemClock};
+use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, LoadKey, Table};
+
+/// What becomes a [`Limit`]: a limit, or the numbers of one.
+pub trait IntoLimit {
+    /// The limit.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    fn into_limit(self) -> Result<Limit, LimitError>;
+}
+
+impl IntoLimit for Limit {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        Ok(self)
+    }
+}
+
+macro_rules! into_limit {
+    ($($spec:ident),*) => {
+        $(impl IntoLimit for $spec {
+            fn into_limit(self) -> Result<Limit, LimitError> {
+                self.build()
+            }
+        })*
+    };
+}
+into_limit!(
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog
+);
+
+/// One limit on many keys, in memory.
+///
+/// Keys are kept as fingerprints: 45 bytes each for a bucket, whatever their length. Cost of a call:
+/// one hash, one lock that is rarely held, one reading of the clock.
+///
+/// ```
+/// use quell::{KeyedLimiter, Limit};
+///
+/// let logins = KeyedLimiter::<str>::new(Limit::per_minute(5))?;
+/// for _ in 0..5 {
+///     assert!(logins.try_acquire("alice").outcome.is_allow());
+/// }
+/// assert!(!logins.try_acquire("alice").outcome.is_allow());
+/// assert!(logins.try_acquire("bob").outcome.is_allow());
+/// # Ok::<(), quell::LimitError>(())
+/// ```
+#[derive(Debug)]
+pub struct KeyedLimiter<K: ?Sized, C = SystemClock> {
+    table: Table,
+    installed: Installed,
+    clock: C,
+    calendar: SystemCalendar,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: Hash + ?Sized> KeyedLimiter<K> {
+    /// A limiter of at most [`DEFAULT_MAX_KEYS`] keys, on the system's clock.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
+        Self::with(limit, DEFAULT_MAX_KEYS, SystemClock::new())
+    }
+}
+
+impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
+    /// A limiter of at most `max_keys` keys; past that, new keys share a fixed set of states.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    pub fn with(limit: impl IntoLimit, max_keys: usize, clock: C) -> Result<Self, LimitError> {
+        Ok(Self {
+            table: Table::new(max_keys, HashKey::random()),
+            installed: install(limit.into_limit()?, clock.now()),
+            clock,
+            calendar: SystemCalendar::default(),
+            keys: PhantomData,
+        })
+    }
+
+    /// Asks for one unit, and charges it if it fits.
+    pub fn try_acquire<Q: Borrow<K> + ?Sized>(&self, key: &Q) -> Decision {
+        self.ask(Operation::Acquire, key.borrow(), Cost::ONE)
+    }
+
+    /// Asks for `cost` units, and charges them if they fit.
+    pub fn try_acquire_n<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
+        self.ask(Operation::Acquire, key.borrow(), cost)
+    }
+
+    /// Asks for `cost` units without charging.
+    pub fn peek<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
+        self.ask(Operation::Peek, key.borrow(), cost)
+    }
+
+    /// Keys that have a state, whether at rest or not.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// The limit.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.installed.limit
+    }
+
+    fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
+        let now = self.clock.now();
+        let mut charge = Charge::alone(&self.installed, cost);
+        charge.edges = edges(&self.installed.limit, &self.calendar, now.wall);
+        let key = LoadKey {
+            fingerprint: self.table.hash_key().of(key),
+            scope: &[],
+        };
+        let mut shard = self.table.lock(key.fingerprint);
+        let rest = State::rest(self.installed.id);
+        let copy = operation == Operation::Peek;
+        let limit = &self.installed.limit;
+        let at_rest = |state: &State| state.time_to_rest(limit, now).is_zero();
+        let mut held = self.table.load(&mut shard, key, rest, copy, at_rest);
+        let entry = &mut Entry {
+            charge: &charge,
+            state: &mut held.state,
+        };
+        let decision = decide_one(now, operation, entry);
+        if !copy {
+            self.table.store(&mut shard, held);
+        }
+        decision
+    }
+}
+
+/// One limit on one thing: the twin of [`KeyedLimiter`] without keys.
+///
+/// ```
+/// use quell::{Limit, UnkeyedLimiter};
+///
+/// let mails = UnkeyedLimiter::new(Limit::per_hour(1))?;
+/// assert!(mails.try_acquire().outcome.is_allow());
+/// assert!(!mails.try_acquire().outcome.is_allow());
+/// # Ok::<(), quell::LimitError>(())
+/// ```
+#[derive(Debug)]
+pub struct UnkeyedLimiter<C = SystemClock> {
+    state: Mutex<State>,
+    installed: Installed,
+    clock: C,
+    calendar: SystemCalendar,
+}
+
+impl UnkeyedLimiter {
+    /// A limiter on the system's clock.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
+        Self::with(limit, SystemClock::new())
+    }
+}
+
+impl<C: Clock> UnkeyedLimiter<C> {
+    /// A limiter on another clock.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    pub fn with(limit: impl IntoLimit, clock: C) -> Result<Self, LimitError> {
+        let installed = install(limit.into_limit()?, clock.now());
+        Ok(Self {
+            state: Mutex::new(State::rest(installed.id)),
+            installed,
+            clock,
+            calendar: SystemCalendar::default(),
+        })
+    }
+
+    /// Asks for one unit, and charges it if it fits.
+    pub fn try_acquire(&self) -> Decision {
+        self.try_acquire_n(Cost::ONE)
+    }
+
+    /// Asks for `cost` units, and charges them if they fit.
+    pub fn try_acquire_n(&self, cost: Cost) -> Decision {
+        self.ask(Operation::Acquire, cost, &mut self.state.lock())
+    }
+
+    /// Asks for `cost` units without charging.
+    pub fn peek(&self, cost: Cost) -> Decision {
+        let mut copy = self.state.lock().clone();
+        self.ask(Operation::Peek, cost, &mut copy)
+    }
+
+    fn ask(&self, operation: Operation, cost: Cost, state: &mut State) -> Decision {
+        let now = self.clock.now();
+        let mut charge = Charge::alone(&self.installed, cost);
+        charge.edges = edges(&self.installed.limit, &self.calendar, now.wall);
+        let charge = &charge;
+        decide_one(now, operation, &mut Entry { charge, state })
+    }
+}
+
+fn install(limit: Limit, now: Now) -> Installed {
+    Installed {
+        id: LimitId::default(),
+        limit,
+        since: now.monotonic,
+    }
+}
+
+fn edges(limit: &Limit, calendar: &SystemCalendar, wall: Wall) -> Option<Edges> {
+    use quell_core::algorithm::fixed_window::Window;
+    match limit.algorithm() {
+        Algorithm::FixedWindow(fixed) => match fixed.window() {
+            Window::Calendar(unit) => Some(calendar.edges(unit, wall)),
+            Window::FirstRequest(_) => None,
+        },
+        _ => None,
+    }
+}

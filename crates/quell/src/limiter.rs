@@ -1,0 +1,388 @@
+//! Limiter: rules and a store, one answer per query.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::limit::{Installed, LimitError, LimitId};
+use quell_core::rule::{Changes, DomainRules, LimitIds, RuleSet};
+use quell_core::time::Now;
+use quell_core::verdict::Verdict;
+
+use crate::ad_hoc::{AdHocError, AdHocLimits, MAX_AD_HOC};
+use crate::calendar::SystemCalendar;
+use crate::clock::{Clock, SystemClock};
+use crate::observer::{Event, NoObserver, Observer};
+use crate::store::memory::{MemoryStore, Saved};
+use crate::store::{Action, Banned, LocalStore, Store, StoreError};
+
+/// Rules and a store: answers queries, all limits of one charged or none.
+///
+/// ```
+/// use quell::store::memory::MemoryStore;
+/// use quell::{Limiter, Query};
+///
+/// let limiter = Limiter::new(MemoryStore::new());
+/// limiter.set_rules(Vec::new());
+/// let answer = limiter.try_acquire_local(&Query::new("shop").entry("user", "alice"));
+/// assert!(answer.is_err(), "there is no domain `shop` yet");
+/// ```
+#[derive(Debug)]
+pub struct Limiter<S> {
+    store: S,
+    rules: ArcSwap<RuleSet>,
+    ids: Mutex<LimitIds>,
+    ad_hoc: AdHocLimits,
+    calendar: SystemCalendar,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+}
+
+/// Puts a [`Limiter`] together.
+#[derive(Debug)]
+pub struct LimiterBuilder<S> {
+    store: S,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+}
+
+impl<S: Store> LimiterBuilder<S> {
+    /// Takes another clock than the system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Tells every answer to `observer`.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// The limiter, without rules yet.
+    #[must_use]
+    pub fn build(self) -> Limiter<S> {
+        Limiter {
+            store: self.store,
+            rules: ArcSwap::default(),
+            ids: Mutex::default(),
+            ad_hoc: AdHocLimits::default(),
+            calendar: SystemCalendar::default(),
+            clock: self.clock,
+            observer: self.observer,
+        }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter without rules, on the system's clock.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self::builder(store).build()
+    }
+
+    /// Begins to put a limiter together.
+    #[must_use]
+    pub fn builder(store: S) -> LimiterBuilder<S> {
+        LimiterBuilder {
+            store,
+            clock: Arc::new(SystemClock::new()),
+            observer: Arc::new(NoObserver),
+        }
+    }
+
+    /// Brings rules into force in place of those that are, at this instant. What was used stays
+    /// (P6); rules that are gone forget their state.
+    pub fn set_rules(&self, domains: Vec<DomainRules>) {
+        self.set_rules_at(domains, self.now());
+    }
+
+    /// [`Limiter::set_rules`] at a given instant.
+    pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) {
+        // The lock keeps two reloads apart; answers go on with the rules that they began with.
+        let mut ids = self.ids.lock();
+        let (next, changes) = self.rules.load().succeed(domains, now, &mut ids);
+        let (arriving, leaving) = split(changes);
+        self.store.adopt(&arriving);
+        self.rules.store(Arc::new(next));
+        self.store.adopt(&leaving);
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Arc<RuleSet> {
+        self.rules.load_full()
+    }
+
+    /// The store.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Both clocks now.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// Asks, and charges if all limits allow.
+    ///
+    /// # Errors
+    /// [`AskError`] if there is no such domain, or the store cannot tell. A refusal is no error.
+    pub async fn try_acquire(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
+        self.ask(Operation::Acquire, query, self.now()).await
+    }
+
+    /// Asks only: nothing is charged, and no refusal is counted.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn peek(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
+        self.ask(Operation::Peek, query, self.now()).await
+    }
+
+    /// Asks at a given instant.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn ask(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        let decisions = self.store.charge(&set, operation, now).await?;
+        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+    }
+
+    fn resolve<'r>(
+        &self,
+        rules: &'r RuleSet,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<LimitSet<'r>, AskError> {
+        if rules.has_domain(query.domain()) {
+            Ok(rules.resolve(query, now, &self.calendar))
+        } else {
+            Err(AskError::UnknownDomain)
+        }
+    }
+
+    fn conclude(
+        &self,
+        rules: &RuleSet,
+        operation: Operation,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        decisions: Vec<Decision>,
+        now: Now,
+    ) -> Verdict {
+        let verdict = rules.combine(query.domain(), set, decisions);
+        self.observer.observe(&Event::Query {
+            now,
+            operation,
+            query,
+            set,
+            verdict: &verdict,
+        });
+        verdict
+    }
+
+    /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
+    /// with those of rules. Another limit on the same key takes over what was used.
+    ///
+    /// # Errors
+    /// [`AskError`] if the limit is impossible, there are too many different ones, or the store
+    /// cannot tell.
+    pub async fn throttle(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+    ) -> Result<Decision, AskError> {
+        let known = self.ad_hoc.get(
+            bucket,
+            now,
+            || self.next_id(),
+            |changes| self.store.adopt(changes),
+        )?;
+        let set = LimitSet::ad_hoc(key, &known.installed, cost);
+        let decisions = self.store.charge(&set, operation, now).await?;
+        let Some(decision) = decisions.first().copied() else {
+            return Err(AskError::Store(StoreError::Unavailable(
+                "it gave no decision".to_owned(),
+            )));
+        };
+        self.observer.observe(&Event::AdHoc {
+            now,
+            operation,
+            key,
+            decision: &decision,
+        });
+        Ok(decision)
+    }
+
+    fn next_id(&self) -> LimitId {
+        self.ids.lock().next_id()
+    }
+
+    /// Does something by hand to the keys that `query` would charge.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
+        let now = self.now();
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// Does something by hand to one key of one rule, named by its captured entries; what the rule
+    /// matches on does not matter.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownRule`] if there is no such rule or it is unlimited; else as
+    /// [`Limiter::try_acquire`].
+    pub async fn administer_key(
+        &self,
+        domain: &str,
+        rule: &str,
+        entries: &Descriptor<'_>,
+        action: Action,
+    ) -> Result<usize, AskError> {
+        let now = self.now();
+        let rules = self.rules.load_full();
+        if !rules.has_domain(domain) {
+            return Err(AskError::UnknownDomain);
+        }
+        let set = rules
+            .select(domain, rule, entries, now, &self.calendar)
+            .ok_or(AskError::UnknownRule)?;
+        Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// Bans that stand, at most `most`, the longest first.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store cannot tell.
+    pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
+        Ok(self.store.bans(most, self.now()).await?)
+    }
+}
+
+impl<S: LocalStore> Limiter<S> {
+    /// [`Limiter::try_acquire`] without a runtime, on a store in this process.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn try_acquire_local(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
+        self.ask_local(Operation::Acquire, query, self.now())
+    }
+
+    /// [`Limiter::ask`] without a runtime, on a store in this process.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn ask_local(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load();
+        let set = self.resolve(&rules, query, now)?;
+        let decisions = self.store.charge_local(&set, operation, now);
+        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+    }
+}
+
+impl Limiter<MemoryStore> {
+    /// Takes over what a snapshot holds; its limits get names of this limiter.
+    ///
+    /// To be called after the rules came into force and before the first query. States under limits
+    /// that are not among `limits` are left out.
+    pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        let mut renamed = std::collections::HashMap::new();
+        let limits = limits.into_iter().map(|installed| {
+            let id = self.next_id();
+            renamed.insert(installed.id, id);
+            Installed { id, ..installed }
+        });
+        let limits = limits.collect();
+        let states = states.into_iter().filter_map(|mut saved| {
+            saved.state.limit = *renamed.get(&saved.state.limit)?;
+            Some(saved)
+        });
+        self.store.import(limits, states.collect(), now);
+    }
+}
+
+/// What a store must hear before the new rules are in force, and what after: a limit that is on its
+/// way out may be charged until the swap.
+fn split(mut changes: Changes) -> (Changes, Changes) {
+    let leaving = Changes {
+        removed: std::mem::take(&mut changes.removed),
+        ..Changes::default()
+    };
+    (changes, leaving)
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AskError {
+    /// No rules for the query's domain.
+    UnknownDomain,
+    /// No such rule in the domain, or it is unlimited.
+    UnknownRule,
+    /// The limit that came with the call is impossible.
+    Impossible(LimitError),
+    /// More different limits came with calls than can be kept apart.
+    TooManyLimits,
+    /// The store cannot tell.
+    Store(StoreError),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownDomain => f.write_str("no rules for this domain"),
+            Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
+            Self::Impossible(error) => error.fmt(f),
+            Self::TooManyLimits => write!(
+                f,
+                "more than {MAX_AD_HOC} different limits in use: write fewer different numbers"
+            ),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl From<StoreError> for AskError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<AdHocError> for AskError {
+    fn from(error: AdHocError) -> Self {
+        match error {
+            AdHocError::Impossible(error) => Self::Impossible(error),
+            AdHocError::TooMany => Self::TooManyLimits,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Observer: the one place from which an event leaves, for metrics, logs and consoles.
+
+use std::fmt::Debug;
+
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::descriptor::Query;
+use quell_core::time::Now;
+use quell_core::verdict::Verdict;
+
+/// One answer, after it was reached.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Rules answered a query.
+    Query {
+        /// When it was asked.
+        now: Now,
+        /// What was asked for.
+        operation: Operation,
+        /// What was asked.
+        query: &'a Query<'a>,
+        /// The charges that the rules made of it; in the order of the verdict's decisions.
+        set: &'a LimitSet<'a>,
+        /// The answer.
+        verdict: &'a Verdict,
+    },
+    /// A limit that came with the call answered.
+    AdHoc {
+        /// When it was asked.
+        now: Now,
+        /// What was asked for.
+        operation: Operation,
+        /// The key, any bytes.
+        key: &'a [u8],
+        /// The answer.
+        decision: &'a Decision,
+    },
+}
+
+/// Sees every answer once, on the thread that asked: it must be quick and must not block.
+pub trait Observer: Debug + Send + Sync {
+    /// Takes note of an event.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// Takes note of nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn observe(&self, _event: &Event<'_>) {}
+}

@@ -1,0 +1,59 @@
+//! Fingerprint: 96 bits that stand for a key.
+//!
+//! SipHash-1-3 under a secret key: nobody outside can aim at a collision, and by chance any two of
+//! 10^8 keys share 96 bits with probability 2^-44 (n^2 / 2^97).
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// What stands for a key in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint {
+    /// The upper 64 bits: where in its shard the key lies.
+    pub high: u64,
+    /// The lower 32 bits: in which shard it lies.
+    pub low: u32,
+}
+
+/// The secret under which keys are hashed. Two stores with one secret give a key one fingerprint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashKey(pub [u64; 2]);
+
+impl HashKey {
+    /// A secret that nobody can guess, from the system's source of randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        let word = || RandomState::new().build_hasher().finish();
+        Self([word(), word()])
+    }
+
+    /// The fingerprint of anything that can be hashed.
+    pub(crate) fn of<K: Hash + ?Sized>(self, key: &K) -> Fingerprint {
+        let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
+        key.hash(&mut hasher);
+        Self::finish(&hasher)
+    }
+
+    /// The fingerprint of a key's bytes.
+    pub(crate) fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
+        let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
+        hasher.write(bytes);
+        Self::finish(&hasher)
+    }
+
+    fn finish(hasher: &SipHasher13) -> Fingerprint {
+        let hash = hasher.finish128();
+        Fingerprint {
+            high: hash.h1,
+            low: (hash.h2 >> 32) as u32,
+        }
+    }
+}
+
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashKey(secret)")
+    }
+}

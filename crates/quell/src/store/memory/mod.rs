@@ -1,0 +1,398 @@
+//! Memory store: states in this process, bounded in number, exact, and gone with the process.
+//!
+//! The table is cut into shards, each under a lock of its own; a set of charges locks its shards in
+//! order. Keys are kept as fingerprints. A state at rest is dropped bit by bit: whoever adds a key
+//! looks at a few others, and [`MemoryStore::sweep`] may be called from a timer.
+//!
+//! Past `max_keys` a new key shares one overflow state with the other new keys of its limit and
+//! shard: it may be refused early, but nobody is let off. When there is room again, a new key starts
+//! with what its overflow state holds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide, decide_one, lift};
+use quell_core::decision::Decision;
+use quell_core::key::{Key, KeyName};
+use quell_core::limit::Installed;
+use quell_core::rule::Changes;
+use quell_core::state::State;
+use quell_core::time::Now;
+
+use super::{Action, Banned, LocalStore, Store, StoreError};
+
+mod fingerprint;
+mod registry;
+mod shard;
+mod table;
+
+pub use fingerprint::{Fingerprint, HashKey};
+use registry::Registry;
+use shard::Shard;
+pub(crate) use table::{Held, LoadKey, Table};
+
+/// Keys unless said: 45 bytes each for a bucket, so about half a gigabyte when full.
+pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
+
+/// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
+pub const MAX_NAMED_BANS: usize = 100_000;
+
+/// States in this process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    table: Table,
+    registry: RwLock<Registry>,
+    names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
+    next_shard: AtomicUsize,
+}
+
+/// A state as a snapshot holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Stands for the key, under the store's [`HashKey`].
+    pub fingerprint: Fingerprint,
+    /// Whether it is an overflow state, shared by several keys.
+    pub overflow: bool,
+    /// What was used.
+    pub state: State,
+    /// The key's bytes, where they are remembered because it is banned.
+    pub name: Option<Box<[u8]>>,
+}
+
+impl MemoryStore {
+    /// An empty store of at most [`DEFAULT_MAX_KEYS`] keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(DEFAULT_MAX_KEYS, HashKey::random())
+    }
+
+    /// An empty store of at most `max_keys` keys (at least 1) that hashes under `key`.
+    #[must_use]
+    pub fn with(max_keys: usize, key: HashKey) -> Self {
+        Self {
+            table: Table::new(max_keys, key),
+            registry: RwLock::default(),
+            names: Mutex::default(),
+            next_shard: AtomicUsize::new(0),
+        }
+    }
+
+    /// Keys that have a state of their own, whether at rest or not.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// The most keys that may have a state of their own.
+    #[must_use]
+    pub const fn max_keys(&self) -> usize {
+        self.table.max_keys()
+    }
+
+    /// Overflow states in use: above zero, the store is or was full.
+    #[must_use]
+    pub fn overflow_states(&self) -> usize {
+        self.table.overflow_states()
+    }
+
+    /// The secret under which keys are hashed, for a snapshot.
+    #[must_use]
+    pub const fn hash_key(&self) -> HashKey {
+        self.table.hash_key()
+    }
+
+    /// Looks at the next `shards` of [`MemoryStore::shard_count`] shards and drops what is at rest.
+    /// A lock is held for a few microseconds at a time. Returns how many keys went.
+    pub fn sweep(&self, shards: usize, now: Now) -> usize {
+        let mut gone = 0;
+        for _ in 0..shards.min(self.table.shard_count()) {
+            let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            let registry = self.registry.read();
+            gone += self
+                .table
+                .sweep(index, |state| registry.may_drop(state, now));
+        }
+        gone
+    }
+
+    /// Number of shards, for [`MemoryStore::export`].
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.table.shard_count()
+    }
+
+    /// Copies of the states in one shard that are not at rest. Locks that shard only.
+    #[must_use]
+    pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
+        let states = {
+            let registry = self.registry.read();
+            self.table
+                .export(shard, |state| !registry.may_drop(state, now))
+        };
+        let names = self.names.lock();
+        states
+            .into_iter()
+            .map(|(fingerprint, state, overflow)| Saved {
+                name: state
+                    .ban
+                    .as_ref()
+                    .and_then(|_| names.get(&fingerprint).cloned()),
+                fingerprint,
+                overflow,
+                state,
+            })
+            .collect()
+    }
+
+    /// The limits under which exported states can stand.
+    #[must_use]
+    pub fn limits(&self) -> Vec<Installed> {
+        self.registry.read().all().cloned().collect()
+    }
+
+    /// Adds what a snapshot holds: its limits, under names that this store has not seen, and its
+    /// states, charged under them. What is in force now takes over at `now`.
+    pub fn import(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        let mut registry = self.registry.write();
+        for installed in limits {
+            registry.restore(installed, now);
+        }
+        drop(registry);
+        for saved in states {
+            if let Some(name) = saved.name {
+                self.remember(saved.fingerprint, &name);
+            }
+            self.table
+                .import(saved.fingerprint, saved.state, saved.overflow);
+        }
+    }
+
+    fn remember(&self, fingerprint: Fingerprint, name: &[u8]) {
+        let mut names = self.names.lock();
+        if names.len() < MAX_NAMED_BANS || names.contains_key(&fingerprint) {
+            names.insert(fingerprint, name.into());
+        }
+    }
+
+    fn fingerprint(&self, key: Key<'_>) -> Fingerprint {
+        self.table.hash_key().of_bytes(key.as_bytes())
+    }
+
+    /// Loads the state that `charge` is made on, under the charge's limit.
+    fn load(
+        &self,
+        shard: &mut Shard,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Held {
+        let key = LoadKey {
+            fingerprint: self.fingerprint(key),
+            scope: key.scope(),
+        };
+        let rest = State::rest(charge.installed.id);
+        let copy = operation == Operation::Peek;
+        let may_drop = |state: &State| self.registry.read().may_drop(state, now);
+        let mut held = self.table.load(shard, key, rest, copy, may_drop);
+        if held.state.limit != charge.installed.id {
+            self.registry.read().carry(&mut held.state, charge, now);
+        }
+        held
+    }
+
+    fn charge_one(
+        &self,
+        set: &LimitSet<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Decision {
+        let key = set.key(charge);
+        let mut shard = self.table.lock(self.fingerprint(key));
+        let mut held = self.load(&mut shard, key, charge, operation, now);
+        let was_banned = held.state.banned_for(now.monotonic).is_some();
+        let entry = &mut Entry {
+            charge,
+            state: &mut held.state,
+        };
+        let decision = decide_one(now, operation, entry);
+        if operation == Operation::Acquire {
+            if decision.banned && !was_banned {
+                self.remember(held.fingerprint, key.as_bytes());
+            }
+            self.table.store(&mut shard, held);
+        }
+        decision
+    }
+
+    fn charge_many(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
+        let mut shards = self.lock_all(set);
+        let mut shared: Vec<Shared<'_>> = Vec::with_capacity(set.charges().len());
+        let mut of_charge = Vec::with_capacity(set.charges().len());
+        for charge in set.charges() {
+            let key = set.key(charge);
+            let Some(shard) = locked(&mut shards, self.table.shard_of(self.fingerprint(key)))
+            else {
+                continue;
+            };
+            let mut held = self.load(shard, key, charge, Operation::Peek, now);
+            let same = |other: &Shared<'_>| other.held.fingerprint == held.fingerprint;
+            if let Some(index) = shared.iter().position(same) {
+                // Two new keys on one overflow state: one key in all but name, charged the sum.
+                if let Some(other) = shared.get_mut(index) {
+                    other.charge.cost = other.charge.cost.saturating_add(charge.cost);
+                }
+                of_charge.push(index);
+                continue;
+            }
+            let was_banned = held.state.banned_for(now.monotonic).is_some();
+            held.state.limit = charge.installed.id;
+            of_charge.push(shared.len());
+            shared.push(Shared {
+                charge: charge.clone(),
+                held,
+                was_banned,
+            });
+        }
+        let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
+        let decisions = decide(now, operation, &mut entries);
+        if operation == Operation::Acquire {
+            for (shared, decision) in shared.into_iter().zip(&decisions) {
+                let key = set.key(&shared.charge);
+                if decision.banned && !shared.was_banned {
+                    self.remember(shared.held.fingerprint, key.as_bytes());
+                }
+                let index = self.table.shard_of(shared.held.fingerprint);
+                if let Some(shard) = locked(&mut shards, index) {
+                    self.table.store(shard, shared.held);
+                }
+            }
+        }
+        of_charge
+            .iter()
+            .filter_map(|index| decisions.get(*index).copied())
+            .collect()
+    }
+
+    /// Locks the shards of a set in ascending order, so that two sets cannot wait for each other.
+    fn lock_all(&self, set: &LimitSet<'_>) -> Vec<(usize, MutexGuard<'_, Shard>)> {
+        let of = |charge| self.table.shard_of(self.fingerprint(set.key(charge)));
+        let mut indices: Vec<usize> = set.charges().iter().map(of).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let lock = |index| self.table.lock_index(index).map(|shard| (index, shard));
+        indices.into_iter().filter_map(lock).collect()
+    }
+}
+
+/// A state with the charge, or the sum of charges, that is made on it.
+struct Shared<'r> {
+    charge: Charge<'r>,
+    held: Held,
+    was_banned: bool,
+}
+
+impl<'r> Shared<'r> {
+    fn entry(&mut self) -> Entry<'_, 'r> {
+        Entry {
+            charge: &self.charge,
+            state: &mut self.held.state,
+        }
+    }
+}
+
+fn locked<'a>(
+    shards: &'a mut [(usize, MutexGuard<'_, Shard>)],
+    index: usize,
+) -> Option<&'a mut Shard> {
+    let place = shards
+        .binary_search_by_key(&index, |(index, _)| *index)
+        .ok()?;
+    shards.get_mut(place).map(|(_, shard)| &mut **shard)
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LocalStore for MemoryStore {
+    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
+        match set.charges() {
+            [] => Vec::new(),
+            [charge] => vec![self.charge_one(set, charge, operation, now)],
+            _ => self.charge_many(set, operation, now),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn adopt(&self, changes: &Changes) {
+        self.registry.write().adopt(changes);
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        Ok(self.charge_local(set, operation, now))
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let mut changed = 0;
+        for charge in set.charges() {
+            let key = set.key(charge);
+            let mut shard = self.table.lock(self.fingerprint(key));
+            let mut held = self.load(&mut shard, key, charge, Operation::Acquire, now);
+            changed += usize::from(match action {
+                Action::Forgive => {
+                    let used = !held
+                        .state
+                        .time_to_rest(&charge.installed.limit, now)
+                        .is_zero();
+                    held.state = State::rest(charge.installed.id);
+                    used
+                }
+                Action::Lift => lift(&mut held.state, now),
+                Action::Ban(length) => {
+                    ban(&mut held.state, now, length);
+                    self.remember(held.fingerprint, key.as_bytes());
+                    true
+                }
+            });
+            self.table.store(&mut shard, held);
+        }
+        Ok(changed)
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let named: Vec<_> = {
+            let names = self.names.lock();
+            names.iter().map(|(at, name)| (*at, name.clone())).collect()
+        };
+        let mut bans = Vec::new();
+        for (fingerprint, name) in named {
+            let state = self.table.get(fingerprint);
+            let left = state.and_then(|state| state.banned_for(now.monotonic));
+            match (left, KeyName::parse(&name)) {
+                (Some(left), Some(key)) => bans.push(Banned { key, left }),
+                _ => {
+                    self.names.lock().remove(&fingerprint);
+                }
+            }
+        }
+        bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
+        bans.truncate(most);
+        Ok(bans)
+    }
+}

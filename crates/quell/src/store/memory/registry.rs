@@ -1,0 +1,138 @@
+//! Registry: the limits that states in the table can have been charged under.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use quell_core::algorithm::At;
+use quell_core::charge::Charge;
+use quell_core::limit::{Installed, Limit, LimitId};
+use quell_core::rule::Changes;
+use quell_core::state::State;
+use quell_core::time::Now;
+
+/// Limits by name, with what became of them.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    known: HashMap<LimitId, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    installed: Installed,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    InForce,
+    /// It was in force when a snapshot was taken; what is in force now took over at this instant.
+    Restored(Now),
+    Replaced {
+        to: LimitId,
+        at: Now,
+    },
+}
+
+impl Registry {
+    pub(super) fn adopt(&mut self, changes: &Changes) {
+        for installed in &changes.installed {
+            self.insert(installed.clone(), Fate::InForce);
+        }
+        for replaced in &changes.replaced {
+            if let Some(known) = self.known.get_mut(&replaced.from) {
+                known.fate = Fate::Replaced {
+                    to: replaced.to,
+                    at: replaced.at,
+                };
+            }
+        }
+        for removed in &changes.removed {
+            self.known.remove(removed);
+        }
+        if let Some(latest) = changes.replaced.last() {
+            self.forget_outlived(latest.at);
+        }
+    }
+
+    /// Adds a limit of a snapshot.
+    pub(super) fn restore(&mut self, installed: Installed, at: Now) {
+        self.insert(installed, Fate::Restored(at));
+    }
+
+    fn insert(&mut self, installed: Installed, fate: Fate) {
+        self.known.insert(installed.id, Known { installed, fate });
+    }
+
+    /// Drops limits that were replaced so long ago that all state under them is at rest.
+    fn forget_outlived(&mut self, now: Now) {
+        self.known.retain(|_, known| match known.fate {
+            Fate::InForce => true,
+            Fate::Restored(at) | Fate::Replaced { at, .. } => {
+                now.monotonic.since(at.monotonic) <= lifetime(&known.installed.limit)
+            }
+        });
+    }
+
+    /// All limits.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Installed> {
+        self.known.values().map(|known| &known.installed)
+    }
+
+    /// Brings a state under the limit of `charge`, change by change.
+    pub(super) fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
+        // Each hop goes to a limit that was in force later, so there are at most as many as limits.
+        for _ in 0..=self.known.len() {
+            if state.limit == charge.installed.id {
+                return;
+            }
+            let at = |now| At {
+                now,
+                since: charge.installed.since,
+                edges: charge.edges,
+            };
+            let Some(known) = self.known.get(&state.limit) else {
+                break;
+            };
+            let from = &known.installed.limit;
+            match known.fate {
+                Fate::InForce => state.carry(from, charge.installed, &at(now)),
+                Fate::Restored(then) => state.carry(from, charge.installed, &at(then)),
+                Fate::Replaced { to, at: then } => match self.known.get(&to) {
+                    Some(next) => state.carry(from, &next.installed, &at(then)),
+                    None => break,
+                },
+            }
+        }
+        *state = State::rest(charge.installed.id);
+    }
+
+    /// Whether nothing would be lost with this state.
+    pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
+        match self.known.get(&state.limit) {
+            None => true,
+            Some(known) => match known.fate {
+                // At rest under the old limit is not at rest under a slower one.
+                Fate::Replaced { .. } => false,
+                Fate::InForce | Fate::Restored(_) => {
+                    state.time_to_rest(&known.installed.limit, now).is_zero()
+                }
+            },
+        }
+    }
+}
+
+/// How long a state under `limit` can live, bans and their way down included.
+pub(super) fn lifetime(limit: &Limit) -> Duration {
+    let bans = limit.ban().map_or(Duration::ZERO, |ban| {
+        let longest = ban.durations().iter().max().copied().unwrap_or_default();
+        let steps = u32::try_from(ban.durations().len()).unwrap_or(u32::MAX);
+        longest
+            .saturating_mul(steps.saturating_add(1))
+            .saturating_add(ban.within())
+    });
+    limit
+        .full_refill()
+        .max(bans)
+        .saturating_mul(2)
+        .saturating_add(Duration::from_secs(1))
+}

@@ -1,0 +1,99 @@
+//! The store port: who keeps states, and decides on them atomically.
+//!
+//! A store sees limits, keys, costs and relative times; it never sees a rule, a domain or a name.
+//! Every store passes the same conformance suite.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::key::KeyName;
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+pub mod memory;
+
+/// Keeps states and decides on them.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Learns which limits came into force, took another's place, or are gone. Called before any
+    /// charge under a new limit.
+    fn adopt(&self, changes: &Changes);
+
+    /// Decides a whole set, all or nothing, in one step; the decisions stand in the set's order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell. A refusal is no error.
+    fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
+
+    /// Does something to the keys of a set by hand; returns to how many it made a difference.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell.
+    fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> impl Future<Output = Result<usize, StoreError>> + Send;
+
+    /// Bans that stand, at most `most` of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell.
+    fn bans(
+        &self,
+        most: usize,
+        now: Now,
+    ) -> impl Future<Output = Result<Vec<Banned>, StoreError>> + Send;
+}
+
+/// A store in this process: it answers at once and cannot fail.
+pub trait LocalStore: Store {
+    /// [`Store::charge`] without waiting.
+    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
+}
+
+/// What can be done to a key by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Forget what it used, its refusals and its ban.
+    Forgive,
+    /// Refuse it for this long, whatever its limit says.
+    Ban(Duration),
+    /// Lift its ban and forget its refusals; what it used stays.
+    Lift,
+}
+
+/// A key under a ban.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Banned {
+    /// The key.
+    pub key: KeyName,
+    /// How much longer.
+    pub left: Duration,
+}
+
+/// The store cannot tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It does not answer; with what is known of the reason.
+    Unavailable(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
