@@ -388,15 +388,15 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % below
         };
-        for step in 0..20_000 {
+        for step in 0..20_000_u64 {
             let fingerprint = Fingerprint {
                 high: ((u64::MAX / 5) * random(6)).saturating_sub(random(40)),
                 low: u32::try_from(random(3)).unwrap(),
             };
             let new = match random(4) {
                 0 => State::rest(LimitId(3)),
-                1 => state(u128::MAX - 5),
-                _ => state(u128::from(random(1 << 30)) << 50 | 1),
+                1 => state(u128::MAX - u128::from(step * 8 + random(8))),
+                _ => state(u128::from(step * 8 + random(8))),
             };
             let place = shard.find(fingerprint);
             assert_eq!(
@@ -411,18 +411,14 @@ mod tests {
                 model.insert(fingerprint, new);
             }
             if step % 100 == 0 {
+                let doomed = |state: &State| matches!(state.usage, Usage::TokenBucket { tat } if tat & 4 == 0);
+                let mut dropped = Vec::new();
                 shard.sweep(3, |state| {
-                    let drop = matches!(state.usage, Usage::TokenBucket { tat } if tat & 4 == 0);
-                    if drop {
-                        model.retain(|_, other| other != state);
-                    }
+                    let drop = doomed(state);
+                    dropped.extend(drop.then(|| state.clone()));
                     drop
                 });
-                let found: HashMap<_, _> = shard
-                    .states()
-                    .map(|(fingerprint, state, _)| (fingerprint, state))
-                    .collect();
-                model.retain(|fingerprint, _| found.contains_key(fingerprint));
+                model.retain(|_, state| !dropped.contains(state));
             }
             assert_eq!(shard.used, model.len(), "step {step}");
             for (fingerprint, expected) in &model {
