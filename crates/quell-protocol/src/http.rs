@@ -1,0 +1,17 @@
+//! HTTP without a server: bodies, fields and problem documents.
+
+mod authorize;
+mod base64;
+mod body;
+mod fields;
+mod path;
+mod problem;
+mod verdict;
+
+pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
+pub use body::{BodyError, EncodeError, encode_query, parse_query};
+pub use fields::{
+    RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
+};
+pub use problem::{PROBLEM_JSON, Problem, ProblemKind};
+pub use verdict::{DecisionBody, OutcomeBody, VerdictBody};

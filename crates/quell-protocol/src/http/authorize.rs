@@ -1,0 +1,235 @@
+//! Authorize: a gateway's question, made of headers, as a query.
+//!
+//! nginx (`auth_request`) sends what it is told to, by custom `X-Original-Method`,
+//! `X-Original-URI` and `X-Real-IP`; Traefik and Caddy send `X-Forwarded-Method`,
+//! `X-Forwarded-Uri`, `X-Forwarded-Host` and `X-Forwarded-For`. All of them pass other headers of
+//! the end client on. So:
+//!
+//! - of the sources of an entry, the first that is there counts; within one, its last line;
+//! - if two sources of the method, path or host are there and differ, the query is refused: a
+//!   gateway sends one of them, the other can only be a caller's attempt to pass as somebody else;
+//! - of `X-Forwarded-For` the last address counts: the gateway that asks has appended it;
+//! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. Who
+//!   runs Caddy narrows the map ([`AuthorizeMap::forwarded`]), since it passes on a caller's
+//!   `X-Real-IP`;
+//! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are
+//!   taken from it only if no other source has them. The same one twice is refused. Tell the
+//!   gateway to drop those that callers send.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use quell_core::descriptor::{Descriptor, Query};
+
+use super::path::path_of;
+use crate::query::{QueryError, check_domain, push_entry};
+
+/// How the value of a header becomes the value of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reading {
+    /// As it is.
+    Plain,
+    /// Of a URI, the path without its query.
+    Path,
+    /// An address; of a list, the last. A port is taken off.
+    Address,
+}
+
+/// Where one entry comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntrySource {
+    /// The entry's name.
+    pub entry: String,
+    /// How a header's value is read.
+    pub reading: Reading,
+    /// The headers that may have it, in lower case; the first that is there counts.
+    pub headers: Vec<String>,
+}
+
+/// Which headers make which entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizeMap {
+    /// The entries that are looked for.
+    pub entries: Vec<EntrySource>,
+    /// What the names of headers begin with that become entries as they are, in lower case; none
+    /// takes no such headers.
+    pub prefix: Option<String>,
+}
+
+impl Default for AuthorizeMap {
+    /// Any of the gateways: `X-Original-*` and `X-Real-IP` before `X-Forwarded-*`.
+    fn default() -> Self {
+        Self::of(
+            &["x-original-method", "x-forwarded-method"],
+            &["x-original-uri", "x-original-url", "x-forwarded-uri"],
+            &["x-original-host", "x-forwarded-host"],
+            &["x-real-ip", "x-forwarded-for"],
+        )
+    }
+}
+
+impl AuthorizeMap {
+    /// nginx and who follows it: `X-Original-*` and `X-Real-IP` only.
+    #[must_use]
+    pub fn original() -> Self {
+        Self::of(
+            &["x-original-method"],
+            &["x-original-uri", "x-original-url"],
+            &["x-original-host"],
+            &["x-real-ip"],
+        )
+    }
+
+    /// Traefik and Caddy: `X-Forwarded-*` only.
+    #[must_use]
+    pub fn forwarded() -> Self {
+        Self::of(
+            &["x-forwarded-method"],
+            &["x-forwarded-uri"],
+            &["x-forwarded-host"],
+            &["x-forwarded-for"],
+        )
+    }
+
+    fn of(method: &[&str], path: &[&str], host: &[&str], address: &[&str]) -> Self {
+        let entry = |entry: &str, reading, headers: &[&str]| {
+            let headers = headers.iter().map(|header| (*header).to_owned()).collect();
+            EntrySource {
+                entry: entry.to_owned(),
+                reading,
+                headers,
+            }
+        };
+        Self {
+            entries: vec![
+                entry("method", Reading::Plain, method),
+                entry("path", Reading::Path, path),
+                entry("host", Reading::Plain, host),
+                entry("remote_address", Reading::Address, address),
+            ],
+            prefix: Some("x-quell-entry-".to_owned()),
+        }
+    }
+}
+
+/// Why headers make no query.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthorizeError {
+    /// Two sources of one entry differ.
+    #[error(
+        "{first} and {second} are both there and differ: have the gateway overwrite or drop the one that it does not send"
+    )]
+    Conflict {
+        /// The source that would count.
+        first: String,
+        /// The one that differs from it.
+        second: String,
+    },
+    /// A header that adds an entry stands twice.
+    #[error("the header {0} stands twice: have the gateway overwrite what callers send")]
+    Twice(String),
+    /// The bounds of a query.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}
+
+/// Makes a query of a gateway's headers. Header names must be in lower case.
+///
+/// An entry without a header is left out; an address that no header has is for the caller to add.
+///
+/// # Errors
+/// [`AuthorizeError`] if sources contradict each other or a bound is passed.
+pub fn authorize<'a, I>(
+    domain: &'a str,
+    headers: I,
+    map: &AuthorizeMap,
+) -> Result<Query<'a>, AuthorizeError>
+where
+    I: Iterator<Item = (&'a str, &'a [u8])> + Clone,
+{
+    check_domain(domain)?;
+    let mut descriptor = Descriptor::new();
+    for source in &map.entries {
+        if let Some(value) = find(headers.clone(), source)? {
+            push_entry(&mut descriptor, Cow::Owned(source.entry.clone()), value)?;
+        }
+    }
+    let from_sources = descriptor.entries().len();
+    let Some(prefix) = &map.prefix else {
+        return Ok(Query::with_descriptors(domain, vec![descriptor]));
+    };
+    for (header, value) in headers {
+        let Some(name) = header.strip_prefix(prefix.as_str()) else {
+            continue;
+        };
+        let known = descriptor.entries().iter().position(|e| e.name == name);
+        match known {
+            Some(index) if index < from_sources => {}
+            Some(_) => return Err(AuthorizeError::Twice(header.to_owned())),
+            None => push_entry(&mut descriptor, Cow::Borrowed(name), Cow::Borrowed(value))?,
+        }
+    }
+    Ok(Query::with_descriptors(domain, vec![descriptor]))
+}
+
+/// The value of the first source that is there.
+fn find<'a, I>(headers: I, source: &EntrySource) -> Result<Option<Cow<'a, [u8]>>, AuthorizeError>
+where
+    I: Iterator<Item = (&'a str, &'a [u8])> + Clone,
+{
+    let mut found: Option<(&String, Cow<'a, [u8]>)> = None;
+    for header in &source.headers {
+        let last = headers
+            .clone()
+            .filter(|(name, value)| name == header && !value.trim_ascii().is_empty())
+            .last();
+        let Some((_, value)) = last else {
+            continue;
+        };
+        let value = read(source.reading, value.trim_ascii());
+        match &found {
+            None => found = Some((header, value)),
+            Some((first, counts)) if source.reading != Reading::Address && *counts != value => {
+                return Err(AuthorizeError::Conflict {
+                    first: (*first).clone(),
+                    second: header.clone(),
+                });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(found.map(|(_, value)| value))
+}
+
+fn read(reading: Reading, value: &[u8]) -> Cow<'_, [u8]> {
+    match reading {
+        Reading::Plain => Cow::Borrowed(value),
+        Reading::Path => path_of(value),
+        Reading::Address => Cow::Borrowed(last_address(value)),
+    }
+}
+
+/// The last of a list of addresses, without port and brackets; what is no address stays as it is.
+fn last_address(list: &[u8]) -> &[u8] {
+    let last = list
+        .rsplit(|byte| *byte == b',')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    let Ok(text) = std::str::from_utf8(last) else {
+        return last;
+    };
+    let inside = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .map(|(inside, _)| inside);
+    if let Some(inside) = inside.filter(|inside| inside.parse::<IpAddr>().is_ok()) {
+        return inside.as_bytes();
+    }
+    match (text.parse::<SocketAddr>(), text.rsplit_once(':')) {
+        (Ok(SocketAddr::V4(_)), Some((address, _))) => address.as_bytes(),
+        _ => last,
+    }
+}

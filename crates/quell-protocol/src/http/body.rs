@@ -1,0 +1,431 @@
+//! The body of `/v1/acquire` and `/v1/peek`: JSON to a query, and back for clients.
+//!
+//! ```json
+//! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1}
+//! {"domain": "shop", "descriptors": [{"entries": {"path": "/export"}, "cost": 3}]}
+//! ```
+//!
+//! Read in one pass and without a tree: what is borrowed from the body stays borrowed, an unknown or
+//! repeated member ends it, and the path walked so far becomes the pointer of the error.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+
+use quell_core::cost::Cost;
+use quell_core::descriptor::{Descriptor, Query};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
+
+use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
+
+/// Why a body is no query. The text says what to write, and the line and column.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// It is no JSON.
+    #[error(
+        "{reason}: write a JSON object such as {{\"domain\": \"shop\", \"entries\": {{\"path\": \"/login\"}}}}"
+    )]
+    Syntax {
+        /// What was found, and where.
+        reason: String,
+    },
+    /// It is JSON, but something in it is wrong.
+    #[error("{reason}")]
+    Field {
+        /// A JSON pointer (RFC 6901) to it; empty for the whole body.
+        pointer: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
+}
+
+impl BodyError {
+    /// The JSON pointer to what is wrong.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&str> {
+        match self {
+            Self::Syntax { .. } => None,
+            Self::Field { pointer, .. } => Some(pointer),
+        }
+    }
+}
+
+/// Reads a query.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to what is wrong.
+pub fn parse_query(body: &[u8]) -> Result<Query<'_>, BodyError> {
+    let path = Path::default();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let query = QuerySeed(&path)
+        .deserialize(&mut json)
+        .map_err(|error| body_error(&error, &path))?;
+    json.end().map_err(|error| body_error(&error, &path))?;
+    Ok(query)
+}
+
+fn body_error(error: &serde_json::Error, path: &Path) -> BodyError {
+    let reason = error.to_string();
+    match error.classify() {
+        Category::Data => BodyError::Field {
+            pointer: path.pointer(),
+            reason,
+        },
+        Category::Syntax | Category::Eof | Category::Io => BodyError::Syntax { reason },
+    }
+}
+
+/// The way from the root to what is wrong, the last step first: it is noted while an error goes up,
+/// so a sound body costs nothing.
+#[derive(Default)]
+struct Path(RefCell<Vec<String>>);
+
+impl Path {
+    /// Reads something one step down.
+    fn down<T, E>(
+        &self,
+        step: impl fmt::Display,
+        read: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        read().inspect_err(|_| self.0.borrow_mut().push(step.to_string()))
+    }
+
+    fn pointer(&self) -> String {
+        let mut pointer = String::new();
+        for step in self.0.borrow().iter().rev() {
+            pointer.push('/');
+            pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        }
+        pointer
+    }
+}
+
+/// Text, borrowed where the body has it without escapes.
+struct Text<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string: write it in quotes")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A whole number of at least 0.
+struct Natural(u64);
+
+impl<'de> Deserialize<'de> for Natural {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NaturalVisitor;
+        impl Visitor<'_> for NaturalVisitor {
+            type Value = Natural;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number: write digits without quotes, sign or fraction")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Natural, E> {
+                Ok(Natural(number))
+            }
+        }
+        deserializer.deserialize_u64(NaturalVisitor)
+    }
+}
+
+/// A member that stands at most once.
+fn once<'de, T, A: MapAccess<'de>>(
+    path: &Path,
+    name: &'static str,
+    place: &mut Option<T>,
+    read: impl FnOnce() -> Result<T, A::Error>,
+) -> Result<(), A::Error> {
+    path.down(name, || {
+        if place.is_some() {
+            return Err(A::Error::custom("this member stands twice: write it once"));
+        }
+        *place = Some(read()?);
+        Ok(())
+    })
+}
+
+struct QuerySeed<'p>(&'p Path);
+
+impl<'de> DeserializeSeed<'de> for QuerySeed<'_> {
+    type Value = Query<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Query<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for QuerySeed<'_> {
+    type Value = Query<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with \"domain\" and \"entries\" (or \"descriptors\")")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Query<'de>, A::Error> {
+        let path = self.0;
+        let mut domain: Option<Cow<'de, str>> = None;
+        let mut single = Members::default();
+        let mut descriptors: Option<Vec<Descriptor<'de>>> = None;
+        let mut max_wait: Option<()> = None;
+        while let Some(Text(name)) = map.next_key()? {
+            match &*name {
+                "domain" => once::<_, A>(path, "domain", &mut domain, || {
+                    let Text(domain) = map.next_value()?;
+                    check_domain(&domain).map_err(A::Error::custom)?;
+                    Ok(domain)
+                })?,
+                "descriptors" => once::<_, A>(path, "descriptors", &mut descriptors, || {
+                    map.next_value_seed(DescriptorsSeed(path))
+                })?,
+                "max_wait_ms" => once::<_, A>(path, "max_wait_ms", &mut max_wait, || {
+                    match map.next_value()? {
+                        Natural(0) => Ok(()),
+                        Natural(_) => Err(A::Error::custom(
+                            "waiting is not available yet: write 0 or leave max_wait_ms out",
+                        )),
+                    }
+                })?,
+                other => single.read(path, other, &mut map, QUERY_MEMBERS)?,
+            }
+        }
+        let Some(domain) = domain else {
+            return Err(A::Error::custom(
+                "there is no domain: write \"domain\" and the domain of your rules, such as \"shop\"",
+            ));
+        };
+        if descriptors.is_some() && !single.is_empty() {
+            return Err(A::Error::custom(
+                "there are both descriptors and entries or a cost: write entries and cost into each descriptor",
+            ));
+        }
+        let descriptors = descriptors.unwrap_or_else(|| vec![single.descriptor()]);
+        Ok(Query::with_descriptors(domain, descriptors))
+    }
+}
+
+const QUERY_MEMBERS: &str = "domain, entries, cost, max_wait_ms or descriptors";
+const DESCRIPTOR_MEMBERS: &str = "entries or cost";
+
+/// The members of a descriptor, wherever it stands.
+#[derive(Default)]
+struct Members<'de> {
+    entries: Option<Descriptor<'de>>,
+    cost: Option<Cost>,
+}
+
+impl<'de> Members<'de> {
+    fn read<A: MapAccess<'de>>(
+        &mut self,
+        path: &Path,
+        name: &str,
+        map: &mut A,
+        known: &str,
+    ) -> Result<(), A::Error> {
+        match name {
+            "entries" => once::<_, A>(path, "entries", &mut self.entries, || {
+                map.next_value_seed(EntriesSeed(path))
+            }),
+            "cost" => once::<_, A>(path, "cost", &mut self.cost, || {
+                let Natural(units) = map.next_value()?;
+                check_cost(units).map_err(A::Error::custom)
+            }),
+            other => path.down(other, || {
+                Err(A::Error::custom(format_args!(
+                    "there is no such member: write {known}"
+                )))
+            }),
+        }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.entries.is_none() && self.cost.is_none()
+    }
+
+    fn descriptor(self) -> Descriptor<'de> {
+        let mut descriptor = self.entries.unwrap_or_default();
+        descriptor.cost = self.cost.unwrap_or_default();
+        descriptor
+    }
+}
+
+struct DescriptorsSeed<'p>(&'p Path);
+
+impl<'de> DeserializeSeed<'de> for DescriptorsSeed<'_> {
+    type Value = Vec<Descriptor<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
+    type Value = Vec<Descriptor<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects with \"entries\" and \"cost\"")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut descriptors = Vec::new();
+        loop {
+            let seed = DescriptorSeed(self.0);
+            let next = self.0.down(descriptors.len(), || {
+                let next = list.next_element_seed(seed)?;
+                if next.is_some() && descriptors.len() == MAX_DESCRIPTORS {
+                    return Err(A::Error::custom(QueryError::TooManyDescriptors));
+                }
+                Ok(next)
+            })?;
+            match next {
+                Some(descriptor) => descriptors.push(descriptor),
+                None if descriptors.is_empty() => {
+                    return Err(A::Error::custom(QueryError::NoDescriptor));
+                }
+                None => return Ok(descriptors),
+            }
+        }
+    }
+}
+
+struct DescriptorSeed<'p>(&'p Path);
+
+impl<'de> DeserializeSeed<'de> for DescriptorSeed<'_> {
+    type Value = Descriptor<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DescriptorSeed<'_> {
+    type Value = Descriptor<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with \"entries\" and \"cost\"")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Members::default();
+        while let Some(Text(name)) = map.next_key()? {
+            members.read(self.0, &name, &mut map, DESCRIPTOR_MEMBERS)?;
+        }
+        Ok(members.descriptor())
+    }
+}
+
+struct EntriesSeed<'p>(&'p Path);
+
+impl<'de> DeserializeSeed<'de> for EntriesSeed<'_> {
+    type Value = Descriptor<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntriesSeed<'_> {
+    type Value = Descriptor<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of names and strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut descriptor = Descriptor::new();
+        while let Some(Text(name)) = map.next_key()? {
+            self.0.down(&*name, || {
+                let Text(value) = map.next_value()?;
+                let value = match value {
+                    Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                    Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+                };
+                push_entry(&mut descriptor, name.clone(), value).map_err(A::Error::custom)
+            })?;
+        }
+        Ok(descriptor)
+    }
+}
+
+/// Why a query is not written as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// JSON has no strings of any bytes.
+    #[error("the value of entry {0:?} is not UTF-8: ask over RESP, which takes any bytes")]
+    BinaryValue(String),
+}
+
+/// Writes a query as the body of `/v1/acquire` or `/v1/peek`.
+///
+/// # Errors
+/// [`EncodeError`] if a value is not UTF-8.
+pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
+    let mut descriptors = Vec::with_capacity(query.descriptors().len());
+    for descriptor in query.descriptors() {
+        descriptors.push(DescriptorBody::of(descriptor)?);
+    }
+    let body = QueryBody {
+        domain: query.domain(),
+        descriptors,
+    };
+    // Strings and numbers alone cannot fail to be written.
+    Ok(serde_json::to_string(&body).unwrap_or_default())
+}
+
+#[derive(Serialize)]
+struct QueryBody<'a> {
+    domain: &'a str,
+    descriptors: Vec<DescriptorBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct DescriptorBody<'a> {
+    #[serde(serialize_with = "pairs")]
+    entries: Vec<(&'a str, &'a str)>,
+    cost: u64,
+}
+
+impl<'a> DescriptorBody<'a> {
+    fn of(descriptor: &'a Descriptor<'_>) -> Result<Self, EncodeError> {
+        let mut entries = Vec::with_capacity(descriptor.entries().len());
+        for entry in descriptor.entries() {
+            let value = std::str::from_utf8(&entry.value)
+                .map_err(|_| EncodeError::BinaryValue(entry.name.to_string()))?;
+            entries.push((&*entry.name, value));
+        }
+        Ok(Self {
+            entries,
+            cost: descriptor.cost.get(),
+        })
+    }
+}
+
+fn pairs<S: Serializer>(entries: &[(&str, &str)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(entries.len()))?;
+    for (name, value) in entries {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}

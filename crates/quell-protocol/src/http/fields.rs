@@ -1,0 +1,144 @@
+//! `RateLimit-Policy`, `RateLimit` and `Retry-After`: what refusals (and answers) tell in fields.
+//!
+//! The first two are lists of structured fields (RFC 9651) as in
+//! draft-ietf-httpapi-ratelimit-headers-10 and -11, one item per limit that has a say:
+//!
+//! ```text
+//! RateLimit-Policy: "login-per-ip";q=5;w=60
+//! RateLimit: "login-per-ip";r=0;t=12
+//! ```
+//!
+//! `q` is the limit, `w` its window or full refill, `r` what remains, `t` the wait on deny and the
+//! time to rest on allow (left out for "never"); seconds, rounded up.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use quell_core::decision::{Decision, RetryAfter};
+use quell_core::verdict::Verdict;
+
+use super::base64;
+use crate::rounding::seconds;
+
+/// The name of the field that says what the limits are, as HTTP/2 writes it.
+pub const RATE_LIMIT_POLICY: &str = "ratelimit-policy";
+
+/// The name of the field that says what is left of them, as HTTP/2 writes it.
+pub const RATE_LIMIT: &str = "ratelimit";
+
+/// The largest integer of a structured field: 15 digits.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// A limit that has a say, with its answer. Leave shadow rules out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimitItem<'a> {
+    /// The rule's name.
+    pub rule: &'a str,
+    /// The window of a window algorithm, the full refill of a bucket
+    /// ([`Limit::full_refill`](quell_core::limit::Limit::full_refill)).
+    pub window: Duration,
+    /// What one unit is; none means a request, as the draft has it.
+    pub unit: Option<&'a str>,
+    /// What may tell the caller which key it was counted under; none keeps it to ourselves.
+    pub partition_key: Option<&'a [u8]>,
+    /// What the limit said.
+    pub decision: &'a Decision,
+}
+
+impl RateLimitItem<'_> {
+    fn write_name(&self, text: &mut String) {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        write_string(self.rule, text);
+    }
+
+    fn write_partition_key(&self, text: &mut String) {
+        if let Some(key) = self.partition_key {
+            text.push_str(";pk=:");
+            base64::encode(key, text);
+            text.push(':');
+        }
+    }
+}
+
+/// The value of `RateLimit-Policy`; `None` without items.
+#[must_use]
+pub fn definition_field(items: &[RateLimitItem<'_>]) -> Option<String> {
+    let mut text = String::new();
+    for item in items {
+        item.write_name(&mut text);
+        write_integer("q", item.decision.limit, &mut text);
+        write_integer("w", seconds(item.window).max(1), &mut text);
+        if let Some(unit) = item.unit {
+            text.push_str(";qu=");
+            write_string(unit, &mut text);
+        }
+        item.write_partition_key(&mut text);
+    }
+    (!items.is_empty()).then_some(text)
+}
+
+/// The value of `RateLimit`; `None` without items.
+#[must_use]
+pub fn status_field(items: &[RateLimitItem<'_>]) -> Option<String> {
+    let mut text = String::new();
+    for item in items {
+        item.write_name(&mut text);
+        write_integer("r", item.decision.remaining, &mut text);
+        let until = match item.decision.retry_after() {
+            None => Some(seconds(item.decision.reset_after)),
+            Some(RetryAfter::After(wait)) => Some(seconds(wait).max(1)),
+            Some(RetryAfter::Never) => None,
+        };
+        if let Some(until) = until {
+            write_integer("t", until, &mut text);
+        }
+        item.write_partition_key(&mut text);
+    }
+    (!items.is_empty()).then_some(text)
+}
+
+/// The value of `Retry-After` in seconds, rounded up, at least 1; `None` when the query is allowed
+/// or can never pass.
+///
+/// `jitter` is added to the wait: drawn anew for each refusal, it keeps those who are refused
+/// together from coming back together. Zero for none.
+#[must_use]
+pub fn retry_after(verdict: &Verdict, jitter: Duration) -> Option<u64> {
+    match verdict.retry_after? {
+        RetryAfter::After(wait) => Some(seconds(wait.saturating_add(jitter)).max(1)),
+        RetryAfter::Never => None,
+    }
+}
+
+/// A rule's name as the fields have it: what is not printable ASCII, and `%`, is percent-encoded
+/// byte by byte, so that different names stay different.
+pub(super) fn wire_name(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+fn write_string(name: &str, text: &mut String) {
+    text.push('"');
+    for letter in wire_name(name).chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text.push('"');
+}
+
+fn write_integer(parameter: &str, value: u64, text: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, ";{parameter}={}", value.min(MAX_INTEGER));
+}

@@ -1,0 +1,25 @@
+//! RESP2 and RESP3 as a server speaks them: frames, commands and replies.
+
+mod command;
+mod encode;
+mod error;
+mod frame;
+mod info;
+mod inline;
+mod number;
+mod question;
+mod session;
+mod table;
+mod throttle;
+mod verdict;
+
+pub use command::Command;
+pub use encode::{Encoder, Protocol};
+pub use error::CommandError;
+pub use frame::{ArgIter, Args, Decoded, Decoder, FrameError, FrameLimits};
+pub use info::{ConnectionFacts, ServerFacts};
+pub use session::{
+    Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,
+};
+pub use table::TableRequest;
+pub use throttle::{Throttle, ThrottleError, ThrottleLimit};

@@ -1,0 +1,87 @@
+//! Command: what a frame asks for.
+
+use quell_core::descriptor::Query;
+
+use super::error::CommandError;
+use super::frame::Args;
+use super::question;
+use super::session::{self, Client, Credentials, Hello};
+use super::table::{self, Name, TableRequest};
+use super::throttle::Throttle;
+
+/// A command with its arguments, borrowed from the frame.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Command<'a> {
+    /// `CL.THROTTLE`: ask and charge a limit that comes with the call.
+    Throttle(Throttle<'a>),
+    /// `QUELL.ACQUIRE`: ask and charge the rules.
+    Acquire(Query<'a>),
+    /// `QUELL.PEEK`: ask the rules.
+    Peek(Query<'a>),
+    /// `PING [message]`: answer the message, or `PONG`.
+    Ping(Option<&'a [u8]>),
+    /// `ECHO message`: answer the message.
+    Echo(&'a [u8]),
+    /// `HELLO`: choose the protocol; the reply is [`Ready`](super::Ready).
+    Hello(Hello<'a>),
+    /// `AUTH`: show credentials.
+    Auth(Credentials<'a>),
+    /// `CLIENT`: name the connection or tell about it.
+    Client(Client<'a>),
+    /// `COMMAND`: tell about the commands.
+    Table(TableRequest<'a>),
+    /// `INFO` with the sections asked for; the reply is [`ServerFacts`](super::ServerFacts).
+    Info(Args<'a>),
+    /// `SELECT 0`: answer `OK`.
+    Select,
+    /// `QUIT`: answer `OK` and close.
+    Quit,
+    /// `RESET`: back to RESP2, no name, not authenticated; answer `RESET`.
+    Reset,
+}
+
+impl<'a> Command<'a> {
+    /// Reads a frame's arguments. Names and keywords may be in any case.
+    ///
+    /// # Errors
+    /// [`CommandError`] if there is no such command or its arguments are wrong. The connection goes
+    /// on.
+    pub fn parse(args: Args<'a>) -> Result<Self, CommandError> {
+        let name = args.get(0).unwrap_or_default();
+        let rest = args.skip(1);
+        let Some(row) = table::find(name) else {
+            return Err(CommandError::unknown(name, rest));
+        };
+        if !row.takes(args.len()) {
+            return Err(CommandError::Arity(row.lower));
+        }
+        Ok(match row.name {
+            Name::Throttle => Self::Throttle(Throttle::parse(rest)?),
+            Name::Acquire => Self::Acquire(question::parse("QUELL.ACQUIRE", rest)?),
+            Name::Peek => Self::Peek(question::parse("QUELL.PEEK", rest)?),
+            Name::Ping => Self::Ping(rest.get(0)),
+            Name::Echo => Self::Echo(rest.get(0).unwrap_or_default()),
+            Name::Hello => Self::Hello(Hello::parse(rest)?),
+            Name::Auth => Self::Auth(session::credentials(rest)),
+            Name::Client => Self::Client(Client::parse(rest)?),
+            Name::Command => Self::Table(TableRequest::parse(rest)?),
+            Name::Info => Self::Info(rest),
+            Name::Select => {
+                session::select(rest)?;
+                Self::Select
+            }
+            Name::Quit => Self::Quit,
+            Name::Reset => Self::Reset,
+        })
+    }
+
+    /// Whether the command may be said before `AUTH`.
+    #[must_use]
+    pub const fn is_before_auth(&self) -> bool {
+        matches!(
+            self,
+            Self::Auth(_) | Self::Hello(_) | Self::Quit | Self::Reset
+        )
+    }
+}

@@ -1,0 +1,128 @@
+//! Command error: why a frame is no command that the server knows.
+
+use super::encode::Encoder;
+use super::frame::Args;
+use super::throttle::ThrottleError;
+use crate::query::QueryError;
+
+/// Most bytes of a client's words that an error repeats, escapes included; as in Redis.
+const MAX_ECHO_BYTES: usize = 128;
+
+/// Why a frame is no command. The connection goes on after it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// No such command.
+    #[error("unknown command '{name}', with args beginning with: {args}")]
+    Unknown {
+        /// The name as it came: escaped, cut.
+        name: String,
+        /// The arguments as they came: escaped, cut.
+        args: String,
+    },
+    /// No such subcommand.
+    #[error("unknown subcommand '{subcommand}' of {command}: write {known}")]
+    Subcommand {
+        /// The command.
+        command: &'static str,
+        /// The subcommand as it came: escaped, cut.
+        subcommand: String,
+        /// The subcommands that there are.
+        known: &'static str,
+    },
+    /// Too few or too many arguments.
+    #[error("wrong number of arguments for '{0}' command")]
+    Arity(&'static str),
+    /// The arguments of `CL.THROTTLE`.
+    #[error(transparent)]
+    Throttle(#[from] ThrottleError),
+    /// The query of `QUELL.ACQUIRE` or `QUELL.PEEK`.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// `COST` without a number.
+    #[error("COST of {command} is not a whole number: write COST and a number of at least 1")]
+    Cost {
+        /// The command.
+        command: &'static str,
+    },
+    /// A name without a value.
+    #[error("an entry of {command} has a name and no value: write pairs of a name and a value")]
+    OddEntries {
+        /// The command.
+        command: &'static str,
+    },
+    /// `HELLO` with another protocol than 2 or 3.
+    #[error("unsupported protocol version")]
+    ProtocolVersion,
+    /// `HELLO` with something else than a number.
+    #[error("Protocol version is not an integer or out of range")]
+    ProtocolNumber,
+    /// An option that the command does not have.
+    #[error("syntax error in {command} option '{option}': write {known}")]
+    Option {
+        /// The command.
+        command: &'static str,
+        /// The option as it came: escaped, cut.
+        option: String,
+        /// The options that there are.
+        known: &'static str,
+    },
+    /// A connection's name with spaces or control characters in it, or a long one.
+    #[error(
+        "Client names cannot contain spaces, newlines or special characters, nor more than {0} bytes"
+    )]
+    ClientName(usize),
+    /// `CLIENT REPLY`.
+    #[error("CLIENT REPLY is not available: every command is answered")]
+    ClientReply,
+    /// `SELECT` with something else than a number.
+    #[error("invalid DB index")]
+    DatabaseNumber,
+    /// `SELECT` of another database than 0.
+    #[error("DB index is out of range: there is one, write SELECT 0 (domains keep states apart)")]
+    Database,
+}
+
+impl CommandError {
+    /// The code that the reply begins with.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::ProtocolVersion => "NOPROTO",
+            _ => "ERR",
+        }
+    }
+
+    /// Writes the error as a reply.
+    pub fn write(&self, encoder: &mut Encoder<'_>) {
+        encoder.error(self.code(), &self.to_string());
+    }
+
+    pub(super) fn unknown(name: &[u8], rest: Args<'_>) -> Self {
+        let mut args = String::new();
+        for arg in rest {
+            if args.len() >= MAX_ECHO_BYTES {
+                break;
+            }
+            args.push('\'');
+            args.push_str(&echo(arg, MAX_ECHO_BYTES - args.len()));
+            args.push_str("' ");
+        }
+        Self::Unknown {
+            name: echo(name, MAX_ECHO_BYTES),
+            args,
+        }
+    }
+}
+
+/// A client's word, printable and at most `most` bytes (and the rest of an escape) long.
+pub(super) fn echo(word: &[u8], most: usize) -> String {
+    let mut text = String::new();
+    for byte in word {
+        if text.len() >= most {
+            break;
+        }
+        text.extend(byte.escape_ascii().map(char::from));
+    }
+    text
+}

@@ -1,0 +1,155 @@
+//! `INFO` and `CLIENT INFO`: facts in the lines that clients read.
+//!
+//! Clients look for a few of them on connecting: ioredis waits until `loading` is 0, others look at
+//! `redis_version` to know which commands there are, or at `role`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::encode::{Encoder, Protocol};
+use super::frame::Args;
+
+/// The version of Redis whose way of connecting is followed. Clients compare it; ours is
+/// `quell_version`.
+const REDIS_VERSION: &str = "7.2.0";
+
+/// What `INFO` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerFacts<'a> {
+    /// Quell's version.
+    pub version: &'a str,
+    /// The operating system's number of the process.
+    pub process_id: u32,
+    /// The port that the question came in on.
+    pub port: u16,
+    /// How long the server has been up.
+    pub uptime: Duration,
+    /// RESP connections that are open.
+    pub connections: u64,
+    /// RESP connections so far.
+    pub connections_received: u64,
+    /// RESP commands so far.
+    pub commands_processed: u64,
+    /// Keys that have a state.
+    pub keys: u64,
+}
+
+impl ServerFacts<'_> {
+    /// Writes the reply to `INFO [section ..]`: the sections asked for, or all.
+    pub fn write_reply(&self, sections: Args<'_>, encoder: &mut Encoder<'_>) {
+        let mut text = String::new();
+        for (section, lines) in self.sections() {
+            if asked(sections, section) {
+                if !text.is_empty() {
+                    text.push_str("\r\n");
+                }
+                // Writing to a String cannot fail.
+                let _ = write!(text, "# {section}\r\n");
+                for (name, value) in lines {
+                    let _ = write!(text, "{name}:{value}\r\n");
+                }
+            }
+        }
+        encoder.verbatim(&text);
+    }
+
+    fn sections(&self) -> [(&'static str, Vec<(&'static str, String)>); 6] {
+        let seconds = self.uptime.as_secs();
+        [
+            (
+                "Server",
+                vec![
+                    ("redis_version", REDIS_VERSION.to_owned()),
+                    ("quell_version", self.version.to_owned()),
+                    ("redis_mode", "standalone".to_owned()),
+                    ("process_id", self.process_id.to_string()),
+                    ("tcp_port", self.port.to_string()),
+                    ("uptime_in_seconds", seconds.to_string()),
+                    ("uptime_in_days", (seconds / 86_400).to_string()),
+                ],
+            ),
+            (
+                "Clients",
+                vec![("connected_clients", self.connections.to_string())],
+            ),
+            (
+                "Persistence",
+                vec![
+                    ("loading", "0".to_owned()),
+                    ("async_loading", "0".to_owned()),
+                ],
+            ),
+            (
+                "Stats",
+                vec![
+                    (
+                        "total_connections_received",
+                        self.connections_received.to_string(),
+                    ),
+                    (
+                        "total_commands_processed",
+                        self.commands_processed.to_string(),
+                    ),
+                    ("quell_keys", self.keys.to_string()),
+                ],
+            ),
+            (
+                "Replication",
+                vec![
+                    ("role", "master".to_owned()),
+                    ("connected_slaves", "0".to_owned()),
+                ],
+            ),
+            ("Cluster", vec![("cluster_enabled", "0".to_owned())]),
+        ]
+    }
+}
+
+fn asked(sections: Args<'_>, section: &str) -> bool {
+    const ALL: [&str; 3] = ["all", "everything", "default"];
+    sections.is_empty()
+        || sections.iter().any(|word| {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            is(section) || ALL.into_iter().any(is)
+        })
+}
+
+/// What `CLIENT INFO` and `CLIENT LIST` tell of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionFacts<'a> {
+    /// Its number.
+    pub id: u64,
+    /// Where it comes from, as `address:port`.
+    pub remote_address: &'a str,
+    /// Where it goes to, as `address:port`.
+    pub local_address: &'a str,
+    /// Its name, or nothing.
+    pub name: &'a [u8],
+    /// The name of its library, or nothing.
+    pub library_name: &'a [u8],
+    /// The version of its library, or nothing.
+    pub library_version: &'a [u8],
+    /// How long it has been open.
+    pub age: Duration,
+    /// The protocol that it speaks.
+    pub protocol: Protocol,
+}
+
+impl ConnectionFacts<'_> {
+    /// Adds the line to `text`, with its end. The reply is `text` as verbatim text.
+    pub fn write_line(&self, text: &mut String) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "id={} addr={} laddr={} name={} age={} flags=N db=0 user=default lib-name={} lib-ver={} resp={}",
+            self.id,
+            self.remote_address,
+            self.local_address,
+            String::from_utf8_lossy(self.name),
+            self.age.as_secs(),
+            String::from_utf8_lossy(self.library_name),
+            String::from_utf8_lossy(self.library_version),
+            self.protocol.number(),
+        );
+    }
+}

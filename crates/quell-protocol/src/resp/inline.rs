@@ -1,0 +1,131 @@
+//! Inline commands: a line that a person typed, with the quotes of Redis.
+//!
+//! Words are parted by spaces. `"..."` knows `\n \r \t \b \a \xHH` and `\` before any other byte,
+//! `'...'` knows `\'` only. A closing quote ends its word.
+
+use super::frame::{Args, FrameError, Span};
+
+/// Splits `line` into words, written to `unquoted` one after the other.
+///
+/// # Errors
+/// [`FrameError::Quotes`] if quotes are not closed, [`FrameError::ArrayLength`] if there are more
+/// than `max` words.
+pub(super) fn split(
+    line: &[u8],
+    max: usize,
+    unquoted: &mut Vec<u8>,
+    spans: &mut Vec<Span>,
+) -> Result<(), FrameError> {
+    let mut rest = line;
+    loop {
+        rest = rest.trim_ascii_start();
+        while let [0 | 0x0b, after @ ..] = rest {
+            rest = after.trim_ascii_start();
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if spans.len() == max {
+            return Err(FrameError::ArrayLength);
+        }
+        let start = unquoted.len();
+        rest = word(rest, unquoted)?;
+        spans.push(Span {
+            start,
+            end: unquoted.len(),
+        });
+    }
+}
+
+/// Takes one word off; returns what follows it.
+fn word<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
+    loop {
+        match rest {
+            [] => return Ok(rest),
+            [b'"', after @ ..] => return closed(double_quoted(after, unquoted)?),
+            [b'\'', after @ ..] => return closed(single_quoted(after, unquoted)?),
+            [byte, ..] if is_space(*byte) => return Ok(rest),
+            [byte, after @ ..] => {
+                unquoted.push(*byte);
+                rest = after;
+            }
+        }
+    }
+}
+
+fn double_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
+    loop {
+        let (byte, after) = match rest {
+            [] => return Err(FrameError::Quotes),
+            [b'"', after @ ..] => return Ok(after),
+            [b'\\', b'x', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                (hex(*high) << 4 | hex(*low), after)
+            }
+            [b'\\', escaped, after @ ..] => (unescape(*escaped), after),
+            [byte, after @ ..] => (*byte, after),
+        };
+        unquoted.push(byte);
+        rest = after;
+    }
+}
+
+fn single_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
+    loop {
+        let (byte, after) = match rest {
+            [] => return Err(FrameError::Quotes),
+            [b'\'', after @ ..] => return Ok(after),
+            [b'\\', b'\'', after @ ..] => (b'\'', after),
+            [byte, after @ ..] => (*byte, after),
+        };
+        unquoted.push(byte);
+        rest = after;
+    }
+}
+
+/// What follows a closing quote must be a space or the end.
+fn closed(rest: &[u8]) -> Result<&[u8], FrameError> {
+    match rest.first() {
+        Some(byte) if !is_space(*byte) => Err(FrameError::Quotes),
+        _ => Ok(rest),
+    }
+}
+
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
+}
+
+const fn unescape(byte: u8) -> u8 {
+    match byte {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 0x08,
+        b'a' => 0x07,
+        other => other,
+    }
+}
+
+/// The value of a hexadecimal digit.
+const fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        b'A'..=b'F' => digit - b'A' + 10,
+        _ => 0,
+    }
+}
+
+/// Whether a browser or a proxy is speaking. A web page can make a browser send a body of inline
+/// commands to a port on the loopback; as in Redis, the first line of such a request ends it.
+pub(super) fn is_http(args: Args<'_>) -> bool {
+    let is = |index, text: &str| {
+        args.get(index)
+            .is_some_and(|arg| arg.eq_ignore_ascii_case(text.as_bytes()))
+    };
+    let says_version = args
+        .get(2)
+        .is_some_and(|version| version.starts_with(b"HTTP/"));
+    says_version || is(0, "post") || is(0, "host:")
+}

@@ -1,0 +1,42 @@
+//! `QUELL.ACQUIRE domain [COST n] k v [k v ..]` and `QUELL.PEEK`: a query of one descriptor.
+//!
+//! `COST` in any case is the keyword when it follows the domain; who has an entry of that name
+//! writes another one before it, or `COST 1`.
+
+use std::borrow::Cow;
+
+use quell_core::descriptor::{Descriptor, Query};
+
+use super::error::CommandError;
+use super::frame::Args;
+use super::number::natural;
+use crate::query::{QueryError, check_cost, check_domain, push_entry};
+
+/// Reads the arguments after the command's name; there is at least one.
+pub(super) fn parse<'a>(name: &'static str, args: Args<'a>) -> Result<Query<'a>, CommandError> {
+    let domain = args.get(0).unwrap_or_default();
+    let domain = std::str::from_utf8(domain).map_err(|_| QueryError::BinaryDomain)?;
+    check_domain(domain)?;
+    let mut descriptor = Descriptor::new();
+    let mut rest = args.skip(1);
+    if rest
+        .get(0)
+        .is_some_and(|word| word.eq_ignore_ascii_case(b"COST"))
+    {
+        let units = rest
+            .get(1)
+            .and_then(natural)
+            .ok_or(CommandError::Cost { command: name })?;
+        descriptor.cost = check_cost(units)?;
+        rest = rest.skip(2);
+    }
+    if !rest.len().is_multiple_of(2) {
+        return Err(CommandError::OddEntries { command: name });
+    }
+    let mut entries = rest.iter();
+    while let (Some(name), Some(value)) = (entries.next(), entries.next()) {
+        let name = std::str::from_utf8(name).map_err(|_| QueryError::BinaryName)?;
+        push_entry(&mut descriptor, Cow::Borrowed(name), Cow::Borrowed(value))?;
+    }
+    Ok(Query::with_descriptors(domain, vec![descriptor]))
+}

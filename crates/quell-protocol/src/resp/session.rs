@@ -1,0 +1,267 @@
+//! What a connection says about itself: `HELLO`, `AUTH`, `CLIENT`, `SELECT`.
+
+use std::fmt;
+
+use super::encode::{Encoder, Protocol};
+use super::error::{CommandError, echo};
+use super::frame::Args;
+use super::number::integer;
+
+/// Code and text for a command on a connection that must say `AUTH` first.
+pub const NOAUTH: (&str, &str) = ("NOAUTH", "Authentication required.");
+
+/// Code and text for credentials that are wrong.
+pub const WRONG_PASSWORD: (&str, &str) = (
+    "WRONGPASS",
+    "invalid username-password pair or user is disabled.",
+);
+
+/// Code and text for `AUTH` on a server without a password.
+pub const NO_PASSWORD_SET: (&str, &str) = (
+    "ERR",
+    "AUTH called without any password configured for the default user. Are you sure your configuration is correct?",
+);
+
+/// Longest name of a connection or of its library, in bytes: it is kept for as long as the
+/// connection.
+const MAX_CLIENT_NAME: usize = 128;
+
+/// A user and a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Credentials<'a> {
+    /// The user, if one was named; `default` and none are the same.
+    pub user: Option<&'a [u8]>,
+    /// The password. Not shown by `Debug`.
+    pub password: &'a [u8],
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `HELLO [protocol [AUTH user password] [SETNAME name]]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// The protocol to speak from the reply on; none keeps what is spoken.
+    pub protocol: Option<Protocol>,
+    /// Credentials to check before anything else.
+    pub credentials: Option<Credentials<'a>>,
+    /// The connection's name.
+    pub name: Option<&'a [u8]>,
+}
+
+impl<'a> Hello<'a> {
+    pub(super) fn parse(args: Args<'a>) -> Result<Self, CommandError> {
+        let mut hello = Self::default();
+        let Some(version) = args.get(0) else {
+            return Ok(hello);
+        };
+        hello.protocol = match integer(version) {
+            Some(2) => Some(Protocol::Resp2),
+            Some(3) => Some(Protocol::Resp3),
+            Some(_) => return Err(CommandError::ProtocolVersion),
+            None => return Err(CommandError::ProtocolNumber),
+        };
+        let mut rest = args.skip(1);
+        while let Some(option) = rest.get(0) {
+            if let (true, Some(user), Some(password)) = (
+                option.eq_ignore_ascii_case(b"AUTH"),
+                rest.get(1),
+                rest.get(2),
+            ) {
+                hello.credentials = Some(Credentials {
+                    user: Some(user),
+                    password,
+                });
+                rest = rest.skip(3);
+            } else if let (true, Some(name)) =
+                (option.eq_ignore_ascii_case(b"SETNAME"), rest.get(1))
+            {
+                hello.name = Some(client_name(name)?);
+                rest = rest.skip(2);
+            } else {
+                return Err(CommandError::Option {
+                    command: "HELLO",
+                    option: echo(option, MAX_CLIENT_NAME),
+                    known: "AUTH user password, or SETNAME name",
+                });
+            }
+        }
+        Ok(hello)
+    }
+}
+
+/// What `HELLO` is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready<'a> {
+    /// The server's version.
+    pub version: &'a str,
+    /// The connection's number.
+    pub id: u64,
+}
+
+impl Ready<'_> {
+    /// Writes the reply, in the protocol of `encoder`: that which `HELLO` has just asked for.
+    pub fn write_reply(&self, encoder: &mut Encoder<'_>) {
+        encoder.map(7);
+        encoder.bulk(b"server");
+        encoder.bulk(b"quell");
+        encoder.bulk(b"version");
+        encoder.bulk(self.version.as_bytes());
+        encoder.bulk(b"proto");
+        encoder.integer(encoder.protocol().number());
+        encoder.bulk(b"id");
+        encoder.integer(crate::rounding::signed(self.id));
+        encoder.bulk(b"mode");
+        encoder.bulk(b"standalone");
+        encoder.bulk(b"role");
+        encoder.bulk(b"master");
+        encoder.bulk(b"modules");
+        encoder.array(0);
+    }
+}
+
+pub(super) fn credentials(args: Args<'_>) -> Credentials<'_> {
+    match (args.get(0), args.get(1)) {
+        (Some(user), Some(password)) => Credentials {
+            user: Some(user),
+            password,
+        },
+        (password, _) => Credentials {
+            user: None,
+            password: password.unwrap_or_default(),
+        },
+    }
+}
+
+/// `CLIENT ...`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Client<'a> {
+    /// `SETNAME name`: names the connection; an empty name takes the name away.
+    SetName(&'a [u8]),
+    /// `GETNAME`: the name, or null.
+    GetName,
+    /// `SETINFO attribute value`: which library the client uses.
+    SetInfo {
+        /// What is said.
+        field: LibraryField,
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// `ID`: the connection's number.
+    Id,
+    /// `INFO`: a line about the connection ([`ConnectionFacts`](super::ConnectionFacts)).
+    Info,
+    /// `LIST`: a line about each connection.
+    List,
+    /// `NO-EVICT ON|OFF`: accepted, means nothing here.
+    NoEvict(bool),
+    /// `NO-TOUCH ON|OFF`: accepted, means nothing here.
+    NoTouch(bool),
+}
+
+/// What `CLIENT SETINFO` can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LibraryField {
+    /// `LIB-NAME`.
+    Name,
+    /// `LIB-VER`.
+    Version,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn parse(args: Args<'a>) -> Result<Self, CommandError> {
+        let subcommand = args.get(0).unwrap_or_default();
+        let upper = subcommand.to_ascii_uppercase();
+        let want = |count: usize, name: &'static str| match args.len() {
+            length if length == count => Ok(()),
+            _ => Err(CommandError::Arity(name)),
+        };
+        let word = args.get(1).unwrap_or_default();
+        match upper.as_slice() {
+            b"SETNAME" => {
+                want(2, "client|setname")?;
+                Ok(Self::SetName(client_name(word)?))
+            }
+            b"GETNAME" => want(1, "client|getname").map(|()| Self::GetName),
+            b"SETINFO" => {
+                want(3, "client|setinfo")?;
+                let value = client_name(args.get(2).unwrap_or_default())?;
+                Ok(Self::SetInfo {
+                    field: library_field(word)?,
+                    value,
+                })
+            }
+            b"ID" => want(1, "client|id").map(|()| Self::Id),
+            b"INFO" => want(1, "client|info").map(|()| Self::Info),
+            // Its filters (TYPE, ID ..) would have to be obeyed, so they are not taken.
+            b"LIST" => want(1, "client|list").map(|()| Self::List),
+            b"NO-EVICT" => {
+                want(2, "client|no-evict")?;
+                switch("CLIENT NO-EVICT", word).map(Self::NoEvict)
+            }
+            b"NO-TOUCH" => {
+                want(2, "client|no-touch")?;
+                switch("CLIENT NO-TOUCH", word).map(Self::NoTouch)
+            }
+            b"REPLY" => Err(CommandError::ClientReply),
+            _ => Err(CommandError::Subcommand {
+                command: "CLIENT",
+                subcommand: echo(subcommand, MAX_CLIENT_NAME),
+                known: "SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT or NO-TOUCH",
+            }),
+        }
+    }
+}
+
+fn library_field(word: &[u8]) -> Result<LibraryField, CommandError> {
+    if word.eq_ignore_ascii_case(b"LIB-NAME") {
+        return Ok(LibraryField::Name);
+    }
+    if word.eq_ignore_ascii_case(b"LIB-VER") {
+        return Ok(LibraryField::Version);
+    }
+    Err(CommandError::Option {
+        command: "CLIENT SETINFO",
+        option: echo(word, MAX_CLIENT_NAME),
+        known: "LIB-NAME or LIB-VER",
+    })
+}
+
+fn switch(command: &'static str, word: &[u8]) -> Result<bool, CommandError> {
+    if word.eq_ignore_ascii_case(b"ON") {
+        return Ok(true);
+    }
+    if word.eq_ignore_ascii_case(b"OFF") {
+        return Ok(false);
+    }
+    Err(CommandError::Option {
+        command,
+        option: echo(word, MAX_CLIENT_NAME),
+        known: "ON or OFF",
+    })
+}
+
+/// Names stand in lines of words, so they are printable ASCII without spaces.
+fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
+    let printable = name.iter().all(u8::is_ascii_graphic);
+    if printable && name.len() <= MAX_CLIENT_NAME {
+        Ok(name)
+    } else {
+        Err(CommandError::ClientName(MAX_CLIENT_NAME))
+    }
+}
+
+/// `SELECT index`: there is one database, 0. Taking another number would promise states of its own.
+pub(super) fn select(args: Args<'_>) -> Result<(), CommandError> {
+    match integer(args.get(0).unwrap_or_default()) {
+        Some(0) => Ok(()),
+        Some(_) => Err(CommandError::Database),
+        None => Err(CommandError::DatabaseNumber),
+    }
+}

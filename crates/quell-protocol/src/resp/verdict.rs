@@ -1,0 +1,64 @@
+//! The reply to `QUELL.ACQUIRE` and `QUELL.PEEK`: a map with the fields of the JSON verdict.
+
+use super::encode::Encoder;
+use crate::http::{DecisionBody, VerdictBody};
+use crate::rounding::signed;
+
+impl Encoder<'_> {
+    /// A verdict: field by field as in JSON, in the same order. Numbers above `i64::MAX` are
+    /// written as that.
+    pub fn verdict(&mut self, verdict: &VerdictBody<'_>) {
+        self.map(11);
+        self.field_boolean("allowed", verdict.allowed);
+        self.bulk(b"binding");
+        match &verdict.binding {
+            Some(rule) => self.bulk(rule.as_bytes()),
+            None => self.null(),
+        }
+        self.field_number("remaining", verdict.remaining);
+        self.field_number("retry_after_ms", verdict.retry_after_ms);
+        self.field_number("reset_after_ms", verdict.reset_after_ms);
+        self.field_number("delay_ms", Some(verdict.delay_ms));
+        self.field_boolean("permanent", verdict.permanent);
+        self.field_boolean("banned", verdict.banned);
+        self.field_boolean("degraded", verdict.degraded);
+        self.field_boolean("unmatched", verdict.unmatched);
+        self.bulk(b"decisions");
+        self.array(verdict.decisions.len());
+        for decision in &verdict.decisions {
+            self.decision(decision);
+        }
+    }
+
+    fn decision(&mut self, decision: &DecisionBody<'_>) {
+        self.map(10);
+        self.field_text("rule", &decision.rule);
+        self.field_text("outcome", decision.outcome.as_str());
+        self.field_number("limit", Some(decision.limit));
+        self.field_number("remaining", Some(decision.remaining));
+        self.field_number("retry_after_ms", decision.retry_after_ms);
+        self.field_number("reset_after_ms", Some(decision.reset_after_ms));
+        self.field_number("delay_ms", Some(decision.delay_ms));
+        self.field_boolean("permanent", decision.permanent);
+        self.field_boolean("banned", decision.banned);
+        self.field_boolean("shadow", decision.shadow);
+    }
+
+    fn field_text(&mut self, name: &str, text: &str) {
+        self.bulk(name.as_bytes());
+        self.bulk(text.as_bytes());
+    }
+
+    fn field_number(&mut self, name: &str, number: Option<u64>) {
+        self.bulk(name.as_bytes());
+        match number {
+            Some(number) => self.integer(signed(number)),
+            None => self.null(),
+        }
+    }
+
+    fn field_boolean(&mut self, name: &str, value: bool) {
+        self.bulk(name.as_bytes());
+        self.boolean(value);
+    }
+}

@@ -1,0 +1,1 @@
+//! Bytes in, bytes out: the wire as clients see it.
