@@ -73,12 +73,38 @@ struct Exception {
 
 /// Wire words and words of other trades, each with its reason. An exception
 /// that nothing needs any more is a finding too.
-const EXCEPTIONS: &[Exception] = &[Exception {
-    krate: "quell-core",
-    identifier: "scope",
-    word: "scope",
-    reason: "the bytes that all keys of one rule share, of which the domain is a part",
-}];
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        krate: "quell-core",
+        identifier: "scope",
+        word: "scope",
+        reason: "the bytes that all keys of one rule share, of which the domain is a part",
+    },
+    Exception {
+        krate: "quell-protocol",
+        identifier: "RATE_LIMIT_POLICY",
+        word: "policy",
+        reason: "the name of the HTTP field",
+    },
+    Exception {
+        krate: "quell-protocol",
+        identifier: "Throttle",
+        word: "throttle",
+        reason: "CL.THROTTLE, a command of redis-cell's wire",
+    },
+    Exception {
+        krate: "quell-protocol",
+        identifier: "ThrottleError",
+        word: "throttle",
+        reason: "CL.THROTTLE, a command of redis-cell's wire",
+    },
+    Exception {
+        krate: "quell-protocol",
+        identifier: "ThrottleLimit",
+        word: "throttle",
+        reason: "CL.THROTTLE, a command of redis-cell's wire",
+    },
+];
 
 /// Checks the public names of every crate in `crates/`.
 ///
