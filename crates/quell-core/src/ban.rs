@@ -93,14 +93,18 @@ impl Ban {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Brings `record` to `now`: forgets refusals past `within`, steps down after quiet times, and
-    /// keeps a clock that went back from prolonging anything.
-    pub(crate) fn settle(&self, record: &mut BanRecord, now: Monotonic) {
+    /// Keeps a clock that went back from prolonging anything.
+    pub(crate) fn clamp(record: &mut BanRecord, now: Monotonic) {
         record.until = record.until.min(now.saturating_add(record.length));
         record.quiet_since = record.quiet_since.min(record.until.max(now));
         for refusal in &mut record.refusals {
             *refusal = (*refusal).min(now);
         }
+    }
+
+    /// Brings a clamped `record` to `now`: forgets refusals past `within` and steps down after quiet
+    /// times.
+    pub(crate) fn settle(&self, record: &mut BanRecord, now: Monotonic) {
         record
             .refusals
             .retain(|refusal| now.since(*refusal) < self.within);

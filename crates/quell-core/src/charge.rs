@@ -219,6 +219,7 @@ fn judge(now: Now, entry: &mut Entry<'_, '_>) -> Judged {
             banned: false,
         };
     };
+    Ban::clamp(record, now.monotonic);
     if let Some(ban) = limit.ban() {
         ban.settle(record, now.monotonic);
     }

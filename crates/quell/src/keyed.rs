@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 
 use parking_lot::Mutex;
-use quell_core::algorithm::fixed_window::FixedWindow;
+use quell_core::algorithm::fixed_window::{FixedWindow, Window};
 use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
@@ -133,9 +133,9 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        let now = self.clock.now();
+        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let mut charge = Charge::alone(&self.installed, cost);
-        charge.edges = edges(&self.installed.limit, &self.calendar, now.wall);
+        charge.edges = edges;
         let key = LoadKey {
             fingerprint: self.table.hash_key().of(key),
             scope: &[],
@@ -218,9 +218,9 @@ impl<C: Clock> UnkeyedLimiter<C> {
     }
 
     fn ask(&self, operation: Operation, cost: Cost, state: &mut State) -> Decision {
-        let now = self.clock.now();
+        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let mut charge = Charge::alone(&self.installed, cost);
-        charge.edges = edges(&self.installed.limit, &self.calendar, now.wall);
+        charge.edges = edges;
         let charge = &charge;
         decide_one(now, operation, &mut Entry { charge, state })
     }
@@ -234,13 +234,17 @@ fn install(limit: Limit, now: Now) -> Installed {
     }
 }
 
-fn edges(limit: &Limit, calendar: &SystemCalendar, wall: Wall) -> Option<Edges> {
-    use quell_core::algorithm::fixed_window::Window;
-    match limit.algorithm() {
-        Algorithm::FixedWindow(fixed) => match fixed.window() {
-            Window::Calendar(unit) => Some(calendar.edges(unit, wall)),
-            Window::FirstRequest(_) => None,
-        },
-        _ => None,
+/// The instant of a decision. Only a calendar window makes the second clock worth reading.
+fn instant(limit: &Limit, clock: &impl Clock, calendar: &SystemCalendar) -> (Now, Option<Edges>) {
+    if let Algorithm::FixedWindow(fixed) = limit.algorithm()
+        && let Window::Calendar(unit) = fixed.window()
+    {
+        let now = clock.now();
+        return (now, Some(calendar.edges(unit, now.wall)));
     }
+    let now = Now {
+        monotonic: clock.monotonic(),
+        wall: Wall::ORIGIN,
+    };
+    (now, None)
 }

@@ -15,6 +15,8 @@
 
 pub mod calendar;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod observer;
 pub mod store;
 

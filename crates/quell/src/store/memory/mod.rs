@@ -383,6 +383,8 @@ impl Store for MemoryStore {
         let mut bans = Vec::new();
         for (fingerprint, name) in named {
             let state = self.table.get(fingerprint);
+            // State under a limit that is gone is as good as gone.
+            let state = state.filter(|state| self.registry.read().knows(state.limit));
             let left = state.and_then(|state| state.banned_for(now.monotonic));
             match (left, KeyName::parse(&name)) {
                 (Some(left), Some(key)) => bans.push(Banned { key, left }),

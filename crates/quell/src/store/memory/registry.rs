@@ -63,14 +63,57 @@ impl Registry {
         self.known.insert(installed.id, Known { installed, fate });
     }
 
-    /// Drops limits that were replaced so long ago that all state under them is at rest.
+    /// Drops limits under which no state can still be away from rest.
+    ///
+    /// Cost: the sum of the chains of changes. They stay short, because a chain ends for good once a
+    /// limit was in force for longer than its states live; limits of a year that change every minute
+    /// would let them grow, and then states should be carried over by the sweep instead.
     fn forget_outlived(&mut self, now: Now) {
-        self.known.retain(|_, known| match known.fate {
-            Fate::InForce => true,
-            Fate::Restored(at) | Fate::Replaced { at, .. } => {
-                now.monotonic.since(at.monotonic) <= lifetime(&known.installed.limit)
+        let in_force = self
+            .known
+            .values()
+            .filter(|known| matches!(known.fate, Fate::InForce));
+        let longest = in_force.map(|known| lifetime(&known.installed.limit)).max();
+        let is_outlived = |known: &Known| match known.fate {
+            Fate::InForce => false,
+            Fate::Replaced { to, at } => self.is_outlived_from(to, at, now),
+            Fate::Restored(at) => {
+                let lives = longest.max(Some(lifetime(&known.installed.limit)));
+                Some(now.monotonic.since(at.monotonic)) > lives
             }
-        });
+        };
+        let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
+        let outlived: Vec<_> = outlived.map(|(id, _)| *id).collect();
+        for id in outlived {
+            self.known.remove(&id);
+        }
+    }
+
+    /// Whether a state that came under the limit `id` at `at` is at rest for certain, be it there or
+    /// under a limit that took over later.
+    fn is_outlived_from(&self, mut id: LimitId, mut at: Now, now: Now) -> bool {
+        for _ in 0..=self.known.len() {
+            let Some(known) = self.known.get(&id) else {
+                return true;
+            };
+            let (next, until) = match known.fate {
+                Fate::Replaced { to, at } => (Some(to), at),
+                Fate::InForce | Fate::Restored(_) => (None, now),
+            };
+            if until.monotonic.since(at.monotonic) > lifetime(&known.installed.limit) {
+                return true;
+            }
+            match next {
+                Some(next) => (id, at) = (next, until),
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether state under this limit still counts.
+    pub(super) fn knows(&self, id: LimitId) -> bool {
+        self.known.contains_key(&id)
     }
 
     /// All limits.

@@ -1,0 +1,154 @@
+//! The model: the simplest store that can be right.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use quell_core::algorithm::fixed_window::Window;
+use quell_core::algorithm::{Algorithm, At};
+use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
+use quell_core::decision::Decision;
+use quell_core::key::KeyName;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::rule::{CalendarEdges, Changes, Replaced};
+use quell_core::state::State;
+use quell_core::time::Now;
+
+use crate::calendar::SystemCalendar;
+use crate::store::{Action, Banned, Store, StoreError};
+
+/// Every state in one map under one lock, by the key's bytes; nothing is ever dropped, and a change
+/// of limits is carried out on all states at once.
+#[derive(Debug, Default)]
+pub struct ModelStore {
+    inner: Mutex<Model>,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    states: BTreeMap<Vec<u8>, State>,
+    limits: BTreeMap<LimitId, Installed>,
+    calendar: SystemCalendar,
+}
+
+impl Model {
+    fn replace(&mut self, change: Replaced) {
+        let (Some(from), Some(to)) = (self.limits.get(&change.from), self.limits.get(&change.to))
+        else {
+            return;
+        };
+        let edges = match to.limit.algorithm() {
+            Algorithm::FixedWindow(fixed) => match fixed.window() {
+                Window::Calendar(unit) => Some(self.calendar.edges(unit, change.at.wall)),
+                Window::FirstRequest(_) => None,
+            },
+            _ => None,
+        };
+        let at = At {
+            now: change.at,
+            since: to.since,
+            edges,
+        };
+        for state in self
+            .states
+            .values_mut()
+            .filter(|state| state.limit == change.from)
+        {
+            state.carry(&from.limit, to, &at);
+        }
+    }
+
+    /// The state that a charge is made on, under the charge's limit.
+    fn load(&self, set: &LimitSet<'_>, index: usize, now: Now) -> Option<(Vec<u8>, State)> {
+        let charge = set.charges().get(index)?;
+        let key = set.key(charge).as_bytes().to_vec();
+        let mut state = match self.states.get(&key) {
+            Some(state) => state.clone(),
+            None => State::rest(charge.installed.id),
+        };
+        if state.limit != charge.installed.id {
+            match self.limits.get(&state.limit) {
+                Some(from) => state.carry(&from.limit, charge.installed, &charge.at(now)),
+                None => state = State::rest(charge.installed.id),
+            }
+        }
+        Some((key, state))
+    }
+
+    fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
+        let indices = 0..set.charges().len();
+        indices
+            .filter_map(|index| self.load(set, index, now))
+            .collect()
+    }
+}
+
+impl Store for ModelStore {
+    fn adopt(&self, changes: &Changes) {
+        let mut model = self.inner.lock();
+        for installed in &changes.installed {
+            model.limits.insert(installed.id, installed.clone());
+        }
+        for change in &changes.replaced {
+            model.replace(*change);
+        }
+        for removed in &changes.removed {
+            model.states.retain(|_, state| state.limit != *removed);
+        }
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        let mut model = self.inner.lock();
+        let mut loaded = model.load_all(set, now);
+        let charges = set.charges().iter();
+        let mut entries: Vec<_> = charges
+            .zip(&mut loaded)
+            .map(|(charge, (_, state))| Entry { charge, state })
+            .collect();
+        let decisions = decide(now, operation, &mut entries);
+        if operation == Operation::Acquire {
+            model.states.extend(loaded);
+        }
+        Ok(decisions)
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let mut model = self.inner.lock();
+        let mut changed = 0;
+        let loaded = model.load_all(set, now);
+        for (charge, (key, mut state)) in set.charges().iter().zip(loaded) {
+            changed += usize::from(match action {
+                Action::Ban(length) => {
+                    ban(&mut state, now, length);
+                    true
+                }
+                Action::Lift => lift(&mut state, now),
+                Action::Forgive => {
+                    let used = state.time_to_rest(&charge.installed.limit, now);
+                    state = State::rest(charge.installed.id);
+                    !used.is_zero()
+                }
+            });
+            model.states.insert(key, state);
+        }
+        Ok(changed)
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let model = self.inner.lock();
+        let banned = model.states.iter().filter_map(|(key, state)| {
+            let left = state.banned_for(now.monotonic)?;
+            KeyName::parse(key).map(|key| Banned { key, left })
+        });
+        Ok(banned.take(most).collect())
+    }
+}

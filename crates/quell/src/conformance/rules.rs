@@ -1,0 +1,199 @@
+//! Rules at random, for the conformance suite.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::ban::Ban;
+use quell_core::cost::Cost;
+use quell_core::limit::{Limit, LimitError};
+use quell_core::rate::Rate;
+use quell_core::rule::{
+    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
+};
+use quell_core::time::Now;
+
+/// A small generator: the same seed gives the same trace on every machine.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `bound`, or 0 if `bound` is 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11).checked_rem(bound).unwrap_or(0)
+    }
+
+    pub(super) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap_or(0)
+    }
+
+    pub(super) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// The next instant: mostly a little later, seldom much later. In steps of a microsecond, so that a store with that unit can give the same answers.
+    pub(super) fn step_clock(&mut self, now: Now) -> Now {
+        let forward = match self.below(20) {
+            0 => Duration::from_secs(self.below(7_200)),
+            1..=3 => Duration::from_millis(self.below(3_000)),
+            4..=9 => Duration::ZERO,
+            _ => Duration::from_micros(self.below(300_000)),
+        };
+        Now {
+            monotonic: now.monotonic.saturating_add(forward),
+            wall: now.wall.saturating_add(forward),
+        }
+    }
+}
+
+/// Some rules of domain `d`: any algorithm, overrides, bans and flags. Names recur from one call to
+/// the next, so that a reload changes limits under keys that are in use.
+pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
+    let count = 1 + random.below(4);
+    let mut rules = Vec::new();
+    for number in 0..count {
+        if random.one_in(8) {
+            continue;
+        }
+        rules.push(random_rule(random, &format!("rule-{number}")));
+    }
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules,
+    }]
+}
+
+fn random_rule(random: &mut Random, name: &str) -> Rule {
+    let per = ["a", "b"]
+        .into_iter()
+        .filter(|_| !random.one_in(3))
+        .map(|entry| Per {
+            entry: Arc::from(entry),
+            prefix: (entry == "b").then(|| Prefix::new(16, 64)).flatten(),
+        });
+    let per = per.collect();
+    let mut matchers = Vec::new();
+    if random.one_in(3) {
+        matchers.push(matcher("c", &["x", "10.0.0.0/8", "*y"]));
+    }
+    let mut overrides = Vec::new();
+    if random.one_in(3) {
+        let effect = if random.one_in(4) {
+            Effect::Unlimited
+        } else {
+            effect(random)
+        };
+        let when = vec![matcher("c", &["y"])];
+        overrides.push(Override { when, effect });
+    }
+    Rule {
+        name: Arc::from(name),
+        matchers,
+        per,
+        on_missing: if random.one_in(2) {
+            OnMissing::Skip
+        } else {
+            OnMissing::SharedKey
+        },
+        effect: effect(random),
+        overrides,
+        cost: random.one_in(6).then_some(Cost::ONE),
+        shadow: random.one_in(6),
+    }
+}
+
+fn matcher(entry: &str, patterns: &[&str]) -> Matcher {
+    Matcher {
+        entry: Arc::from(entry),
+        patterns: patterns.iter().map(|text| Pattern::parse(text)).collect(),
+    }
+}
+
+fn effect(random: &mut Random) -> Effect {
+    let limit = random_limit(random);
+    debug_assert!(limit.is_ok(), "the numbers below are possible: {limit:?}");
+    limit.map_or(Effect::Unlimited, Effect::Limit)
+}
+
+fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
+    let size = 1 + random.below(8);
+    let periods = [90, 1_000, 7_000, 60_000, 3_600_000];
+    let millis = periods
+        .get(random.index(periods.len()))
+        .copied()
+        .unwrap_or(1_000);
+    let window = Duration::from_millis(millis);
+    let rate = Rate::new(1 + random.below(7), window)?;
+    let limit = match random.below(7) {
+        0 | 1 => Limit::token_bucket(rate).burst(size).build()?,
+        2 => {
+            let initial = random.below(size + 1);
+            let batches = TokenBucket::refill(1 + random.below(4), window);
+            batches.burst(size).initial(initial).build()?
+        }
+        3 => Limit::leaky_bucket(rate)
+            .burst(size)
+            .delay_after(random.below(size + 1))
+            .build()?,
+        4 if random.one_in(2) => Limit::fixed_window(size, window).build()?,
+        4 => {
+            let units = [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day];
+            let unit = units
+                .get(random.index(3))
+                .copied()
+                .unwrap_or(CalendarUnit::Day);
+            Limit::calendar_window(size, unit, "Europe/Berlin").build()?
+        }
+        5 => {
+            let segments = [2, 3, 10].get(random.index(3)).copied().unwrap_or(10);
+            Limit::sliding_window(size, window)
+                .segments(segments)
+                .build()?
+        }
+        _ => Limit::sliding_log(size, window).build()?,
+    };
+    if random.one_in(4) {
+        let after = 1 + u32::try_from(random.below(3)).unwrap_or(0);
+        let steps = vec![Duration::from_millis(500), Duration::from_secs(10)];
+        return Ok(limit.with_ban(Ban::new(after, Some(window), steps)?));
+    }
+    Ok(limit)
+}
+
+/// A limit per user and one that all share, of which every call charges both.
+pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
+    let rule = |name: &str, per: &[&str], limit: u64| {
+        let limit = Limit::fixed_window(limit, Duration::from_secs(60)).build();
+        Rule {
+            name: Arc::from(name),
+            matchers: Vec::new(),
+            per: per
+                .iter()
+                .map(|entry| Per {
+                    entry: Arc::from(*entry),
+                    prefix: None,
+                })
+                .collect(),
+            on_missing: OnMissing::Skip,
+            effect: limit.map_or(Effect::Unlimited, Effect::Limit),
+            overrides: Vec::new(),
+            cost: None,
+            shadow: false,
+        }
+    };
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: vec![
+            rule("per-user", &["user"], per_user),
+            rule("in-all", &[], in_all),
+        ],
+    }]
+}

@@ -1,0 +1,1 @@
+//! The limiters without rules.

@@ -1,0 +1,4 @@
+//! Integration tests of the library.
+
+mod limiters;
+mod memory;
