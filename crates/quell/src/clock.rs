@@ -1,6 +1,7 @@
 //! Clock: where a [`Now`] comes from, read once per request.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,16 @@ pub trait Clock: Debug + Send + Sync {
     /// The monotonic reading alone, where that is cheaper.
     fn monotonic(&self) -> Monotonic {
         self.now().monotonic
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Now {
+        (**self).now()
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        (**self).monotonic()
     }
 }
 

@@ -1,1 +1,172 @@
-//! The limiters without rules.
+//! The limiters: with one limit, with rules, and with limits that come with the call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quell::clock::ManualClock;
+use quell::observer::{Event, Observer};
+use quell::store::memory::MemoryStore;
+use quell::{
+    AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
+    RetryAfter, UnkeyedLimiter,
+};
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::rule::DomainRules;
+use quell_core::time::Now;
+
+#[test]
+fn keys_are_apart_and_refill() {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = KeyedLimiter::<str, _>::with(Limit::per_second(2), 10, Arc::clone(&clock));
+    let limiter = limiter.unwrap();
+    assert_eq!(limiter.try_acquire("a").remaining, 1);
+    assert_eq!(limiter.try_acquire(&"a".to_owned()).remaining, 0);
+    let refused = limiter.try_acquire("a");
+    let wait = Duration::from_millis(500);
+    assert_eq!(refused.outcome, Outcome::Deny(RetryAfter::After(wait)));
+    assert_eq!(limiter.peek("b", Cost::ONE).remaining, 2);
+    assert_eq!(
+        limiter.keys(),
+        1,
+        "a peek and a refusal leave no key behind"
+    );
+    clock.advance(wait);
+    assert!(limiter.try_acquire("a").outcome.is_allow());
+    let three = Cost::new(3).unwrap();
+    let never = Outcome::Deny(RetryAfter::Never);
+    assert_eq!(limiter.try_acquire_n("b", three).outcome, never);
+}
+
+#[test]
+fn the_twin_without_keys_answers_alike() {
+    let clock = Arc::new(ManualClock::default());
+    let limit = Limit::per_minute(3).burst(2).build().unwrap();
+    let keyed = KeyedLimiter::<u8, _>::with(limit.clone(), 1, Arc::clone(&clock)).unwrap();
+    let unkeyed = UnkeyedLimiter::with(limit, Arc::clone(&clock)).unwrap();
+    for step in 0..50_u64 {
+        clock.advance(Duration::from_secs(step * 7 % 23));
+        let cost = Cost::new(1 + step % 3).unwrap();
+        assert_eq!(unkeyed.peek(cost), keyed.peek(&1, cost), "step {step}");
+        assert_eq!(
+            unkeyed.try_acquire_n(cost),
+            keyed.try_acquire_n(&1, cost),
+            "step {step}"
+        );
+    }
+}
+
+#[test]
+fn calendar_windows_need_no_rules() {
+    // 23:59:59 UTC on 1970-01-01.
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(86_399_000_000_000)));
+    let limit = Limit::calendar_window(1, CalendarUnit::Day, "UTC");
+    let limiter = UnkeyedLimiter::with(limit, Arc::clone(&clock)).unwrap();
+    assert!(limiter.try_acquire().outcome.is_allow());
+    assert!(!limiter.try_acquire().outcome.is_allow());
+    clock.advance(Duration::from_secs(1));
+    assert!(limiter.try_acquire().outcome.is_allow());
+}
+
+#[test]
+fn impossible_numbers_are_refused_when_the_limiter_is_made() {
+    let error = KeyedLimiter::<str>::new(Limit::per_second(0)).unwrap_err();
+    assert_eq!(error, LimitError::ZeroRate);
+    let error = UnkeyedLimiter::new(Limit::per_second(5).burst(0)).unwrap_err();
+    assert_eq!(error, LimitError::ZeroBurst);
+}
+
+/// Counts events.
+#[derive(Debug, Default)]
+struct Counter {
+    queries: AtomicUsize,
+    ad_hoc: AtomicUsize,
+}
+
+impl Observer for Counter {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Query { set, verdict, .. } => {
+                assert_eq!(set.charges().len(), verdict.decisions.len());
+                self.queries.fetch_add(1, Ordering::SeqCst);
+            }
+            Event::AdHoc { .. } => {
+                self.ad_hoc.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_answer_is_observed_once_and_an_unknown_domain_is_an_error() {
+    let counter = Arc::new(Counter::default());
+    let limiter = Limiter::builder(MemoryStore::new())
+        .observer(Arc::clone(&counter) as _)
+        .build();
+    let query = Query::new("d").entry("user", "alice");
+    assert_eq!(
+        limiter.try_acquire(&query).await,
+        Err(AskError::UnknownDomain)
+    );
+    limiter.set_rules(vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: Vec::new(),
+    }]);
+    let verdict = limiter.try_acquire(&query).await.unwrap();
+    assert!(verdict.is_allow() && verdict.is_unmatched());
+    assert_eq!((verdict.remaining, verdict.reset_after), (None, None));
+    assert_eq!(limiter.peek(&query).await.unwrap(), verdict);
+    assert_eq!(counter.queries.load(Ordering::SeqCst), 2);
+    assert_eq!(counter.ad_hoc.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_limit_that_comes_with_the_call_takes_over_what_was_used() {
+    let counter = Arc::new(Counter::default());
+    let clock = Arc::new(ManualClock::default());
+    let limiter = Limiter::builder(MemoryStore::new())
+        .observer(Arc::clone(&counter) as _)
+        .clock(clock as _)
+        .build();
+    let now = limiter.now();
+    let ask = async |count: u64, cost: u64| {
+        let bucket = Limit::per_minute(count);
+        let cost = Cost::new(cost).unwrap();
+        limiter
+            .throttle(Operation::Acquire, b"k\0\xff", &bucket, cost, now)
+            .await
+    };
+    assert_eq!(ask(10, 6).await.unwrap().remaining, 4);
+    assert_eq!(
+        ask(20, 1).await.unwrap().remaining,
+        13,
+        "six and one of twenty"
+    );
+    assert_eq!(ask(5, 1).await.unwrap().remaining, 0, "all of five");
+    assert_eq!(
+        ask(0, 1).await,
+        Err(AskError::Impossible(LimitError::ZeroRate))
+    );
+    assert_eq!(counter.ad_hoc.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn limits_that_come_with_the_call_are_bounded_and_reclaimed() {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = Limiter::builder(MemoryStore::new())
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    let ask = async |burst: u64| {
+        let bucket = Limit::per_second(1).burst(burst);
+        limiter
+            .throttle(Operation::Acquire, b"k", &bucket, Cost::ONE, limiter.now())
+            .await
+    };
+    for burst in 1..=65_536 {
+        assert!(ask(burst).await.is_ok());
+    }
+    assert_eq!(ask(70_000).await, Err(AskError::TooManyLimits));
+    assert!(ask(7).await.is_ok(), "those in use go on");
+    clock.advance(Duration::from_secs(100));
+    assert!(ask(70_000).await.is_ok(), "those long at rest made room");
+}

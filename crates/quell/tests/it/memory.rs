@@ -1,7 +1,15 @@
 //! The memory store: the conformance suite, the bound on keys, snapshots.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::clock::{Clock, ManualClock};
 use quell::conformance::{exact_in_parallel, same_as_model};
-use quell::store::memory::MemoryStore;
+use quell::store::Action;
+use quell::store::memory::{HashKey, MemoryStore};
+use quell::{KeyedLimiter, Limit, Limiter, Query};
+use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::time::Now;
 
 #[tokio::test]
 async fn answers_as_the_model_does() {
@@ -16,4 +24,185 @@ fn admits_exactly_the_limit_in_parallel() {
     exact_in_parallel(MemoryStore::new(), 8, 1_000, |calls| {
         runtime.block_on(calls)
     });
+}
+
+/// `limit` per user in domain `d`.
+fn per_user(limit: Limit) -> Vec<DomainRules> {
+    let rule = Rule {
+        name: Arc::from("per-user"),
+        matchers: Vec::new(),
+        per: vec![Per {
+            entry: Arc::from("user"),
+            prefix: None,
+        }],
+        on_missing: OnMissing::Skip,
+        effect: Effect::Limit(limit),
+        overrides: Vec::new(),
+        cost: None,
+        shadow: false,
+    };
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: vec![rule],
+    }]
+}
+
+fn limiter(max_keys: usize, limit: Limit) -> (Limiter<MemoryStore>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_000_000_000_000)));
+    let store = MemoryStore::with(max_keys, HashKey::random());
+    let limiter = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    limiter.set_rules(per_user(limit));
+    (limiter, clock)
+}
+
+fn allows(limiter: &Limiter<MemoryStore>, user: &str) -> bool {
+    limiter
+        .try_acquire_local(&Query::new("d").entry("user", user))
+        .unwrap()
+        .is_allow()
+}
+
+#[test]
+fn a_flood_of_keys_lets_no_offender_off_and_stays_bounded() {
+    let (limiter, clock) = limiter(1_000, Limit::per_minute(5).build().unwrap());
+    for _ in 0..5 {
+        assert!(allows(&limiter, "offender"));
+    }
+    assert!(!allows(&limiter, "offender"));
+    for flood in 0..200_000 {
+        allows(&limiter, &format!("flood-{flood}"));
+    }
+    assert!(limiter.store().keys() <= 1_000);
+    assert!(limiter.store().overflow_states() > 0);
+    assert!(limiter.store().overflow_states() <= limiter.store().shard_count());
+    assert!(!allows(&limiter, "offender"), "the offender was forgotten");
+
+    // All at rest: everybody is new again, and the table empties bit by bit.
+    clock.advance(Duration::from_secs(61));
+    assert!(allows(&limiter, "offender"));
+    limiter
+        .store()
+        .sweep(limiter.store().shard_count(), limiter.now());
+    assert_eq!(limiter.store().overflow_states(), 0);
+    assert_eq!(limiter.store().keys(), 1);
+}
+
+#[test]
+fn past_the_bound_new_keys_share_a_limit_each_may_be_refused_by() {
+    let (limiter, clock) = limiter(1, Limit::per_hour(5).build().unwrap());
+    assert!(allows(&limiter, "first"));
+    let admitted = (0..100_000)
+        .filter(|key| allows(&limiter, &format!("late-{key}")))
+        .count();
+    let shards = limiter.store().shard_count();
+    assert_eq!(
+        admitted,
+        shards * 5,
+        "each shard's overflow state admits its limit and no more"
+    );
+
+    // The first key leaves; a new one with a place of its own starts with what it may have used.
+    clock.advance(Duration::from_secs(13 * 60));
+    limiter.store().sweep(shards, limiter.now());
+    assert_eq!(limiter.store().keys(), 0);
+    assert!(allows(&limiter, "late-0"), "one unit came back");
+    assert!(!allows(&limiter, "late-0"), "and not five");
+    assert_eq!(limiter.store().keys(), 1);
+}
+
+#[test]
+fn two_new_keys_of_one_query_that_share_an_overflow_state_are_charged_the_sum() {
+    let (limiter, _clock) = limiter(1, Limit::per_hour(3).build().unwrap());
+    assert!(allows(&limiter, "first"));
+    let mut admitted = 0;
+    for query in 0..50_000 {
+        let users = [format!("{query}-a"), format!("{query}-b")];
+        let descriptors = users.iter().map(|user| {
+            let mut descriptor = quell::Descriptor::new();
+            descriptor.push("user", user.as_str());
+            descriptor
+        });
+        let query = Query::with_descriptors("d", descriptors.collect());
+        admitted += 2 * usize::from(limiter.try_acquire_local(&query).unwrap().is_allow());
+    }
+    let most = limiter.store().shard_count() * 3;
+    assert!(admitted <= most, "{admitted} admitted, at most {most} fit");
+    assert!(admitted > most / 2, "{admitted} admitted");
+}
+
+#[test]
+fn keyed_limiter_is_bounded_as_well() {
+    let clock = ManualClock::default();
+    let limiter = KeyedLimiter::<u64, _>::with(Limit::per_second(1), 100, clock).unwrap();
+    for key in 0..10_000 {
+        limiter.try_acquire(&key);
+    }
+    assert!(limiter.keys() <= 100);
+    for key in 0..100 {
+        assert!(
+            !limiter.try_acquire(&key).outcome.is_allow(),
+            "key {key} was let off"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
+    let (before, clock) = limiter(1_000, Limit::per_hour(5).build().unwrap());
+    for _ in 0..3 {
+        assert!(allows(&before, "alice"));
+    }
+    let bob = Query::new("d").entry("user", "bob");
+    let banned = before
+        .administer(&bob, Action::Ban(Duration::from_secs(60)))
+        .await;
+    assert_eq!(banned, Ok(1));
+    let shards = 0..before.store().shard_count();
+    let now = clock.now();
+    let states: Vec<_> = shards
+        .flat_map(|shard| before.store().export(shard, now))
+        .collect();
+    assert_eq!(states.len(), 2);
+
+    let store = MemoryStore::with(1_000, before.store().hash_key());
+    let after = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    after.set_rules(per_user(Limit::per_hour(4).build().unwrap()));
+    after.restore(before.store().limits(), states, now);
+    let alice = after
+        .peek(&Query::new("d").entry("user", "alice"))
+        .await
+        .unwrap();
+    assert_eq!(alice.remaining, Some(1), "three of what are now four");
+    let bans = after.bans(10).await.unwrap();
+    assert_eq!(bans.len(), 1);
+    assert_eq!(bans[0].key.to_string(), "user=bob");
+    assert_eq!(bans[0].left, Duration::from_secs(60));
+    assert!(!allows(&after, "bob"));
+    assert_eq!(after.administer(&bob, Action::Lift).await, Ok(1));
+    assert!(allows(&after, "bob"));
+}
+
+#[tokio::test]
+async fn forgiving_a_key_forgets_what_it_used() {
+    let (limiter, _clock) = limiter(10, Limit::per_hour(1).build().unwrap());
+    let query = Query::new("d").entry("user", "alice");
+    assert!(allows(&limiter, "alice"));
+    assert!(!allows(&limiter, "alice"));
+    assert_eq!(limiter.administer(&query, Action::Forgive).await, Ok(1));
+    assert_eq!(limiter.store().keys(), 0);
+    assert!(allows(&limiter, "alice"));
+    let mut entries = quell::Descriptor::new();
+    entries.push("user", "alice");
+    let by_name = limiter
+        .administer_key("d", "per-user", &entries, Action::Forgive)
+        .await;
+    assert_eq!(by_name, Ok(1));
+    let unknown = limiter
+        .administer_key("d", "nobody", &entries, Action::Forgive)
+        .await;
+    assert_eq!(unknown, Err(quell::AskError::UnknownRule));
 }

@@ -161,7 +161,8 @@ impl Table {
         let hashed = self.key.of(&(0_u8, key.scope, shard));
         Fingerprint {
             high: hashed.high,
-            low: key.fingerprint.low,
+            // Any number that leads to the same shard.
+            low: u32::try_from(shard).unwrap_or(0),
         }
     }
 
@@ -191,11 +192,11 @@ impl Table {
         shard: &mut Shard,
         most: usize,
         may_drop: impl Fn(&State) -> bool,
-    ) -> usize {
+    ) -> (usize, usize) {
         let (keys, overflow) = shard.sweep(most, may_drop);
         self.keys.fetch_sub(keys, Ordering::Relaxed);
         self.overflow.fetch_sub(overflow, Ordering::Relaxed);
-        keys
+        (keys, overflow)
     }
 
     /// Sweeps all of one shard, a step at a time; the lock is let go between steps.
@@ -204,8 +205,10 @@ impl Table {
         let mut left = shard.lock().size();
         let mut gone = 0;
         while left > 0 {
-            gone += self.sweep_shard(&mut shard.lock(), SWEEP_STEP, &may_drop);
-            left = left.saturating_sub(SWEEP_STEP);
+            let (keys, overflow) = self.sweep_shard(&mut shard.lock(), SWEEP_STEP, &may_drop);
+            gone += keys;
+            // What moved up into the place of a dropped state has not been looked at.
+            left = (left + keys + overflow).saturating_sub(SWEEP_STEP);
         }
         gone
     }
