@@ -1,4 +1,8 @@
 //! Integration tests of the library.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test stops where something is not as it must be"
+)]
 
 mod limiters;
 mod memory;

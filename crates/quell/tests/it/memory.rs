@@ -22,7 +22,7 @@ async fn answers_as_the_model_does() {
 fn admits_exactly_the_limit_in_parallel() {
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
     exact_in_parallel(MemoryStore::new(), 8, 1_000, |calls| {
-        runtime.block_on(calls)
+        runtime.block_on(calls);
     });
 }
 

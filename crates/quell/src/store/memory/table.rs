@@ -205,10 +205,11 @@ impl Table {
         let mut left = shard.lock().size();
         let mut gone = 0;
         while left > 0 {
-            let (keys, overflow) = self.sweep_shard(&mut shard.lock(), SWEEP_STEP, &may_drop);
+            let step = left.min(SWEEP_STEP);
+            let (keys, overflow) = self.sweep_shard(&mut shard.lock(), step, &may_drop);
             gone += keys;
             // What moved up into the place of a dropped state has not been looked at.
-            left = (left + keys + overflow).saturating_sub(SWEEP_STEP);
+            left = left - step + keys + overflow;
         }
         gone
     }
