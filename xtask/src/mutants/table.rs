@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Some(excess) => Outcome::Deny(RetryAfter::After(self.duration(excess))),",
         replacement: "Some(excess) => Outcome::Deny(RetryAfter::After(Duration::from_millis(\n                u64::try_from(self.duration(excess).as_millis()).unwrap_or(u64::MAX),\n            ))),",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_wait_is_true",
     },
     Mutant {
         name: "retry_after truncated to a nanosecond: buckets",
@@ -21,7 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "duration_from_nanos(div_ceil(ticks, self.per_nano))",
         replacement: "duration_from_nanos(div_floor(ticks, self.per_nano))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_wait_is_true",
     },
     Mutant {
         name: "retry_after truncated to seconds: sliding log",
@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let wait = self.gone(last).since(at.now.monotonic);",
         replacement: "let wait = Duration::from_secs(self.gone(last).since(at.now.monotonic).as_secs());",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_wait_is_true",
     },
     Mutant {
         name: "retry_after truncated to seconds: sliding window",
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let wait = self.gone(last).since(at.now.monotonic);",
         replacement: "let wait = Duration::from_secs(self.gone(last).since(at.now.monotonic).as_secs());",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_wait_is_true",
     },
     Mutant {
         name: "retry_after truncated to seconds: fixed window",
@@ -45,7 +45,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Deny(RetryAfter::After(left))",
         replacement: "Outcome::Deny(RetryAfter::After(Duration::from_secs(left.as_secs())))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_wait_is_true",
     },
     Mutant {
         name: "abs(elapsed): refill",
@@ -53,7 +53,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "((*anchor).min(at.now.monotonic), (*used).min(self.burst))",
         replacement: "let now = at.now.monotonic.as_nanos();\n                let elapsed = now.abs_diff(anchor.as_nanos());\n                let anchor = Monotonic::from_nanos(now.saturating_sub(elapsed));\n                (anchor, (*used).min(self.burst))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "clocks::",
     },
     Mutant {
         name: "abs(elapsed): sliding log",
@@ -61,7 +61,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "*instant = now;",
         replacement: "*instant = now.saturating_sub(instant.since(now));",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "clocks::",
     },
     Mutant {
         name: "abs(elapsed): fixed window",
@@ -69,7 +69,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: ".min(now.as_nanos())",
         replacement: ".min(now.as_nanos().saturating_sub(start.as_nanos().abs_diff(now.as_nanos())))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "clocks::",
     },
     Mutant {
         name: "a clock that goes back fills the bucket",
@@ -77,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "tat.min(now + self.full)",
         replacement: "if tat - now > self.full { 0 } else { tat }",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "clocks::",
     },
     Mutant {
         name: "a clock that goes back locks the key",
@@ -85,7 +85,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "tat.min(now + self.full)",
         replacement: "tat",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "clocks::",
     },
     Mutant {
         name: "now - tolerance in place of max(tat, now)",
@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let start = tat.max(self.ticks(now));",
         replacement: "let tolerance = self.full - u128::from(self.interval);\n        let start = tat.max(self.ticks(now).saturating_sub(tolerance));",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bounds::no_interval",
     },
     Mutant {
         name: "one unit above the burst",
@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "match new.checked_sub(self.full) {",
         replacement: "match new.checked_sub(self.full + u128::from(self.interval)) {",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bounds::no_interval",
     },
     Mutant {
         name: "remaining rounded up",
@@ -109,7 +109,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "u64::try_from(div_floor(free, self.interval))",
         replacement: "u64::try_from(div_ceil(free, self.interval))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::every_remaining_is_true",
     },
     Mutant {
         name: "the interval floored",
@@ -117,7 +117,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "interval: nanos / divisor,\n            per_nano: self.count / divisor,",
         replacement: "interval: nanos / self.count,\n            per_nano: divisor / divisor,",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bounds::each_period",
     },
     Mutant {
         name: "the fraction of a batch lost",
@@ -125,7 +125,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let anchor = Monotonic::from_nanos(anchor.as_nanos() + ticks * self.every);",
         replacement: "let anchor = if ticks == 0 { anchor } else { at.now.monotonic };",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bounds::each_tick",
     },
     Mutant {
         name: "ten counters in place of eleven segments",
@@ -133,7 +133,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let oldest = current.saturating_sub(self.segments);",
         replacement: "let oldest = (current + 1).saturating_sub(self.segments);",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bounds::no_interval",
     },
     Mutant {
         name: "a log entry that counts a nanosecond too long",
@@ -141,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "self.gone(*instant) <= now",
         replacement: "self.gone(*instant) < now",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::",
     },
     Mutant {
         name: "a window that ends a nanosecond late",
@@ -149,7 +149,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Usage::CalendarWindow { end, used } if *end > at.now.wall =>",
         replacement: "Usage::CalendarWindow { end, used } if *end >= at.now.wall =>",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::calendar_window",
     },
     Mutant {
         name: "a leaky bucket that delays the first call",
@@ -157,7 +157,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "self.duration(self.ahead(tat, now).saturating_sub(free))",
         replacement: "self.duration((self.ahead(tat, now) + u128::from(self.interval)).saturating_sub(free))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::leaky_bucket",
     },
     Mutant {
         name: "a refusal charged",
@@ -165,7 +165,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {",
         replacement: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {\n            limit\n                .engine()\n                .take(&mut state.usage, &at, entry.charge.cost.get());",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::a_refusal_and_a_peek_cost_nothing",
     },
     Mutant {
         name: "a refused call stored in the log",
@@ -173,7 +173,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {",
         replacement: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {\n            if matches!(state.usage, crate::state::Usage::SlidingLog { .. }) {\n                limit\n                    .engine()\n                    .take(&mut state.usage, &at, entry.charge.cost.get());\n            }",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::a_refusal_and_a_peek_cost_nothing",
     },
     Mutant {
         name: "one limit of a set charged",
@@ -181,7 +181,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Allow if passes => {",
         replacement: "Outcome::Allow => {",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "sets::one_limit_refuses_and_none_is_charged",
     },
     Mutant {
         name: "a shadow limit that refuses",
@@ -189,7 +189,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: ".all(|(entry, judged)| judged.outcome.is_allow() || entry.charge.shadow);",
         replacement: ".all(|(_, judged)| judged.outcome.is_allow());",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "sets::a_shadow_limit_has_no_say",
     },
     Mutant {
         name: "a peek that charges",
@@ -197,7 +197,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "            if operation == Operation::Acquire {",
         replacement: "            if operation == Operation::Acquire || passes {",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::a_refusal_and_a_peek_cost_nothing",
     },
     Mutant {
         name: "a peek that counts towards a ban",
@@ -205,7 +205,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {",
         replacement: "Outcome::Deny(_) if !banned => {",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bans::peeks_and_calls",
     },
     Mutant {
         name: "a call during a ban that counts towards the next",
@@ -213,7 +213,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "Outcome::Deny(_) if operation == Operation::Acquire && !banned => {",
         replacement: "Outcome::Deny(_) if operation == Operation::Acquire => {",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bans::peeks_and_calls",
     },
     Mutant {
         name: "one key charged twice by one query",
@@ -229,7 +229,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "(Self::Token(from), Self::Token(to)) => to.with_used(from.used(&usage, at), at),",
         replacement: "(Self::Token(_), Self::Token(_)) => usage,",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "carry::use_is_carried_over_in_units",
     },
     Mutant {
         name: "time kept in place of use: leaky bucket",
@@ -237,7 +237,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "(Self::Leaky(from), Self::Leaky(to)) => to.with_used(from.used(&usage, at), at),",
         replacement: "(Self::Leaky(_), Self::Leaky(_)) => usage,",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "carry::use_is_carried_over_in_units",
     },
     Mutant {
         name: "what was left kept in place of use",
@@ -245,7 +245,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "self.ticks(now) + u128::from(used.min(self.burst)) * u128::from(self.interval)",
         replacement: "self.ticks(now) + u128::from(self.burst.saturating_sub(used)) * u128::from(self.interval)",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "carry::use_is_carried_over_in_units",
     },
     Mutant {
         name: "expiry 0",
@@ -253,7 +253,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "limit.engine().reset_after(&self.usage, &At::plain(now))",
         replacement: "limit.engine().reset_after(&Usage::Rest, &At::plain(now))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::a_state_is_told_from_a_fresh_one",
     },
     Mutant {
         name: "expiry 0 at a burst of one",
@@ -261,7 +261,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "self.duration(self.ahead(tat, now))",
         replacement: "self.duration(self.ahead(tat, now).saturating_sub(u128::from(self.interval)))",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "answers::a_state_is_told_from_a_fresh_one",
     },
     Mutant {
         name: "keys joined without escaping",
@@ -269,7 +269,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "bytes.extend_from_slice(&length.to_be_bytes());\n    bytes.extend_from_slice(part);",
         replacement: "bytes.extend_from_slice(part);\n    let _ = length;",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "keys::joined_names_do_not_meet",
     },
     Mutant {
         name: "refusals that count for ever",
@@ -277,7 +277,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: ".retain(|refusal| now.since(*refusal) < self.within);",
         replacement: ".retain(|_| true);",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bans::refusals_count",
     },
     Mutant {
         name: "bans that never step down",
@@ -285,7 +285,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "record.level -= steps;",
         replacement: "record.level -= steps.min(0);",
         package: "quell-core",
-        caught_by: "",
+        caught_by: "bans::quiet_times",
     },
     Mutant {
         name: "the shortest wait reported for a set",
