@@ -1,1 +1,26 @@
 //! The Quell rules file: parsing with exact positions, explanation, and scenario tests.
+//!
+//! Open first: `fields` (every field there is), `raw` (what a file says), `resolve` (what that
+//! means) and [`scenario`] (tests for rules).
+
+mod cursor;
+mod decimal;
+mod duration;
+mod explain;
+mod fields;
+mod hint;
+mod kind;
+mod load;
+mod path;
+mod period;
+mod problem;
+mod raw;
+pub mod reference;
+mod resolve;
+pub mod scenario;
+mod yaml;
+
+pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
+pub use load::{Loaded, MAX_FILES, force_shadow, load, parse_bytes, parse_str};
+pub use problem::{MAX_PROBLEMS, Problem};
+pub use yaml::MAX_FILE_BYTES;

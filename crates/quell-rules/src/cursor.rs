@@ -1,0 +1,245 @@
+//! Cursor: a node on its way to a typed value, with its place and what should stand there.
+
+use std::sync::Arc;
+
+use crate::fields::{Field, Table};
+use crate::hint;
+use crate::path::{Path, Said, Spot};
+use crate::problem::Sink;
+use crate::yaml::{Node, Pair, Value};
+
+/// A node, where it stands, and what to write there.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'n> {
+    node: &'n Node,
+    spot: Spot,
+    write: &'static str,
+}
+
+/// What a node is, for those who take several kinds.
+#[derive(Clone, Debug)]
+pub(crate) enum Shape<'n> {
+    Null,
+    Text(&'n Arc<str>),
+    List(Vec<Cursor<'n>>),
+    Map(Vec<(&'n Arc<str>, Cursor<'n>)>),
+}
+
+/// The fields of a map, all of them known.
+#[derive(Debug)]
+pub(crate) struct Fields<'n> {
+    table: &'static Table,
+    pairs: &'n [Pair],
+    path: Path,
+}
+
+impl<'n> Cursor<'n> {
+    /// The root of a document.
+    pub(crate) fn root(node: &'n Node, write: &'static str) -> Self {
+        let spot = Spot {
+            at: node.at,
+            path: Path::root(),
+        };
+        Self { node, spot, write }
+    }
+
+    pub(crate) const fn spot(&self) -> &Spot {
+        &self.spot
+    }
+
+    /// The node itself.
+    pub(crate) const fn node(&self) -> &'n Node {
+        self.node
+    }
+
+    pub(crate) fn said<T>(&self, value: T) -> Said<T> {
+        let spot = self.spot.clone();
+        Said { value, spot }
+    }
+
+    /// What the node is; `None` for what was told as a problem already.
+    pub(crate) fn shape(&self) -> Option<Shape<'n>> {
+        Some(match &self.node.value {
+            Value::Null => Shape::Null,
+            Value::Broken => return None,
+            Value::Text(text) => Shape::Text(text),
+            Value::List(items) => {
+                let items = items.iter().enumerate();
+                Shape::List(items.map(|(i, node)| self.item(i, node)).collect())
+            }
+            Value::Map(pairs) => {
+                let pairs = pairs.iter();
+                let path = &self.spot.path;
+                Shape::Map(
+                    pairs
+                        .map(|pair| (&pair.key, below(path, pair, self.write)))
+                        .collect(),
+                )
+            }
+        })
+    }
+
+    fn item(&self, index: usize, node: &'n Node) -> Self {
+        Cursor {
+            node,
+            spot: Spot {
+                at: node.at,
+                path: self.spot.path.index(index),
+            },
+            write: self.write,
+        }
+    }
+
+    /// Tells that something else should stand here.
+    pub(crate) fn misplaced(&self, sink: &mut Sink) {
+        let message = match self.node.value {
+            Value::Broken => return,
+            Value::Null => format!(
+                "nothing is said here: write {}, or leave it out",
+                self.write
+            ),
+            _ => format!(
+                "{} does not belong here: write {}",
+                self.node.kind(),
+                self.write
+            ),
+        };
+        sink.problem(&self.spot, message);
+    }
+
+    /// The single value.
+    pub(crate) fn text(&self, sink: &mut Sink) -> Option<&'n Arc<str>> {
+        match &self.node.value {
+            Value::Text(text) => Some(text),
+            _ => {
+                self.misplaced(sink);
+                None
+            }
+        }
+    }
+
+    /// The single value as what `parse` makes of it; its error says what to write.
+    pub(crate) fn read<T>(
+        &self,
+        sink: &mut Sink,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Said<T>> {
+        match parse(self.text(sink)?) {
+            Ok(value) => Some(self.said(value)),
+            Err(message) => {
+                sink.problem(&self.spot, message);
+                None
+            }
+        }
+    }
+
+    /// The items of a list.
+    pub(crate) fn items(&self, sink: &mut Sink) -> Option<Vec<Self>> {
+        match self.shape()? {
+            Shape::List(items) => Some(items),
+            _ => {
+                self.misplaced(sink);
+                None
+            }
+        }
+    }
+
+    /// Keys and values of a map whose keys are free.
+    pub(crate) fn pairs(&self, sink: &mut Sink) -> Option<Vec<(&'n Arc<str>, Self)>> {
+        match self.shape()? {
+            Shape::Map(pairs) => Some(pairs),
+            _ => {
+                self.misplaced(sink);
+                None
+            }
+        }
+    }
+
+    /// The fields of a map; those that `table` does not have are told.
+    pub(crate) fn fields(&self, table: &'static Table, sink: &mut Sink) -> Option<Fields<'n>> {
+        let Value::Map(pairs) = &self.node.value else {
+            self.misplaced(sink);
+            return None;
+        };
+        for pair in pairs.iter() {
+            let message = match table.field(&pair.key) {
+                Some(field) if field.later => {
+                    format!("`{}` is not available yet: leave it out", pair.key)
+                }
+                Some(_) => continue,
+                None => unknown(table, &pair.key),
+            };
+            let spot = Spot {
+                at: pair.key_at,
+                path: self.spot.path.field(&pair.key),
+            };
+            sink.problem(&spot, message);
+        }
+        Some(Fields {
+            table,
+            pairs,
+            path: self.spot.path.clone(),
+        })
+    }
+}
+
+/// The cursor of a pair's value; where there is no value its key is the place.
+fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
+    let at = match pair.node.value {
+        Value::Null => pair.key_at,
+        _ => pair.node.at,
+    };
+    Cursor {
+        node: &pair.node,
+        spot: Spot {
+            at,
+            path: path.field(&pair.key),
+        },
+        write,
+    }
+}
+
+fn unknown(table: &Table, name: &str) -> String {
+    let names = table.names();
+    let word = hint::shorten(name);
+    if name == "<<" {
+        return "merge keys are not YAML 1.2: write the fields out".to_owned();
+    }
+    if table.name == "document" && name == "tests" {
+        return "this is a file of tests: run it with `quell rules test`".to_owned();
+    }
+    let list = names.join(", ");
+    match hint::meant(name, &names) {
+        Some(meant) => {
+            format!(
+                "unknown field `{word}`, did you mean `{meant}`? a {} has {list}",
+                table.name
+            )
+        }
+        None => format!("unknown field `{word}`: a {} has {list}", table.name),
+    }
+}
+
+impl<'n> Fields<'n> {
+    /// The field `name`, if it is said.
+    pub(crate) fn get(&self, name: &'static str) -> Option<Cursor<'n>> {
+        let field: &Field = self.table.field(name)?;
+        let pair = self.pairs.iter().find(|pair| *pair.key == *name)?;
+        Some(below(&self.path, pair, field.write))
+    }
+
+    /// The single value of the field `name` as what `parse` makes of it.
+    pub(crate) fn read<T>(
+        &self,
+        name: &'static str,
+        sink: &mut Sink,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Said<T>> {
+        self.get(name)?.read(sink, parse)
+    }
+
+    /// Whether any field is said.
+    pub(crate) fn says(&self, name: &'static str) -> bool {
+        self.get(name).is_some()
+    }
+}

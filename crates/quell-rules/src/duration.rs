@@ -1,0 +1,262 @@
+//! Duration: `250ms`, `1.5s`, `1h30m`, exact to the nanosecond, both ways.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::decimal::Decimal;
+use crate::hint;
+
+/// Units from the longest to the shortest, in nanoseconds.
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Other spellings, and the unit that was meant.
+const SPELLINGS: [(&str, &str); 25] = [
+    ("day", "d"),
+    ("days", "d"),
+    ("hour", "h"),
+    ("hours", "h"),
+    ("hr", "h"),
+    ("hrs", "h"),
+    ("min", "m"),
+    ("mins", "m"),
+    ("minute", "m"),
+    ("minutes", "m"),
+    ("sec", "s"),
+    ("secs", "s"),
+    ("second", "s"),
+    ("seconds", "s"),
+    ("milli", "ms"),
+    ("millis", "ms"),
+    ("msec", "ms"),
+    ("msecs", "ms"),
+    ("millisecond", "ms"),
+    ("milliseconds", "ms"),
+    ("usec", "us"),
+    ("\u{b5}s", "us"),
+    ("\u{3bc}s", "us"),
+    ("nanos", "ns"),
+    ("nsec", "ns"),
+];
+
+/// What a duration looks like.
+const EXAMPLE: &str =
+    "write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`";
+
+/// Reads a duration; the error says what to write.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let shown = hint::shorten(text);
+    if let Some(positive) = text.strip_prefix('-') {
+        let positive = hint::shorten(positive);
+        return Err(format!(
+            "`{shown}` is negative: write `{positive}`, or another longer than 0"
+        ));
+    }
+    if !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
+        return Err(format!(
+            "`{shown}` has no unit: write `{shown}s`, `{shown}ms` or `{shown}m`"
+        ));
+    }
+    let wrong = || format!("`{shown}` is no duration: {EXAMPLE}");
+    let mut nanos: u128 = 0;
+    let mut rest = text;
+    let mut longest = UNITS.len() + 1;
+    while !rest.is_empty() {
+        let (number, unit, after) = part(rest).ok_or_else(wrong)?;
+        let Some(index) = UNITS.iter().position(|(name, _)| *name == unit) else {
+            return Err(spelled(text, unit, &shown));
+        };
+        let left = UNITS.len() - index;
+        if left >= longest {
+            return Err(format!(
+                "`{shown}` repeats a unit or says a longer one after a shorter: {EXAMPLE}"
+            ));
+        }
+        longest = left;
+        let (_, length) = UNITS.get(index).ok_or_else(wrong)?;
+        let decimal = Decimal::parse(number).ok_or_else(wrong)?;
+        if decimal.has_fraction() && !after.is_empty() {
+            return Err(format!(
+                "`{shown}` has a fraction before its last unit: {EXAMPLE}"
+            ));
+        }
+        let exact = decimal.times(*length);
+        let exact =
+            exact.ok_or_else(|| format!("`{shown}` is finer than 1ns: write whole nanoseconds"))?;
+        nanos = nanos.saturating_add(exact);
+        rest = after;
+    }
+    if text.is_empty() {
+        return Err(wrong());
+    }
+    let nanos = u64::try_from(nanos);
+    let nanos =
+        nanos.map_err(|_| format!("`{shown}` is longer than 584 years: write a shorter one"))?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Number, unit, and what follows.
+fn part(text: &str) -> Option<(&str, &str, &str)> {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let (number, rest) = text.split_at(text.find(|c| !is_number(c))?);
+    let end = rest.find(is_number).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(end);
+    (!number.is_empty()).then_some((number, unit, rest))
+}
+
+/// What to tell about a unit that is none: its spelling, if that is all there is.
+fn spelled(text: &str, unit: &str, shown: &str) -> String {
+    let word = unit.trim();
+    let lower = word.to_lowercase();
+    let known = UNITS
+        .iter()
+        .find(|(name, _)| *name == lower)
+        .map(|(name, _)| *name);
+    let meant = known.or_else(|| {
+        let spelling = SPELLINGS.iter().find(|(spelling, _)| *spelling == lower);
+        spelling.map(|(_, unit)| *unit)
+    });
+    if let Some(meant) = meant {
+        let better = hint::shorten(&text.replacen(unit, meant, 1));
+        if parse_again(&better) {
+            return format!("`{shown}` is no duration: write `{better}`");
+        }
+    }
+    let long = [
+        "w", "week", "weeks", "month", "months", "y", "year", "years",
+    ];
+    if long.contains(&lower.as_str()) {
+        return format!("`{word}` is no unit of a duration: write days, such as `7d`");
+    }
+    format!("`{shown}` is no duration: {EXAMPLE}")
+}
+
+/// Whether a proposal holds. Only asked of one with a better unit, so this ends.
+fn parse_again(better: &str) -> bool {
+    let known = |unit: &str| UNITS.iter().any(|(name, _)| *name == unit);
+    part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())
+}
+
+/// A duration in the words of a rules file: as short as it can be exact, and [`parse`] reads it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exact(pub(crate) Duration);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const TWO_MINUTES: u128 = 120_000_000_000;
+        let mut nanos = self.0.as_nanos();
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        let units = if nanos < TWO_MINUTES {
+            UNITS.get(3..)
+        } else {
+            Some(&UNITS[..])
+        };
+        for (unit, length) in units.unwrap_or_default() {
+            let length = u128::from(*length);
+            let whole = nanos / length;
+            if whole == 0 {
+                continue;
+            }
+            nanos %= length;
+            write!(f, "{whole}")?;
+            let is_long = length >= 60_000_000_000;
+            if !is_long && nanos > 0 {
+                let digits = format!("{:0width$}", nanos, width = length.ilog10() as usize);
+                write!(f, ".{}", digits.trim_end_matches('0'))?;
+                nanos = 0;
+            }
+            f.write_str(unit)?;
+            if nanos == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes() {
+        for (text, nanos) in [
+            ("0s", 0),
+            ("1ns", 1),
+            ("1.5us", 1_500),
+            ("250ms", 250_000_000),
+            ("59.999s", 59_999_000_000),
+            ("60s", 60_000_000_000),
+            ("10m", 600_000_000_000),
+            ("1h30m", 5_400_000_000_000),
+            ("1d2h3m4.000000005s", 93_784_000_000_005),
+            ("2m1ns", 120_000_000_001),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_nanos(nanos)), "{text}");
+            assert_eq!(Exact(Duration::from_nanos(nanos)).to_string(), text);
+        }
+        assert_eq!(parse("59999ms"), parse("59.999s"));
+        assert_eq!(parse("0.5h"), parse("30m"));
+    }
+
+    #[test]
+    fn says_what_to_write() {
+        for (text, message) in [
+            (
+                "",
+                "`` is no duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+            ),
+            ("10", "`10` has no unit: write `10s`, `10ms` or `10m`"),
+            (
+                "-1s",
+                "`-1s` is negative: write `1s`, or another longer than 0",
+            ),
+            ("10min", "`10min` is no duration: write `10m`"),
+            ("10 s", "`10 s` is no duration: write `10s`"),
+            ("5S", "`5S` is no duration: write `5s`"),
+            (
+                "2weeks",
+                "`weeks` is no unit of a duration: write days, such as `7d`",
+            ),
+            (
+                "1m1h",
+                "`1m1h` repeats a unit or says a longer one after a shorter: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+            ),
+            (
+                "1.5h10m",
+                "`1.5h10m` has a fraction before its last unit: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+            ),
+            (
+                "0.1ns",
+                "`0.1ns` is finer than 1ns: write whole nanoseconds",
+            ),
+            (
+                "600y",
+                "`y` is no unit of a duration: write days, such as `7d`",
+            ),
+            (
+                "300000d",
+                "`300000d` is longer than 584 years: write a shorter one",
+            ),
+            (
+                "1..5s",
+                "`1..5s` is no duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+            ),
+        ] {
+            assert_eq!(parse(text), Err(message.to_owned()), "{text}");
+        }
+    }
+}

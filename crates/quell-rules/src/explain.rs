@@ -1,0 +1,323 @@
+//! Explain: which rules apply to a query, which limit and key result, and why others do not.
+
+use std::fmt;
+
+use quell_core::algorithm::Algorithm;
+use quell_core::ban::Ban;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::{KeyName, escape};
+use quell_core::limit::Limit;
+use quell_core::rule::{DomainRules, Effect, Matcher, Mismatch, Rule};
+use serde::Serialize;
+
+use crate::duration::Exact;
+
+/// What a domain's rules make of a query. Shown as text with `Display`, or serialized.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The domain that was asked.
+    pub domain: String,
+    /// Whether there is such a domain.
+    pub known_domain: bool,
+    /// One for each descriptor of the query.
+    pub descriptors: Vec<DescriptorExplanation>,
+}
+
+/// What the rules make of one descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DescriptorExplanation {
+    /// Its entries, name and value; bytes that are no UTF-8 are written as `\xNN`.
+    pub entries: Vec<(String, String)>,
+    /// Units that it costs.
+    pub cost: u64,
+    /// Every rule of the domain, in file order.
+    pub rules: Vec<RuleExplanation>,
+}
+
+/// What one rule makes of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RuleExplanation {
+    /// The rule's name.
+    pub rule: String,
+    /// Whether it applies.
+    pub applies: bool,
+    /// Why it does not apply.
+    pub why_not: Option<String>,
+    /// Which of its overrides wins, from 0.
+    pub override_index: Option<usize>,
+    /// What that override asks for.
+    pub override_when: Option<String>,
+    /// Whether it adds no limit.
+    pub unlimited: bool,
+    /// The limit, in words.
+    pub limit: Option<String>,
+    /// The algorithm's name.
+    pub algorithm: Option<String>,
+    /// The largest cost admitted from rest.
+    pub max: Option<u64>,
+    /// The ban on top, in words.
+    pub ban: Option<String>,
+    /// The key, as `entry=value` pairs; empty if all share one key.
+    pub key: Option<String>,
+    /// Units charged to that key.
+    pub cost: Option<u64>,
+    /// Whether the rule is in shadow and so cannot refuse.
+    pub shadow: bool,
+}
+
+/// Says what the rules of `query`'s domain make of it. Nothing is charged.
+///
+/// Cost: linear in the rules of the domain.
+#[must_use]
+pub fn explain(domains: &[DomainRules], query: &Query<'_>) -> Explanation {
+    let domain = domains
+        .iter()
+        .find(|domain| *domain.domain == *query.domain());
+    let rules = domain.map_or(&[][..], |domain| &domain.rules);
+    let descriptors = query.descriptors().iter().map(|descriptor| {
+        let entries = descriptor.entries().iter();
+        DescriptorExplanation {
+            entries: entries
+                .map(|entry| (entry.name.to_string(), escape(&entry.value)))
+                .collect(),
+            cost: descriptor.cost.get(),
+            rules: rules
+                .iter()
+                .map(|rule| explain_rule(query.domain(), rule, descriptor))
+                .collect(),
+        }
+    });
+    Explanation {
+        domain: query.domain().to_owned(),
+        known_domain: domain.is_some(),
+        descriptors: descriptors.collect(),
+    }
+}
+
+fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleExplanation {
+    let mut explanation = RuleExplanation {
+        rule: rule.name.to_string(),
+        applies: false,
+        why_not: None,
+        override_index: None,
+        override_when: None,
+        unlimited: false,
+        limit: None,
+        algorithm: None,
+        max: None,
+        ban: None,
+        key: None,
+        cost: None,
+        shadow: rule.shadow,
+    };
+    if let Err(mismatch) = rule.applies(descriptor) {
+        explanation.why_not = Some(why_not(mismatch, descriptor));
+        return explanation;
+    }
+    explanation.applies = true;
+    let index = rule.override_for(descriptor);
+    let entry = index.and_then(|index| rule.overrides.get(index));
+    explanation.override_index = index;
+    explanation.override_when = entry.map(|entry| matchers(&entry.when));
+    match entry.map_or(&rule.effect, |entry| &entry.effect) {
+        Effect::Unlimited => explanation.unlimited = true,
+        Effect::Limit(limit) => {
+            explanation.limit = Some(in_words(limit));
+            explanation.algorithm = Some(limit.algorithm().name().to_owned());
+            explanation.max = Some(limit.max());
+            explanation.ban = limit.ban().map(ban_in_words);
+            explanation.key = Some(key(domain, rule, descriptor));
+            explanation.cost = Some(rule.cost.unwrap_or(descriptor.cost).get());
+        }
+    }
+    explanation
+}
+
+fn key(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> String {
+    let mut bytes = rule.scope(domain);
+    rule.capture(descriptor, &mut bytes);
+    KeyName::parse(&bytes)
+        .map(|key| key.to_string())
+        .unwrap_or_default()
+}
+
+fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> String {
+    match mismatch {
+        Mismatch::Lacks(matcher) => {
+            format!(
+                "no entry `{}`, which must be {}",
+                matcher.entry,
+                patterns(matcher)
+            )
+        }
+        Mismatch::Differs(matcher) => {
+            let value = descriptor
+                .get(&matcher.entry)
+                .map(escape)
+                .unwrap_or_default();
+            format!(
+                "`{}` is `{value}` and must be {}",
+                matcher.entry,
+                patterns(matcher)
+            )
+        }
+        Mismatch::LacksKey(entry) => {
+            format!("no entry `{entry}`, by which keys are told apart (on_missing: skip)")
+        }
+    }
+}
+
+fn patterns(matcher: &Matcher) -> String {
+    let patterns: Vec<String> = matcher
+        .patterns
+        .iter()
+        .map(|pattern| format!("`{pattern}`"))
+        .collect();
+    patterns.join(" or ")
+}
+
+fn matchers(matchers: &[Matcher]) -> String {
+    let all = matchers
+        .iter()
+        .map(|matcher| format!("`{}` is {}", matcher.entry, patterns(matcher)));
+    all.collect::<Vec<String>>().join(" and ")
+}
+
+/// A limit in the words of a rules file.
+pub(crate) fn in_words(limit: &Limit) -> String {
+    use quell_core::algorithm::fixed_window::Window;
+    let per = |count: u64, length| format!("{count}/{}", Exact(length));
+    match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => {
+            let burst = limit.max();
+            let rate = match spec.batches() {
+                Some(refill) => format!("{} every {}", refill.amount, Exact(refill.every)),
+                None => per(spec.count(), spec.period()),
+            };
+            let initial = spec.initial_tokens().filter(|initial| *initial != burst);
+            let initial = initial
+                .map(|tokens| format!(", initial {tokens}"))
+                .unwrap_or_default();
+            format!("token_bucket {rate}, burst {burst}{initial}")
+        }
+        Algorithm::LeakyBucket(spec) => {
+            let (rate, burst) = (spec.rate(), spec.burst_size());
+            let rate = per(rate.count(), rate.period());
+            format!(
+                "leaky_bucket {rate}, burst {burst}, delay_after {}",
+                spec.undelayed()
+            )
+        }
+        Algorithm::FixedWindow(spec) => match spec.window() {
+            Window::FirstRequest(length) => {
+                format!(
+                    "fixed_window {} from the first request",
+                    per(spec.limit(), *length)
+                )
+            }
+            Window::Calendar(calendar) => format!(
+                "fixed_window {} per calendar {} in {}",
+                spec.limit(),
+                calendar.unit.name(),
+                calendar.zone
+            ),
+        },
+        Algorithm::SlidingWindow(spec) => format!(
+            "sliding_window {} in {} segments",
+            per(spec.limit(), spec.window()),
+            spec.segment_count()
+        ),
+        Algorithm::SlidingLog(spec) => format!("sliding_log {}", per(spec.limit(), spec.window())),
+        other => other.to_string(),
+    }
+}
+
+fn ban_in_words(ban: &Ban) -> String {
+    let lengths: Vec<String> = ban
+        .durations()
+        .iter()
+        .map(|length| Exact(*length).to_string())
+        .collect();
+    let lengths = lengths.join(", ");
+    match ban.after() {
+        1 => format!("after 1 refusal for {lengths}"),
+        after => format!(
+            "after {after} refusals within {} for {lengths}",
+            Exact(ban.within())
+        ),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.known_domain {
+            return write!(
+                f,
+                "no domain `{}` in these rules: nothing applies, every call is allowed",
+                self.domain
+            );
+        }
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            descriptor.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DescriptorExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("descriptor")?;
+        for (name, value) in &self.entries {
+            write!(f, " {name}={value}")?;
+        }
+        write!(f, " (cost {})", self.cost)?;
+        for rule in &self.rules {
+            write!(f, "\n  {rule}")?;
+        }
+        if !self
+            .rules
+            .iter()
+            .any(|rule| rule.applies && !rule.unlimited)
+        {
+            f.write_str("\n  no limit applies: allowed")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RuleExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, .. } = self;
+        if let Some(why_not) = &self.why_not {
+            return write!(f, "- {rule}: does not apply: {why_not}");
+        }
+        write!(f, "+ {rule}: ")?;
+        match &self.limit {
+            None => f.write_str("unlimited")?,
+            Some(limit) => f.write_str(limit)?,
+        }
+        if self.shadow {
+            f.write_str(", in shadow")?;
+        }
+        if let (Some(index), Some(when)) = (self.override_index, &self.override_when) {
+            write!(f, "\n      by overrides[{index}], when {when}")?;
+        }
+        if let Some(key) = &self.key {
+            let key = if key.is_empty() { "one for all" } else { key };
+            write!(f, "\n      key: {key}")?;
+        }
+        if let Some(cost) = self.cost {
+            write!(f, "\n      cost: {cost}")?;
+        }
+        if let Some(ban) = &self.ban {
+            write!(f, "\n      ban: {ban}")?;
+        }
+        Ok(())
+    }
+}

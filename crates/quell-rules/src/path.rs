@@ -1,0 +1,74 @@
+//! Path: the way to a field inside a document, and the place in the text where it stands.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A place in a text: line and column, both from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// A way such as `rules[2].rate`; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Path(Option<Rc<(Path, Step)>>);
+
+#[derive(Debug)]
+enum Step {
+    Field(Arc<str>),
+    Index(usize),
+}
+
+impl Path {
+    /// The whole document.
+    pub(crate) const fn root() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn field(&self, name: &Arc<str>) -> Self {
+        Self(Some(Rc::new((self.clone(), Step::Field(Arc::clone(name))))))
+    }
+
+    pub(crate) fn index(&self, index: usize) -> Self {
+        Self(Some(Rc::new((self.clone(), Step::Index(index)))))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(last) = &self.0 else {
+            return Ok(());
+        };
+        let (before, step) = &**last;
+        before.fmt(f)?;
+        match step {
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Field(name) if is_plain(name) => {
+                let dot = if before.0.is_some() { "." } else { "" };
+                write!(f, "{dot}{name}")
+            }
+            Step::Field(name) => write!(f, "[{name:?}]"),
+        }
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    !name.is_empty() && name.chars().all(plain)
+}
+
+/// A field's place, as text and as a way.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    pub(crate) at: Position,
+    pub(crate) path: Path,
+}
+
+/// A value that a file says, with its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Said<T> {
+    pub(crate) value: T,
+    pub(crate) spot: Spot,
+}

@@ -1,0 +1,176 @@
+//! Problem: a mistake in a file, where it stands, and what to write instead.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::path::Spot;
+
+/// The most mistakes that one run tells: more than a person mends before the next run.
+pub const MAX_PROBLEMS: usize = 100;
+
+/// A mistake, or a warning, and where it stands.
+///
+/// Shown as `shop.yaml:12:9: rules[2].rate: what is wrong: what to write`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The file as it was named, or what stands in its place.
+    pub file: String,
+    /// Line, from 1; `None` if the file as a whole is meant.
+    pub line: Option<usize>,
+    /// Column in characters, from 1.
+    pub column: Option<usize>,
+    /// The way to the field, such as `rules[2].overrides[0].rate`; empty for the whole document.
+    pub path: String,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        f.write_str(": ")?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Where problems and warnings of one run are put.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    file: Arc<str>,
+    /// The number of that file, in the order in which files were entered.
+    number: usize,
+    files: usize,
+    problems: Bounded,
+    warnings: Bounded,
+}
+
+/// At most [`MAX_PROBLEMS`], each with the number of its file; the rest is counted.
+#[derive(Debug, Default)]
+struct Bounded {
+    list: Vec<(usize, Problem)>,
+    omitted: usize,
+}
+
+impl Bounded {
+    fn push(&mut self, file: usize, problem: Problem) {
+        if self.list.len() < MAX_PROBLEMS {
+            self.list.push((file, problem));
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// In the order of the files and their lines.
+    fn finish(mut self) -> Vec<Problem> {
+        self.list
+            .sort_by_key(|(file, problem)| (*file, problem.line, problem.column));
+        let mut list: Vec<Problem> = self.list.into_iter().map(|(_, problem)| problem).collect();
+        if let (1.., Some(last)) = (self.omitted, list.last_mut()) {
+            last.message
+                .push_str(&format!(" (and {} more, not shown)", self.omitted));
+        }
+        list
+    }
+}
+
+impl Sink {
+    pub(crate) fn new(file: &str) -> Self {
+        Self {
+            file: Arc::from(file),
+            number: 0,
+            files: 0,
+            problems: Bounded::default(),
+            warnings: Bounded::default(),
+        }
+    }
+
+    /// What follows is about another file.
+    pub(crate) fn enter(&mut self, file: &str) {
+        self.file = Arc::from(file);
+        self.files += 1;
+        self.number = self.files;
+    }
+
+    /// Runs `read`, which enters other files, and comes back to this one.
+    pub(crate) fn aside<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let (file, number) = (Arc::clone(&self.file), self.number);
+        let value = read(self);
+        (self.file, self.number) = (file, number);
+        value
+    }
+
+    /// The file that is being read.
+    pub(crate) fn file(&self) -> &Arc<str> {
+        &self.file
+    }
+
+    pub(crate) fn problem(&mut self, spot: &Spot, message: impl Into<String>) {
+        let problem = self.at(spot, message.into());
+        self.problems.push(self.number, problem);
+    }
+
+    pub(crate) fn warn(&mut self, spot: &Spot, message: impl Into<String>) {
+        let warning = self.at(spot, message.into());
+        self.warnings.push(self.number, warning);
+    }
+
+    /// A problem with the file as a whole.
+    pub(crate) fn file_problem(&mut self, message: impl Into<String>) {
+        let problem = self.whole_file(message.into());
+        self.problems.push(self.number, problem);
+    }
+
+    /// A warning about the file as a whole.
+    pub(crate) fn file_warning(&mut self, message: impl Into<String>) {
+        let warning = self.whole_file(message.into());
+        self.warnings.push(self.number, warning);
+    }
+
+    fn whole_file(&self, message: String) -> Problem {
+        Problem {
+            file: self.file.to_string(),
+            line: None,
+            column: None,
+            path: String::new(),
+            message,
+        }
+    }
+
+    fn at(&self, spot: &Spot, message: String) -> Problem {
+        Problem {
+            file: self.file.to_string(),
+            line: Some(spot.at.line),
+            column: Some(spot.at.column),
+            path: spot.path.to_string(),
+            message,
+        }
+    }
+
+    /// How many problems there were so far.
+    pub(crate) fn count(&self) -> usize {
+        self.problems.list.len() + self.problems.omitted
+    }
+
+    /// Whether no more problems will be told.
+    pub(crate) fn is_full(&self) -> bool {
+        self.problems.list.len() >= MAX_PROBLEMS
+    }
+
+    /// The warnings if there was no problem, else the problems.
+    pub(crate) fn finish(self) -> Result<Vec<Problem>, Vec<Problem>> {
+        if self.count() == 0 {
+            Ok(self.warnings.finish())
+        } else {
+            Err(self.problems.finish())
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The fields that make a limit, as they were said in a rule or an override.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cursor::{Cursor, Fields, Shape};
+use crate::duration;
+use crate::fields::{BAN, REFILL};
+use crate::hint;
+use crate::kind::Kind;
+use crate::path::{Said, Spot};
+use crate::period::{PerPeriod, Period, small, whole};
+use crate::problem::Sink;
+
+/// What was said of a limit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RawLimit {
+    pub(crate) algorithm: Option<Said<Kind>>,
+    pub(crate) rate: Option<Said<PerPeriod>>,
+    pub(crate) burst: Option<Said<u64>>,
+    pub(crate) refill: Option<Said<RawRefill>>,
+    pub(crate) initial: Option<Said<u64>>,
+    pub(crate) delay_after: Option<Said<u64>>,
+    pub(crate) limit: Option<Said<u64>>,
+    /// Said by `window`, or behind the `/` of `limit`.
+    pub(crate) window: Option<Said<Period>>,
+    pub(crate) align: Option<Said<Align>>,
+    pub(crate) time_zone: Option<Said<Arc<str>>>,
+    pub(crate) segments: Option<Said<u32>>,
+    pub(crate) max_entries: Option<Said<u32>>,
+    pub(crate) ban: Option<Said<RawBan>>,
+}
+
+/// `refill`.
+#[derive(Clone, Debug)]
+pub(crate) struct RawRefill {
+    pub(crate) amount: Said<u64>,
+    pub(crate) every: Said<Duration>,
+}
+
+/// `align`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    FirstRequest,
+    Calendar,
+}
+
+/// `ban`.
+#[derive(Clone, Debug)]
+pub(crate) struct RawBan {
+    pub(crate) after: Said<u32>,
+    pub(crate) within: Option<Said<Duration>>,
+    pub(crate) durations: Said<Vec<Duration>>,
+}
+
+/// What `limit` says.
+enum LimitSaid {
+    Count(u64),
+    PerPeriod(u64, Period),
+}
+
+impl RawLimit {
+    pub(crate) fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
+        let mut raw = Self {
+            algorithm: fields.read("algorithm", sink, Kind::parse),
+            rate: fields.read("rate", sink, PerPeriod::parse),
+            burst: fields.read("burst", sink, whole),
+            refill: fields
+                .get("refill")
+                .and_then(|refill| read_refill(&refill, sink)),
+            initial: fields.read("initial", sink, whole),
+            delay_after: fields.read("delay_after", sink, whole),
+            limit: None,
+            window: fields.read("window", sink, window),
+            align: fields.read("align", sink, align),
+            time_zone: fields.read("time_zone", sink, time_zone),
+            segments: fields.read("segments", sink, small),
+            max_entries: fields.read("max_entries", sink, small),
+            ban: fields.get("ban").and_then(|ban| read_ban(&ban, sink)),
+        };
+        if let Some(Said { value, spot }) = fields.read("limit", sink, limit) {
+            raw.say_limit(value, spot, sink);
+        }
+        raw
+    }
+
+    fn say_limit(&mut self, said: LimitSaid, spot: Spot, sink: &mut Sink) {
+        let count = match said {
+            LimitSaid::Count(count) => count,
+            LimitSaid::PerPeriod(count, value) => {
+                if let Some(window) = &self.window {
+                    let message = format!(
+                        "`limit` says the window already: write `limit: {count}`, or leave `window` out"
+                    );
+                    sink.problem(&window.spot, message);
+                }
+                let spot = spot.clone();
+                self.window = Some(Said { value, spot });
+                count
+            }
+        };
+        self.limit = Some(Said { value: count, spot });
+    }
+
+    /// Each field that is said and belongs to some algorithms only.
+    pub(crate) fn said(&self) -> Vec<(&'static str, &Spot)> {
+        fn spot<'s, T>(
+            name: &'static str,
+            said: &'s Option<Said<T>>,
+        ) -> Option<(&'static str, &'s Spot)> {
+            said.as_ref().map(|said| (name, &said.spot))
+        }
+        let limit_says_window = match (&self.limit, &self.window) {
+            (Some(limit), Some(window)) => limit.spot.at == window.spot.at,
+            _ => false,
+        };
+        [
+            spot("rate", &self.rate),
+            spot("burst", &self.burst),
+            spot("refill", &self.refill),
+            spot("initial", &self.initial),
+            spot("delay_after", &self.delay_after),
+            spot("limit", &self.limit),
+            spot("window", &self.window).filter(|_| !limit_says_window),
+            spot("align", &self.align),
+            spot("time_zone", &self.time_zone),
+            spot("segments", &self.segments),
+            spot("max_entries", &self.max_entries),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Whether it says anything at all.
+    pub(crate) fn says_something(&self) -> bool {
+        self.algorithm.is_some() || self.ban.is_some() || !self.said().is_empty()
+    }
+
+    /// What an override with these fields means beside those of its rule.
+    ///
+    /// What is not said is the rule's, with these exceptions: of `rate` and `refill` one takes the
+    /// place of both; another algorithm takes over nothing but the ban; another `align` does not
+    /// take over the time zone.
+    pub(crate) fn over(&self, rule: &Self) -> Self {
+        let kind = |raw: &Self| raw.algorithm.as_ref().map(|said| said.value);
+        let mut all = self.clone();
+        all.ban = self.ban.clone().or_else(|| rule.ban.clone());
+        let other = kind(self).is_some_and(|own| own != kind(rule).unwrap_or_default());
+        if other {
+            return all;
+        }
+        all.algorithm = all.algorithm.or_else(|| rule.algorithm.clone());
+        if all.rate.is_none() && all.refill.is_none() {
+            all.rate = rule.rate.clone();
+            all.refill = rule.refill.clone();
+        }
+        all.burst = all.burst.or_else(|| rule.burst.clone());
+        all.initial = all.initial.or_else(|| rule.initial.clone());
+        all.delay_after = all.delay_after.or_else(|| rule.delay_after.clone());
+        all.limit = all.limit.or_else(|| rule.limit.clone());
+        all.window = all.window.or_else(|| rule.window.clone());
+        if all.align.is_none() {
+            all.align = rule.align.clone();
+            all.time_zone = all.time_zone.or_else(|| rule.time_zone.clone());
+        }
+        all.segments = all.segments.or_else(|| rule.segments.clone());
+        all.max_entries = all.max_entries.or_else(|| rule.max_entries.clone());
+        all
+    }
+}
+
+fn window(text: &str) -> Result<Period, String> {
+    if whole(text).is_ok() {
+        let text = hint::shorten(text);
+        return Err(format!(
+            "`{text}` has no unit: write `{text}s`, `{text}m` or the like"
+        ));
+    }
+    Period::parse(text)
+}
+
+fn limit(text: &str) -> Result<LimitSaid, String> {
+    if !text.contains('/') {
+        return whole(text).map(LimitSaid::Count);
+    }
+    let PerPeriod { count, period } = PerPeriod::parse(text)?;
+    if count.has_fraction() {
+        let text = hint::shorten(text);
+        return Err(format!(
+            "`{text}` is a part of a unit: write a whole number per longer window, or `rate` with a bucket"
+        ));
+    }
+    Ok(LimitSaid::PerPeriod(count.floor(), period))
+}
+
+fn align(text: &str) -> Result<Align, String> {
+    match text {
+        "first_request" => Ok(Align::FirstRequest),
+        "calendar" => Ok(Align::Calendar),
+        _ => Err(hint::no_such("value", text, &["first_request", "calendar"])),
+    }
+}
+
+/// The canonical name of a time zone.
+fn time_zone(text: &str) -> Result<Arc<str>, String> {
+    let known = jiff::tz::db().get(text).ok();
+    if let Some(name) = known.as_ref().and_then(jiff::tz::TimeZone::iana_name) {
+        return Ok(Arc::from(name));
+    }
+    let shown = hint::shorten(text);
+    let names: Vec<String> = jiff::tz::db()
+        .available()
+        .map(|name| name.to_string())
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Err(match hint::meant(text, &names) {
+        Some(meant) => {
+            format!("unknown time zone `{shown}`, did you mean `{meant}`? write an IANA name")
+        }
+        None => format!("unknown time zone `{shown}`: write an IANA name such as `Europe/Berlin`"),
+    })
+}
+
+fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawRefill>> {
+    let fields = cursor.fields(&REFILL, sink)?;
+    let complete = fields.says("amount") && fields.says("every");
+    if !complete {
+        let message = "a refill needs both fields: write `{amount: 100, every: 1s}`";
+        sink.problem(cursor.spot(), message);
+    }
+    let amount = fields.read("amount", sink, whole);
+    let every = fields.read("every", sink, duration::parse);
+    Some(cursor.said(RawRefill {
+        amount: amount?,
+        every: every?,
+    }))
+}
+
+fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawBan>> {
+    let fields = cursor.fields(&BAN, sink)?;
+    if !(fields.says("after") && fields.says("for")) {
+        let message =
+            "a ban needs `after` and `for`: write `{after: 3, within: 10m, for: [1m, 10m]}`";
+        sink.problem(cursor.spot(), message);
+    }
+    let after = fields.read("after", sink, small);
+    let within = fields.read("within", sink, duration::parse);
+    let durations = fields
+        .get("for")
+        .and_then(|list| read_durations(&list, sink));
+    let ban = RawBan {
+        after: after?,
+        within,
+        durations: durations?,
+    };
+    Some(cursor.said(ban))
+}
+
+fn read_durations(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Vec<Duration>>> {
+    let items = match cursor.shape()? {
+        Shape::List(items) => items,
+        _ => vec![cursor.clone()],
+    };
+    let before = sink.count();
+    let lengths = items
+        .iter()
+        .filter_map(|item| item.read(sink, duration::parse));
+    let lengths: Vec<Duration> = lengths.map(|said| said.value).collect();
+    (sink.count() == before).then(|| cursor.said(lengths))
+}

@@ -1,0 +1,372 @@
+//! Raw: a rules document as it was said, every field optional, each with its place.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use quell_core::cost::Cost;
+use quell_core::rule::{Matcher, OnMissing, Pattern, Per, Prefix};
+
+use crate::cursor::{Cursor, Fields, Shape};
+use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, PREFIX, RULE};
+use crate::path::{Said, Spot};
+use crate::period::{flag, whole};
+use crate::problem::Sink;
+use crate::{hint, yaml};
+
+mod limit;
+
+pub(crate) use limit::{Align, RawBan, RawLimit};
+
+/// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
+pub(crate) const MAX_NAME: usize = 255;
+
+/// One document.
+#[derive(Debug)]
+pub(crate) struct RawDocument {
+    pub(crate) spot: Spot,
+    pub(crate) domain: Option<Said<Arc<str>>>,
+    pub(crate) rules: Vec<RawRule>,
+    /// `defaults: shadow`.
+    pub(crate) shadow: Option<Said<bool>>,
+}
+
+/// One rule.
+#[derive(Debug)]
+pub(crate) struct RawRule {
+    pub(crate) spot: Spot,
+    pub(crate) name: Option<Said<Arc<str>>>,
+    pub(crate) matchers: Vec<Matcher>,
+    pub(crate) per: Vec<Per>,
+    pub(crate) on_missing: Option<Said<OnMissing>>,
+    pub(crate) limit: RawLimit,
+    pub(crate) unlimited: Option<Said<bool>>,
+    pub(crate) overrides: Vec<RawOverride>,
+    pub(crate) cost: Option<Said<Cost>>,
+    pub(crate) shadow: Option<Said<bool>>,
+    /// Whether something in it was told as a problem already.
+    pub(crate) broken: bool,
+}
+
+/// One override.
+#[derive(Debug)]
+pub(crate) struct RawOverride {
+    pub(crate) spot: Spot,
+    pub(crate) when: Option<Said<Vec<Matcher>>>,
+    pub(crate) limit: RawLimit,
+    pub(crate) unlimited: Option<Said<bool>>,
+    pub(crate) broken: bool,
+}
+
+impl RawDocument {
+    /// Reads a document; `None` if it is no map.
+    pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let fields = cursor.fields(&DOCUMENT, sink)?;
+        let domain = fields
+            .get("domain")
+            .map(|domain| read_domain(&domain, sink));
+        let domain_is_broken = domain.as_ref().is_some_and(Option::is_none);
+        let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));
+        let shadow = fields.get("defaults").and_then(|defaults| {
+            let fields = defaults.fields(&DEFAULTS, sink)?;
+            fields.read("shadow", sink, flag)
+        });
+        let document = Self {
+            spot: cursor.spot().clone(),
+            domain: domain.flatten(),
+            rules: rules.unwrap_or_default(),
+            shadow,
+        };
+        if document.domain.is_none() && !domain_is_broken {
+            sink.problem(
+                &document.spot,
+                "the document has no domain: write `domain: NAME`",
+            );
+        }
+        Some(document)
+    }
+}
+
+fn read_domain(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Arc<str>>> {
+    cursor.read(sink, |text| name(text, "domain"))
+}
+
+/// A name of something: not empty, not too long, nothing invisible.
+pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
+    if text.is_empty() {
+        return Err(format!("an empty {what}: write a name"));
+    }
+    if text.len() > MAX_NAME {
+        return Err(format!(
+            "a {what} of {} bytes: write at most {MAX_NAME}",
+            text.len()
+        ));
+    }
+    if text.chars().any(char::is_control) || text.trim() != text {
+        let shown = hint::shorten(text);
+        return Err(format!(
+            "`{shown}` begins or ends with a space or has control characters: write a visible {what}"
+        ));
+    }
+    Ok(Arc::from(text))
+}
+
+fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
+    // `rules:` with every rule commented out is a list of none.
+    if let Some(Shape::Null) = cursor.shape() {
+        return Vec::new();
+    }
+    let items = cursor.items(sink).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|rule| RawRule::read(rule, sink))
+        .collect()
+}
+
+impl RawRule {
+    fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let before = sink.count();
+        let fields = cursor.fields(&RULE, sink)?;
+        let name_cursor = fields.get("name");
+        if name_cursor.is_none() {
+            sink.problem(cursor.spot(), "the rule has no name: write `name: NAME`");
+        }
+        let mut rule = Self {
+            spot: cursor.spot().clone(),
+            name: name_cursor.and_then(|cursor| cursor.read(sink, |text| name(text, "name"))),
+            matchers: fields
+                .get("match")
+                .map(|m| read_matchers(&m, sink))
+                .unwrap_or_default(),
+            per: fields
+                .get("per")
+                .map(|per| read_per(&per, sink))
+                .unwrap_or_default(),
+            on_missing: fields.read("on_missing", sink, on_missing),
+            limit: RawLimit::read(&fields, sink),
+            unlimited: fields.read("unlimited", sink, unlimited),
+            overrides: Vec::new(),
+            cost: fields.read("cost", sink, cost),
+            shadow: fields.read("shadow", sink, flag),
+            broken: false,
+        };
+        rule.broken = sink.count() > before;
+        rule.overrides = read_overrides(&fields, sink);
+        Some(rule)
+    }
+}
+
+fn on_missing(text: &str) -> Result<OnMissing, String> {
+    match text {
+        "skip" => Ok(OnMissing::Skip),
+        "shared_key" => Ok(OnMissing::SharedKey),
+        _ => Err(hint::no_such("value", text, &["skip", "shared_key"])),
+    }
+}
+
+fn unlimited(text: &str) -> Result<bool, String> {
+    match flag(text)? {
+        true => Ok(true),
+        false => Err("a limit is the default: leave `unlimited` out".to_owned()),
+    }
+}
+
+/// A cost of at least 1.
+pub(crate) fn cost(text: &str) -> Result<Cost, String> {
+    let peek = "a cost of 0 charges nothing: write at least 1";
+    Cost::new(whole(text)?).ok_or_else(|| peek.to_owned())
+}
+
+fn read_overrides(fields: &Fields<'_>, sink: &mut Sink) -> Vec<RawOverride> {
+    let Some(list) = fields.get("overrides") else {
+        return Vec::new();
+    };
+    let items = list.items(sink).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| RawOverride::read(item, sink))
+        .collect()
+}
+
+impl RawOverride {
+    fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let before = sink.count();
+        let fields = cursor.fields(&OVERRIDE, sink)?;
+        let when = fields.get("when");
+        if when.is_none() {
+            let message = "the override has no `when`: write `when: {ENTRY: VALUE}`";
+            sink.problem(cursor.spot(), message);
+        }
+        let when = when.map(|when| when.said(read_matchers(&when, sink)));
+        let is_empty = |when: &Said<Vec<Matcher>>| when.value.is_empty();
+        if let Some(when) = when
+            .as_ref()
+            .filter(|when| is_empty(when) && sink.count() == before)
+        {
+            let message = "it would match everything: write at least one entry, or change the rule";
+            sink.problem(&when.spot, message);
+        }
+        let mut read = Self {
+            spot: cursor.spot().clone(),
+            when,
+            limit: RawLimit::read(&fields, sink),
+            unlimited: fields.read("unlimited", sink, unlimited),
+            broken: false,
+        };
+        read.broken = sink.count() > before;
+        Some(read)
+    }
+}
+
+/// Reads `match` or `when`.
+fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher> {
+    let pairs = cursor.pairs(sink).unwrap_or_default();
+    let mut matchers = Vec::with_capacity(pairs.len());
+    for (entry, value) in pairs {
+        if let Err(message) = name(entry, "entry name") {
+            sink.problem(value.spot(), message);
+            continue;
+        }
+        let patterns = match value.shape() {
+            None => continue,
+            Some(Shape::Text(_)) => vec![value.clone()],
+            Some(Shape::List(items)) if !items.is_empty() => items,
+            Some(Shape::List(_)) => {
+                let message = "an empty list matches nothing: write at least one value";
+                sink.problem(value.spot(), message);
+                continue;
+            }
+            Some(Shape::Null | Shape::Map(_)) => {
+                let kind = value.node().kind();
+                let message = format!(
+                    "{kind} in place of a value: write a value such as `\"/api/*\"` (\"\" for an empty one), or a list of values"
+                );
+                sink.problem(value.spot(), message);
+                continue;
+            }
+        };
+        let patterns = patterns.iter().filter_map(|text| read_pattern(text, sink));
+        matchers.push(Matcher {
+            entry: Arc::clone(entry),
+            patterns: patterns.collect(),
+        });
+    }
+    matchers
+}
+
+fn read_pattern(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Pattern> {
+    let text = match cursor.shape()? {
+        Shape::Text(text) => text,
+        _ => {
+            let kind = cursor.node().kind();
+            let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
+            sink.problem(cursor.spot(), message);
+            return None;
+        }
+    };
+    match pattern(text) {
+        Ok(pattern) => Some(pattern),
+        Err(message) => {
+            sink.problem(cursor.spot(), message);
+            None
+        }
+    }
+}
+
+/// A pattern; what looks like a network must be one.
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let pattern = Pattern::parse(text);
+    if let (Pattern::Exact(_), Some((address, bits))) = (&pattern, text.split_once('/')) {
+        let most = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => 32,
+            Ok(IpAddr::V6(_)) => 128,
+            Err(_) => return Ok(pattern),
+        };
+        let (text, bits) = (hint::shorten(text), hint::shorten(bits));
+        return Err(format!(
+            "`{text}` is no network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
+            most / 2
+        ));
+    }
+    Ok(pattern)
+}
+
+fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
+    if let Some(Shape::Text(text)) = cursor.shape() {
+        let message = format!("`per` is a list: write `per: [{}]`", hint::shorten(text));
+        sink.problem(cursor.spot(), message);
+        return Vec::new();
+    }
+    let items = cursor.items(sink).unwrap_or_default();
+    let mut seen = HashSet::new();
+    let mut list = Vec::with_capacity(items.len());
+    for item in &items {
+        let Some(per) = read_per_item(item, sink) else {
+            continue;
+        };
+        if !seen.insert(Arc::clone(&per.entry)) {
+            let message = format!("`{}` stands in the list already: write it once", per.entry);
+            sink.problem(item.spot(), message);
+        }
+        list.push(per);
+    }
+    list
+}
+
+fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
+    let example = "write the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
+    match item.shape()? {
+        Shape::Text(text) => {
+            let entry = item.read(sink, |_| name(text, "entry name"))?.value;
+            Some(Per {
+                entry,
+                prefix: None,
+            })
+        }
+        Shape::Map(pairs) => match pairs.as_slice() {
+            [(entry, prefix)] => {
+                let prefix = read_prefix(prefix, sink)?;
+                let entry = Arc::clone(entry);
+                Some(Per {
+                    entry,
+                    prefix: Some(prefix),
+                })
+            }
+            _ => {
+                let message = "an item of `per` has one entry: write each in an item of its own";
+                sink.problem(item.spot(), message);
+                None
+            }
+        },
+        Shape::Null | Shape::List(_) => {
+            let message = format!("{} in place of an entry: {example}", item.node().kind());
+            sink.problem(item.spot(), message);
+            None
+        }
+    }
+}
+
+fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
+    let is_map = matches!(&cursor.node().value, yaml::Value::Map(pairs) if !pairs.is_empty());
+    if !is_map {
+        let message =
+            "how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone";
+        sink.problem(cursor.spot(), message);
+        return None;
+    }
+    let fields = cursor.fields(&PREFIX, sink)?;
+    let mut bits = |name, most: u8| match fields.get(name) {
+        None => Some(most),
+        Some(cursor) => cursor
+            .read(sink, |text| prefix_length(text, most))
+            .map(|said| said.value),
+    };
+    let (v4, v6) = (bits("v4", 32), bits("v6", 128));
+    Prefix::new(v4?, v6?)
+}
+
+fn prefix_length(text: &str, most: u8) -> Result<u8, String> {
+    let bits = whole(text)?;
+    let bits = u8::try_from(bits).ok().filter(|bits| *bits <= most);
+    bits.ok_or_else(|| format!("an address has {most} bits here: write 0 to {most}"))
+}

@@ -1,0 +1,184 @@
+//! Resolve: from what was said to rules that can be in force.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
+
+use crate::path::Spot;
+use crate::problem::Sink;
+use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule};
+
+mod limit;
+
+/// The domains of all documents read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Domains {
+    list: Vec<DomainRules>,
+    index: HashMap<Arc<str>, usize>,
+    /// Where each rule stands.
+    places: HashMap<(Arc<str>, Arc<str>), String>,
+}
+
+impl Domains {
+    /// Adds a document's rules to those of its domain.
+    pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
+        let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
+        let domain = document.domain.as_ref().map(|said| &said.value);
+        for raw in &document.rules {
+            let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
+            let rule = resolve(raw, shadow, sink);
+            if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
+                self.rules(domain).push(rule);
+            }
+        }
+        if let Some(domain) = domain {
+            self.rules(domain);
+        }
+    }
+
+    pub(crate) fn finish(self) -> Vec<DomainRules> {
+        self.list
+    }
+
+    fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
+        let next = self.list.len();
+        let index = *self.index.entry(Arc::clone(domain)).or_insert(next);
+        if index == next {
+            self.list.push(DomainRules {
+                domain: Arc::clone(domain),
+                rules: Vec::new(),
+            });
+        }
+        &mut self.list[index].rules
+    }
+
+    /// Takes the rule's name in its domain; tells if another has it.
+    fn claim(&mut self, domain: &Arc<str>, raw: &RawRule, sink: &mut Sink) -> bool {
+        let Some(name) = &raw.name else {
+            return false;
+        };
+        let place = format!(
+            "{}:{}:{}",
+            sink.file(),
+            name.spot.at.line,
+            name.spot.at.column
+        );
+        match self
+            .places
+            .entry((Arc::clone(domain), Arc::clone(&name.value)))
+        {
+            Entry::Vacant(vacant) => {
+                vacant.insert(place);
+                true
+            }
+            Entry::Occupied(before) => {
+                let message = format!(
+                    "domain `{domain}` has a rule `{}` already, at {}: write another name",
+                    name.value,
+                    before.get()
+                );
+                sink.problem(&name.spot, message);
+                false
+            }
+        }
+    }
+}
+
+fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
+    let effect = if raw.broken {
+        None
+    } else {
+        effect(
+            &raw.limit,
+            raw.unlimited.as_ref().map(|said| &said.spot),
+            &raw.spot,
+            sink,
+        )
+    };
+    let overrides = resolve_overrides(raw, sink);
+    Some(Rule {
+        name: Arc::clone(&raw.name.as_ref()?.value),
+        matchers: raw.matchers.clone(),
+        per: raw.per.clone(),
+        on_missing: raw
+            .on_missing
+            .as_ref()
+            .map(|said| said.value)
+            .unwrap_or_default(),
+        effect: effect?,
+        overrides,
+        cost: raw.cost.as_ref().map(|said| said.value),
+        shadow: raw.shadow.as_ref().map_or(shadow, |said| said.value),
+    })
+}
+
+/// The limit that `raw` makes, or none.
+fn effect(
+    raw: &RawLimit,
+    unlimited: Option<&Spot>,
+    spot: &Spot,
+    sink: &mut Sink,
+) -> Option<Effect> {
+    let Some(unlimited) = unlimited else {
+        return limit::build(raw, spot, sink).map(Effect::Limit);
+    };
+    if raw.says_something() {
+        let message = "unlimited beside the fields of a limit: write one or the other";
+        sink.problem(unlimited, message);
+        return None;
+    }
+    Some(Effect::Unlimited)
+}
+
+fn resolve_overrides(raw: &RawRule, sink: &mut Sink) -> Vec<Override> {
+    let mut overrides: Vec<Override> = Vec::with_capacity(raw.overrides.len());
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (index, over) in raw.overrides.iter().enumerate() {
+        let Some(when) = &over.when else {
+            continue;
+        };
+        match seen.entry(signature(&when.value)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(index);
+            }
+            Entry::Occupied(before) if !over.broken => {
+                let before = before.get();
+                let message =
+                    format!("the same as in overrides[{before}], which wins: leave one out");
+                sink.problem(&when.spot, message);
+            }
+            Entry::Occupied(_) => {}
+        }
+        if let Some(effect) = override_effect(raw, over, sink) {
+            let when = when.value.clone();
+            overrides.push(Override { when, effect });
+        }
+    }
+    overrides
+}
+
+/// Equal for matchers that are equal.
+fn signature(when: &[Matcher]) -> String {
+    format!("{when:?}")
+}
+
+fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Option<Effect> {
+    // Of a rule that is broken nothing can be taken over.
+    if over.broken || rule.broken {
+        return None;
+    }
+    let unlimited = over.unlimited.as_ref().map(|said| &said.spot);
+    if unlimited.is_some() {
+        return effect(&over.limit, unlimited, &over.spot, sink);
+    }
+    if !over.limit.says_something() {
+        let message =
+            "the override changes nothing: write a field of the limit, or `unlimited: true`";
+        sink.problem(&over.spot, message);
+        return None;
+    }
+    let all = over.limit.over(&rule.limit);
+    limit::build(&all, &over.spot, sink).map(Effect::Limit)
+}

@@ -1,0 +1,15 @@
+//! Scenarios: tests for rules, run on a virtual clock against whatever decides.
+//!
+//! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
+//! compares answers, and the [`Report`] is shown like that of a test runner.
+
+mod expect;
+mod read;
+mod report;
+mod run;
+mod step;
+
+pub use read::{Scenarios, load, parse_str};
+pub use report::{Answer, DecisionAnswer, Failure, FileReport, Report, TestReport, Unexpected};
+pub use run::{Subject, run};
+pub use step::MAX_REPEAT;

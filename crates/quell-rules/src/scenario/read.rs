@@ -1,0 +1,243 @@
+//! Read: from a scenario file to its rules and tests.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quell_core::rule::DomainRules;
+
+use super::step::{Around, Step};
+use crate::cursor::{Cursor, Fields, Shape};
+use crate::fields::{SCENARIOS, TEST};
+use crate::problem::{Problem, Sink};
+use crate::{hint, load as loading, raw, yaml};
+
+/// What a file of scenarios is, for messages.
+const FILE: &str = "a map with `rules:` and `tests:`";
+
+/// A file of tests that is sound, with the rules that they are about.
+#[derive(Clone, Debug)]
+pub struct Scenarios {
+    pub(crate) name: String,
+    pub(crate) rules: Vec<DomainRules>,
+    pub(crate) tests: Vec<Test>,
+    warnings: Vec<Problem>,
+}
+
+/// One test.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    pub(crate) name: Arc<str>,
+    /// The wall clock at `0s`, in nanoseconds since 1970.
+    pub(crate) start: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Scenarios {
+    /// The file's name as it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of the tests, in file order.
+    pub fn tests(&self) -> impl Iterator<Item = &str> {
+        self.tests.iter().map(|test| &*test.name)
+    }
+
+    /// What is not wrong in the rules but may surprise.
+    #[must_use]
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
+    }
+}
+
+/// Loads a scenario file, with the rules that it names.
+///
+/// # Errors
+/// All mistakes, also those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut sink = Sink::new(&name);
+    let bytes = loading::read(path, &mut sink).unwrap_or_default();
+    let parts = if sink.count() == 0 {
+        read(&bytes, directory, &mut sink)
+    } else {
+        None
+    };
+    finish(name, parts, sink)
+}
+
+/// Loads scenarios from `text`, which `name` stands for in messages; paths of rules begin at
+/// `directory`.
+///
+/// # Errors
+/// All mistakes, also those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+pub fn parse_str(
+    name: &str,
+    text: &str,
+    directory: impl AsRef<Path>,
+) -> Result<Scenarios, Vec<Problem>> {
+    let mut sink = Sink::new(name);
+    let parts = read(text.as_bytes(), directory.as_ref(), &mut sink);
+    finish(name.to_owned(), parts, sink)
+}
+
+type Parts = (Vec<DomainRules>, Vec<Test>);
+
+fn finish(name: String, parts: Option<Parts>, sink: Sink) -> Result<Scenarios, Vec<Problem>> {
+    let warnings = sink.finish()?;
+    let (rules, tests) = parts.unwrap_or_default();
+    Ok(Scenarios {
+        name,
+        rules,
+        tests,
+        warnings,
+    })
+}
+
+fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
+    let documents = yaml::documents(bytes, sink);
+    let document = match documents.as_slice() {
+        [document] => document,
+        [] => {
+            if sink.count() == 0 {
+                sink.file_problem(format!("the file says nothing: write {FILE}"));
+            }
+            return None;
+        }
+        [_, second, ..] => {
+            let message = "a second document: write one file of tests for each";
+            sink.problem(Cursor::root(second, FILE).spot(), message);
+            return None;
+        }
+    };
+    let cursor = Cursor::root(document, FILE);
+    let fields = cursor.fields(&SCENARIOS, sink)?;
+    let rules = match fields.get("rules") {
+        Some(rules) => read_rules(&rules, directory, sink),
+        None => {
+            let message = "no rules to test: write `rules: PATH`, or the document in place";
+            sink.problem(cursor.spot(), message);
+            Vec::new()
+        }
+    };
+    let tests = match fields.get("tests") {
+        Some(tests) => read_tests(&tests, directory, &rules, sink),
+        None => {
+            sink.problem(cursor.spot(), "no tests: write `tests:` and a list of them");
+            Vec::new()
+        }
+    };
+    Some((rules, tests))
+}
+
+/// Reads `rules` or `set_rules`: paths, or a document in place.
+pub(crate) fn read_rules(
+    cursor: &Cursor<'_>,
+    directory: &Path,
+    sink: &mut Sink,
+) -> Vec<DomainRules> {
+    let paths: Vec<PathBuf> = match cursor.shape() {
+        None => return Vec::new(),
+        Some(Shape::Text(path)) => vec![directory.join(&**path)],
+        Some(Shape::List(items)) => {
+            let paths = items.iter().filter_map(|item| item.text(sink));
+            paths.map(|path| directory.join(&**path)).collect()
+        }
+        Some(Shape::Map(_)) => return loading::in_place(cursor, sink),
+        Some(Shape::Null) => {
+            cursor.misplaced(sink);
+            return Vec::new();
+        }
+    };
+    sink.aside(|sink| loading::load_into(&paths, sink)).0
+}
+
+fn read_tests(
+    cursor: &Cursor<'_>,
+    directory: &Path,
+    rules: &[DomainRules],
+    sink: &mut Sink,
+) -> Vec<Test> {
+    let only = match rules {
+        [only] => Some(Arc::clone(&only.domain)),
+        _ => None,
+    };
+    let items = cursor.items(sink).unwrap_or_default();
+    if items.is_empty() && matches!(cursor.shape(), Some(Shape::List(_))) {
+        sink.problem(cursor.spot(), "no tests: write at least one");
+    }
+    let mut seen = HashMap::new();
+    let mut tests = Vec::with_capacity(items.len());
+    for item in &items {
+        let around = Around {
+            directory,
+            domain: only.clone(),
+            start: 0,
+        };
+        let Some(test) = read_test(item, around, sink) else {
+            continue;
+        };
+        let line = item.spot().at.line;
+        if let Some(before) = seen.insert(Arc::clone(&test.name), line) {
+            let message = format!("the test at line {before} has this name already: write another");
+            sink.problem(item.spot(), message);
+        }
+        tests.push(test);
+    }
+    tests
+}
+
+fn read_test(cursor: &Cursor<'_>, mut around: Around<'_>, sink: &mut Sink) -> Option<Test> {
+    let fields = cursor.fields(&TEST, sink)?;
+    if !fields.says("name") {
+        sink.problem(cursor.spot(), "the test has no name: write `name: NAME`");
+    }
+    let name = fields.read("name", sink, |text| raw::name(text, "name"));
+    let start = fields.read("start", sink, instant);
+    if let Some(domain) = fields.get("domain") {
+        let said = domain.read(sink, |text| raw::name(text, "domain"));
+        around.domain = said.map(|said| said.value);
+    }
+    around.start = start.map_or(0, |said| said.value);
+    let steps = read_steps(&fields, cursor, &around, sink);
+    Some(Test {
+        name: name?.value,
+        start: around.start,
+        steps,
+    })
+}
+
+fn read_steps(
+    fields: &Fields<'_>,
+    test: &Cursor<'_>,
+    around: &Around<'_>,
+    sink: &mut Sink,
+) -> Vec<Step> {
+    let Some(list) = fields.get("steps") else {
+        sink.problem(
+            test.spot(),
+            "the test has no steps: write `steps:` and a list of them",
+        );
+        return Vec::new();
+    };
+    let items = list.items(sink).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| Step::read(item, around, sink))
+        .collect()
+}
+
+/// An instant in nanoseconds since 1970.
+fn instant(text: &str) -> Result<u64, String> {
+    let shown = hint::shorten(text);
+    let example = "write one such as `2026-03-29T00:30:00Z`";
+    let Ok(timestamp) = text.parse::<jiff::Timestamp>() else {
+        return Err(format!("`{shown}` is no instant: {example}"));
+    };
+    u64::try_from(timestamp.as_nanosecond())
+        .map_err(|_| format!("`{shown}` is not between 1970 and 2554: {example}"))
+}

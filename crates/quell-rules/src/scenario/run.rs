@@ -1,0 +1,198 @@
+//! Run: puts the questions of a scenario file and compares the answers.
+
+use std::time::Duration;
+
+use quell_core::charge::Operation;
+use quell_core::descriptor::Query;
+use quell_core::rule::DomainRules;
+use quell_core::time::Now;
+use quell_core::verdict::Verdict;
+
+use super::expect::Expect;
+use super::read::{Scenarios, Test};
+use super::report::{Answer, Failure, FileReport, TestReport, Unexpected};
+use super::step::{Action, Call, Step};
+use crate::duration::Exact;
+
+/// The most failures that are told of one test.
+const MAX_FAILURES: usize = 10;
+
+/// What decides: rules and a store behind a clock that the runner holds.
+///
+/// An `Err` says that there was no answer; the test fails with its text and ends there.
+pub trait Subject {
+    /// Forgets all rules and all states. Both clocks read `now`.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn reset(&mut self, now: Now) -> Result<(), String>;
+
+    /// Brings these rules into force in place of those before, as a reload does.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String>;
+
+    /// Answers a query at `now`, which may lie before the last.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn ask(&mut self, operation: Operation, query: &Query<'_>, now: Now)
+    -> Result<Verdict, String>;
+}
+
+/// Runs all tests of a file, each from an empty store.
+pub fn run(scenarios: &Scenarios, subject: &mut impl Subject) -> FileReport {
+    let tests = scenarios
+        .tests
+        .iter()
+        .map(|test| run_test(test, &scenarios.rules, subject));
+    FileReport {
+        file: scenarios.name.clone(),
+        tests: tests.collect(),
+    }
+}
+
+fn run_test(test: &Test, rules: &[DomainRules], subject: &mut impl Subject) -> TestReport {
+    let mut report = TestReport {
+        name: test.name.to_string(),
+        ok: true,
+        calls: 0,
+        failures: Vec::new(),
+        error: None,
+    };
+    let start = Now::from_nanos(test.start);
+    let ready = subject
+        .reset(start)
+        .and_then(|()| subject.set_rules(rules.to_vec(), start));
+    if let Err(error) = ready {
+        report.error = Some(error);
+    }
+    for step in &test.steps {
+        if report.error.is_some() {
+            break;
+        }
+        let failure = run_step(step, test.start, subject, &mut report);
+        if let Some(failure) = failure.filter(|_| report.failures.len() < MAX_FAILURES) {
+            report.failures.push(failure);
+        }
+    }
+    report.ok = report.error.is_none() && report.failures.is_empty();
+    report
+}
+
+/// Runs a step; what was not as expected is returned, what went wrong stands in the report.
+fn run_step(
+    step: &Step,
+    start: u64,
+    subject: &mut impl Subject,
+    report: &mut TestReport,
+) -> Option<Failure> {
+    let result = match &step.action {
+        Action::SetRules(rules) => subject
+            .set_rules(rules.clone(), instant(start, step.at))
+            .map(|()| None),
+        Action::Call(call) => make_calls(call, step, start, subject, &mut report.calls),
+    };
+    match result {
+        Ok(failure) => failure,
+        Err(error) => {
+            let path = &step.path;
+            report.error = Some(format!("line {}, {path}: {error}", step.position.line));
+            None
+        }
+    }
+}
+
+/// What the calls of a step answered.
+#[derive(Default)]
+struct Tally {
+    allowed: u64,
+    denied: u64,
+    failed: u64,
+    first: Option<Failure>,
+}
+
+fn make_calls(
+    call: &Call,
+    step: &Step,
+    start: u64,
+    subject: &mut impl Subject,
+    calls: &mut u64,
+) -> Result<Option<Failure>, String> {
+    let query = call.query();
+    let mut tally = Tally::default();
+    let mut at = step.at;
+    for index in 0..call.repeat {
+        let verdict = subject.ask(call.operation, &query, instant(start, at))?;
+        *calls += 1;
+        if verdict.is_allow() {
+            tally.allowed += 1;
+        } else {
+            tally.denied += 1;
+        }
+        if let Expect::Each(each) = &call.expect {
+            let unexpected = each.compare(&verdict);
+            if !unexpected.is_empty() {
+                tally.failed += 1;
+                let make = || failure(step, call, at, index + 1, unexpected, Some(&verdict));
+                tally.first.get_or_insert_with(make);
+            }
+        }
+        at = at.saturating_add(call.every);
+    }
+    Ok(conclude(tally, step, call))
+}
+
+fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
+    if let Some(mut first) = tally.first {
+        first.failed_calls = tally.failed;
+        return Some(first);
+    }
+    let Expect::Counts { allowed, denied } = call.expect else {
+        return None;
+    };
+    let counts = [
+        ("allowed", allowed, tally.allowed),
+        ("denied", denied, tally.denied),
+    ];
+    let unexpected: Vec<Unexpected> = counts
+        .into_iter()
+        .filter_map(|(field, expected, got)| {
+            let expected = expected.filter(|expected| *expected != got)?;
+            Some(Unexpected {
+                field,
+                expected: expected.to_string(),
+                got: got.to_string(),
+            })
+        })
+        .collect();
+    (!unexpected.is_empty()).then(|| failure(step, call, step.at, call.repeat, unexpected, None))
+}
+
+fn failure(
+    step: &Step,
+    call: &Call,
+    at: Duration,
+    number: u64,
+    unexpected: Vec<Unexpected>,
+    verdict: Option<&Verdict>,
+) -> Failure {
+    Failure {
+        line: step.position.line,
+        column: step.position.column,
+        path: step.path.clone(),
+        at: Exact(at).to_string(),
+        call: number,
+        calls: call.repeat,
+        failed_calls: 1,
+        unexpected,
+        answer: verdict.map(Answer::from),
+    }
+}
+
+/// Both clocks at `at` from the start; the reader has made sure that it fits.
+fn instant(start: u64, at: Duration) -> Now {
+    let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+    Now::from_nanos(start.saturating_add(at))
+}

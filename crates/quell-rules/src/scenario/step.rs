@@ -1,0 +1,245 @@
+//! Step: one question, or a change of rules, at an instant.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::charge::Operation;
+use quell_core::cost::Cost;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::rule::DomainRules;
+
+use super::expect::Expect;
+use super::read::read_rules;
+use crate::cursor::{Cursor, Fields, Shape};
+use crate::fields::{DESCRIPTOR, STEP};
+use crate::path::{Position, Spot};
+use crate::period::whole;
+use crate::problem::Sink;
+use crate::{duration, hint, raw};
+
+/// The most calls of one step: some seconds of work.
+pub const MAX_REPEAT: u64 = 1_000_000;
+
+/// What happens at one instant.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) position: Position,
+    pub(crate) path: String,
+    /// From the test's start.
+    pub(crate) at: Duration,
+    pub(crate) action: Action,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    SetRules(Vec<DomainRules>),
+    Call(Call),
+}
+
+/// A question, perhaps asked many times.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) operation: Operation,
+    domain: Arc<str>,
+    descriptors: Vec<(Entries, Cost)>,
+    /// At least 1.
+    pub(crate) repeat: u64,
+    pub(crate) every: Duration,
+    pub(crate) expect: Expect,
+}
+
+type Entries = Vec<(Arc<str>, Arc<str>)>;
+
+/// What a step has to know of its surroundings.
+pub(crate) struct Around<'a> {
+    /// Paths of rules are beside this directory's files.
+    pub(crate) directory: &'a Path,
+    /// The domain that is asked unless the step says another.
+    pub(crate) domain: Option<Arc<str>>,
+    /// The test's start in nanoseconds since 1970.
+    pub(crate) start: u64,
+}
+
+impl Call {
+    /// The query that each call asks.
+    pub(crate) fn query(&self) -> Query<'_> {
+        let descriptors = self.descriptors.iter().map(|(entries, cost)| {
+            let mut descriptor = Descriptor::new();
+            for (name, value) in entries {
+                descriptor.push(&**name, &**value);
+            }
+            descriptor.cost = *cost;
+            descriptor
+        });
+        Query::with_descriptors(&*self.domain, descriptors.collect())
+    }
+}
+
+impl Step {
+    pub(crate) fn read(cursor: &Cursor<'_>, around: &Around<'_>, sink: &mut Sink) -> Option<Self> {
+        let fields = cursor.fields(&STEP, sink)?;
+        let before = sink.count();
+        if !fields.says("at") {
+            sink.problem(cursor.spot(), "the step has no instant: write `at: 0s`");
+        }
+        let at = fields
+            .read("at", sink, duration::parse)
+            .map(|said| said.value);
+        let action = match fields.get("set_rules") {
+            Some(rules) => {
+                alone(&fields, sink);
+                Action::SetRules(read_rules(&rules, around.directory, sink))
+            }
+            None => Action::Call(read_call(&fields, cursor.spot(), around, sink)?),
+        };
+        let step = Self {
+            position: cursor.spot().at,
+            path: cursor.spot().path.to_string(),
+            at: at?,
+            action,
+        };
+        if sink.count() == before && !step.ends_in_time(around.start) {
+            sink.problem(
+                cursor.spot(),
+                "it ends after the year 2554: write an earlier instant",
+            );
+        }
+        Some(step)
+    }
+
+    fn ends_in_time(&self, start: u64) -> bool {
+        let calls = match &self.action {
+            Action::Call(call) => u128::from(call.repeat - 1) * call.every.as_nanos(),
+            Action::SetRules(_) => 0,
+        };
+        u128::from(start) + self.at.as_nanos() + calls <= u128::from(u64::MAX)
+    }
+}
+
+/// Tells fields that stand beside `set_rules`.
+fn alone(fields: &Fields<'_>, sink: &mut Sink) {
+    let others = STEP
+        .names()
+        .into_iter()
+        .filter(|name| !matches!(*name, "at" | "set_rules"));
+    for other in others.filter_map(|name| fields.get(name)) {
+        let message = "a step that sets rules asks nothing: write a step of its own";
+        sink.problem(other.spot(), message);
+    }
+}
+
+fn read_call(
+    fields: &Fields<'_>,
+    spot: &Spot,
+    around: &Around<'_>,
+    sink: &mut Sink,
+) -> Option<Call> {
+    let before = sink.count();
+    let operation = fields.read("op", sink, operation);
+    let domain = match fields.get("domain") {
+        Some(domain) => domain
+            .read(sink, |text| raw::name(text, "domain"))
+            .map(|said| said.value),
+        None => around.domain.clone(),
+    };
+    if domain.is_none() && sink.count() == before {
+        sink.problem(
+            spot,
+            "the rules do not have one domain only: write `domain: NAME`",
+        );
+    }
+    let descriptors = read_descriptors(fields, sink);
+    let repeat = fields
+        .read("repeat", sink, repeat)
+        .map_or(1, |said| said.value);
+    let every = fields
+        .read("every", sink, duration::parse)
+        .map(|said| said.value);
+    if let (Some(every), false) = (fields.get("every"), fields.says("repeat")) {
+        sink.problem(
+            every.spot(),
+            "one call is not repeated: write `repeat` as well",
+        );
+    }
+    let expect = fields
+        .get("expect")
+        .and_then(|expect| Expect::read(&expect, sink));
+    Some(Call {
+        operation: operation.map_or(Operation::Acquire, |said| said.value),
+        domain: domain?,
+        descriptors,
+        repeat,
+        every: every.unwrap_or_default(),
+        expect: expect.unwrap_or_default(),
+    })
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    match text {
+        "acquire" => Ok(Operation::Acquire),
+        "peek" => Ok(Operation::Peek),
+        "reserve" | "settle" | "release" | "cancel" => Err(format!(
+            "`{text}` is not available yet: write `acquire` or `peek`"
+        )),
+        _ => Err(hint::no_such("operation", text, &["acquire", "peek"])),
+    }
+}
+
+fn repeat(text: &str) -> Result<u64, String> {
+    match whole(text)? {
+        0 => Err("no call at all: write at least 1".to_owned()),
+        times if times <= MAX_REPEAT => Ok(times),
+        times => Err(format!(
+            "{times} calls: write at most {MAX_REPEAT}, and several steps"
+        )),
+    }
+}
+
+fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)> {
+    let Some(list) = fields.get("descriptors") else {
+        let descriptor = read_descriptor(fields, sink);
+        return vec![descriptor];
+    };
+    for beside in ["entries", "cost"]
+        .into_iter()
+        .filter_map(|name| fields.get(name))
+    {
+        let message =
+            "it belongs into a descriptor here: write it there, or leave `descriptors` out";
+        sink.problem(beside.spot(), message);
+    }
+    let items = list.items(sink).unwrap_or_default();
+    if items.is_empty() && matches!(list.shape(), Some(Shape::List(_))) {
+        sink.problem(list.spot(), "a query of no descriptors: write at least one");
+    }
+    let maps = items
+        .iter()
+        .filter_map(|item| item.fields(&DESCRIPTOR, sink));
+    let maps: Vec<Fields<'_>> = maps.collect();
+    maps.iter()
+        .map(|fields| read_descriptor(fields, sink))
+        .collect()
+}
+
+fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
+    let cost = fields.read("cost", sink, raw::cost).map(|said| said.value);
+    let mut entries = Vec::new();
+    if let Some(map) = fields.get("entries") {
+        for (name, value) in map.pairs(sink).unwrap_or_default() {
+            match value.shape() {
+                Some(Shape::Text(text)) => entries.push((Arc::clone(name), Arc::clone(text))),
+                Some(_) => {
+                    let kind = value.node().kind();
+                    let message = format!(
+                        "{kind} in place of a value: write one value (\"\" for an empty one)"
+                    );
+                    sink.problem(value.spot(), message);
+                }
+                None => {}
+            }
+        }
+    }
+    (entries, cost.unwrap_or_default())
+}

@@ -1,0 +1,304 @@
+//! Build: from the parser's events to trees, without recursion and within bounds.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span};
+
+use super::{MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mistake};
+use crate::path::{Path, Position, Spot};
+use crate::problem::Sink;
+
+/// Reads all documents of a file; those that are empty are left out.
+///
+/// Mistakes go to `sink`, each costs its document at most.
+pub(crate) fn documents(bytes: &[u8], sink: &mut Sink) -> Vec<Node> {
+    let Some(text) = decode(bytes, sink) else {
+        return Vec::new();
+    };
+    let mut parser = Parser::new_from_str_with_options(text, options());
+    let mut builder = Builder::new(sink);
+    while !builder.sink.is_full() && !builder.too_many() {
+        match parser.next() {
+            None => break,
+            Some(Ok((event, span))) => builder.event(event, span),
+            Some(Err(error)) => {
+                builder.broken(text, &error);
+                match parser.proceed_next_document() {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => break,
+                }
+            }
+        }
+    }
+    builder.finish()
+}
+
+fn options() -> Options {
+    granit_parser::options! {
+        emit_comments: false,
+        emit_unresolved_aliases: true,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    }
+}
+
+fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
+    if bytes.len() > MAX_FILE_BYTES {
+        sink.file_problem(format!(
+            "the file is larger than {} MiB: write the rules in several files",
+            MAX_FILE_BYTES / (1024 * 1024)
+        ));
+        return None;
+    }
+    match str::from_utf8(bytes) {
+        Ok(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text)),
+        Err(error) => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let at = mistake::end_of(&String::from_utf8_lossy(valid));
+            let path = Path::root();
+            sink.problem(
+                &Spot { at, path },
+                "this byte is not UTF-8: save the file as UTF-8",
+            );
+            None
+        }
+    }
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    at: Position,
+    anchor: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    List(Vec<Node>),
+    Map {
+        pairs: Vec<Pair>,
+        seen: HashMap<Arc<str>, Position>,
+        key: Option<Key>,
+    },
+}
+
+/// A key whose value has not come yet.
+enum Key {
+    Sound(Arc<str>, Position),
+    /// Its value is left out.
+    Broken,
+}
+
+struct Builder<'s> {
+    sink: &'s mut Sink,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    nodes: usize,
+    roots: Vec<Node>,
+}
+
+impl<'s> Builder<'s> {
+    fn new(sink: &'s mut Sink) -> Self {
+        Self {
+            sink,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            nodes: 0,
+            roots: Vec::new(),
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) {
+        let at = position(&span);
+        if let Some(tag) = event.tag() {
+            let tag_at = span.tag_start().map_or(at, |mark| place(&mark));
+            let message = format!("tags have no meaning here: leave `{}` out", tag.original());
+            self.problem(tag_at, message);
+        }
+        match event {
+            Event::DocumentStart(..) => self.start(),
+            Event::Scalar(text, style, anchor, _) => {
+                let null = style == ScalarStyle::Plain && is_null(&text);
+                let value = if null {
+                    Value::Null
+                } else {
+                    Value::Text(Arc::from(&*text))
+                };
+                self.put(Node::leaf(at, value), anchor);
+            }
+            Event::Alias(anchor) => self.alias(at, anchor),
+            Event::UnresolvedAlias(name) => {
+                self.problem(at, mistake::unknown_alias(&name));
+                self.put(Node::leaf(at, Value::Broken), 0);
+            }
+            Event::SequenceStart(_, anchor, _) => self.open(at, anchor, Inside::List(Vec::new())),
+            Event::MappingStart(_, anchor, _) => {
+                let inside = Inside::Map {
+                    pairs: Vec::new(),
+                    seen: HashMap::new(),
+                    key: None,
+                };
+                self.open(at, anchor, inside);
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            _ => {}
+        }
+    }
+
+    fn start(&mut self) {
+        self.open.clear();
+        self.anchors.clear();
+    }
+
+    fn open(&mut self, at: Position, anchor: usize, inside: Inside) {
+        self.nodes += 1;
+        self.open.push(Open { at, anchor, inside });
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.pop() else {
+            return;
+        };
+        // Counted when it was opened.
+        self.nodes = self.nodes.saturating_sub(1);
+        let node = match open.inside {
+            Inside::List(items) => Node::list(open.at, items),
+            Inside::Map { pairs, .. } => Node::map(open.at, pairs),
+        };
+        self.put(node, open.anchor);
+    }
+
+    fn alias(&mut self, at: Position, anchor: usize) {
+        match self.anchors.get(&anchor) {
+            Some(node) => {
+                let mut node = node.clone();
+                node.at = at;
+                self.nodes = self.nodes.saturating_add(node.nodes);
+                if node.depth + self.open.len() > MAX_DEPTH {
+                    self.problem(at, mistake::TOO_DEEP);
+                    node = Node::leaf(at, Value::Broken);
+                }
+                self.put(node, 0);
+            }
+            None => {
+                self.problem(
+                    at,
+                    "an alias inside what it stands for: write the value out",
+                );
+                self.put(Node::leaf(at, Value::Broken), 0);
+            }
+        }
+        if self.too_many() {
+            let message = format!("more than {MAX_NODES} values: write the rules in several files");
+            self.problem(at, message);
+        }
+    }
+
+    /// Puts a finished node where it belongs.
+    fn put(&mut self, node: Node, anchor: usize) {
+        self.nodes += 1;
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut().map(|open| &mut open.inside) {
+            None => self.root(node),
+            Some(Inside::List(items)) => items.push(node),
+            Some(Inside::Map { key, pairs, seen }) => match key.take() {
+                Some(Key::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
+                Some(Key::Broken) => {}
+                None => {
+                    let (next, mistake) = read_key(&node, seen);
+                    *key = Some(next);
+                    if let Some(message) = mistake {
+                        self.problem(node.at, message);
+                    }
+                }
+            },
+        }
+    }
+
+    /// A document is complete.
+    fn root(&mut self, node: Node) {
+        if !matches!(node.value, Value::Null | Value::Broken) {
+            self.roots.push(node);
+        }
+    }
+
+    fn broken(&mut self, text: &str, error: &ScanError) {
+        let at = place(error.marker());
+        let message = mistake::explain(error.kind(), text, at);
+        self.problem(at, message);
+        self.start();
+    }
+
+    fn too_many(&self) -> bool {
+        self.nodes > MAX_NODES
+    }
+
+    fn problem(&mut self, at: Position, message: impl Into<String>) {
+        let path = self.path();
+        self.sink.problem(&Spot { at, path }, message);
+    }
+
+    /// The way to where the parser is.
+    fn path(&self) -> Path {
+        self.open
+            .iter()
+            .fold(Path::root(), |path, open| match &open.inside {
+                Inside::List(items) => path.index(items.len()),
+                Inside::Map {
+                    key: Some(Key::Sound(name, _)),
+                    ..
+                } => path.field(name),
+                Inside::Map { .. } => path,
+            })
+    }
+
+    fn finish(self) -> Vec<Node> {
+        if self.too_many() && self.sink.count() == 0 {
+            self.sink.file_problem(format!(
+                "more than {MAX_NODES} values: write the rules in several files"
+            ));
+        }
+        self.roots
+    }
+}
+
+/// Takes `node` as the key whose value comes next; says what is wrong with it.
+fn read_key(node: &Node, seen: &mut HashMap<Arc<str>, Position>) -> (Key, Option<String>) {
+    let name = match &node.value {
+        Value::Text(name) if !name.is_empty() => name,
+        Value::Broken => return (Key::Broken, None),
+        _ => {
+            let message = format!("{} in place of a name: write a name", node.kind());
+            return (Key::Broken, Some(message));
+        }
+    };
+    match seen.entry(Arc::clone(name)) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(node.at);
+            (Key::Sound(Arc::clone(name), node.at), None)
+        }
+        Entry::Occupied(before) => {
+            let Position { line, column } = before.get();
+            let message = format!("`{name}` stands at {line}:{column} already: write it once");
+            (Key::Broken, Some(message))
+        }
+    }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+fn position(span: &Span) -> Position {
+    place(&span.start)
+}
+
+fn place(mark: &granit_parser::Marker) -> Position {
+    Position {
+        line: mark.line(),
+        column: mark.col() + 1,
+    }
+}

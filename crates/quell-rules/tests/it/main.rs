@@ -1,0 +1,4 @@
+//! The tests of the rules file, in one program.
+
+mod examples;
+mod subject;

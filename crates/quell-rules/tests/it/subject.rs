@@ -1,0 +1,148 @@
+//! A subject for scenarios: the core and a map of states, as plain as can be.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
+use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
+use quell_core::algorithm::{At, Edges};
+use quell_core::charge::{self, Entry, Operation};
+use quell_core::descriptor::Query;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::rule::{CalendarEdges, DomainRules, LimitIds, Replaced, RuleSet};
+use quell_core::state::State;
+use quell_core::time::{Now, Wall};
+use quell_core::verdict::Verdict;
+use quell_rules::scenario::Subject;
+
+/// Rules in force and a state for every key.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    rules: RuleSet,
+    ids: LimitIds,
+    limits: BTreeMap<LimitId, Installed>,
+    states: HashMap<Vec<u8>, State>,
+    replaced: Vec<Replaced>,
+}
+
+impl Subject for Plain {
+    fn reset(&mut self, _now: Now) -> Result<(), String> {
+        *self = Self::default();
+        Ok(())
+    }
+
+    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
+        let (rules, changes) = self.rules.succeed(domains, now, &mut self.ids);
+        self.rules = rules;
+        for installed in changes.installed {
+            self.limits.insert(installed.id, installed);
+        }
+        self.states
+            .retain(|_, state| !changes.removed.contains(&state.limit));
+        self.replaced.extend(changes.replaced);
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Verdict, String> {
+        let set = self.rules.resolve(query, now, &Berlin);
+        let charges = set.charges();
+        let keys = charges
+            .iter()
+            .map(|charge| set.key(charge).as_bytes().to_vec());
+        let keys: Vec<Vec<u8>> = keys.collect();
+        let mut states: Vec<State> = Vec::new();
+        for (charge, key) in charges.iter().zip(&keys) {
+            let rest = || State::rest(charge.installed.id);
+            let mut state = self.states.get(key).cloned().unwrap_or_else(rest);
+            self.carry(&mut state, &charge.at(now))?;
+            states.push(state);
+        }
+        let mut entries: Vec<Entry<'_, '_>> = charges
+            .iter()
+            .zip(&mut states)
+            .map(|(charge, state)| Entry { charge, state })
+            .collect();
+        let decisions = charge::decide(now, operation, &mut entries);
+        let verdict = self.rules.combine(query.domain(), &set, decisions);
+        if operation == Operation::Acquire {
+            self.states.extend(keys.into_iter().zip(states));
+        }
+        Ok(verdict)
+    }
+}
+
+impl Plain {
+    /// Follows a state's limit through all that took its place.
+    fn carry(&self, state: &mut State, at: &At) -> Result<(), String> {
+        for Replaced { from, to, at: now } in &self.replaced {
+            if state.limit == *from {
+                let missing = || format!("limit {from:?} is not known");
+                let from = self.limits.get(from).ok_or_else(missing)?;
+                let to = self.limits.get(to).ok_or_else(missing)?;
+                let at = At { now: *now, ..*at };
+                state.carry(&from.limit, to, &at);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calendar windows as jiff knows them.
+struct Berlin;
+
+impl CalendarEdges for Berlin {
+    fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges {
+        let zone = TimeZone::get(&calendar.zone).unwrap();
+        let now = Timestamp::from_nanosecond(i128::from(wall.as_nanos())).unwrap();
+        let start = start_of(&now.to_zoned(zone), calendar.unit);
+        let end = next(&start, calendar.unit);
+        let next_end = next(&end, calendar.unit);
+        let wall = |zoned: Zoned| {
+            let nanos = zoned.timestamp().as_nanosecond();
+            Wall::from_nanos(u64::try_from(nanos).unwrap_or(0))
+        };
+        Edges {
+            start: wall(start),
+            end: wall(end),
+            next_end: wall(next_end),
+        }
+    }
+}
+
+fn start_of(now: &Zoned, unit: CalendarUnit) -> Zoned {
+    let down = |unit| {
+        let round = ZonedRound::new()
+            .smallest(unit)
+            .mode(jiff::RoundMode::Floor);
+        now.round(round).unwrap()
+    };
+    let midnight = now.start_of_day().unwrap();
+    match unit {
+        CalendarUnit::Minute => down(Unit::Minute),
+        CalendarUnit::Hour => down(Unit::Hour),
+        CalendarUnit::Day => midnight,
+        CalendarUnit::Week => {
+            let since_monday = i64::from(now.weekday().to_monday_zero_offset());
+            midnight.checked_sub(since_monday.days()).unwrap()
+        }
+        CalendarUnit::Month => midnight.first_of_month().unwrap(),
+        CalendarUnit::Year => midnight.first_of_year().unwrap(),
+    }
+}
+
+fn next(start: &Zoned, unit: CalendarUnit) -> Zoned {
+    let span = match unit {
+        CalendarUnit::Minute => 1.minute(),
+        CalendarUnit::Hour => 1.hour(),
+        CalendarUnit::Day => 1.day(),
+        CalendarUnit::Week => 1.week(),
+        CalendarUnit::Month => 1.month(),
+        CalendarUnit::Year => 1.year(),
+    };
+    start.checked_add(span).unwrap()
+}
