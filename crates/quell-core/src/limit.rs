@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-use crate::algorithm::fixed_window::{CalendarUnit, FixedWindow};
+use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -113,6 +113,18 @@ impl Limit {
         &self.algorithm
     }
 
+    /// The calendar on which its windows lie, if they do.
+    #[must_use]
+    pub const fn calendar(&self) -> Option<&Calendar> {
+        match &self.algorithm {
+            Algorithm::FixedWindow(fixed) => match fixed.window() {
+                Window::Calendar(calendar) => Some(calendar),
+                Window::FirstRequest(_) => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The ban on top, if there is one.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
@@ -197,6 +209,8 @@ pub enum LimitError {
     ShortSegments,
     /// `max_entries` of 0 or above [`MAX_ENTRIES`](crate::algorithm::sliding_log::MAX_ENTRIES).
     MaxEntries,
+    /// A time zone that is not in the database. The core has none: this is for whoever has.
+    UnknownTimeZone,
     /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
     BanAfter,
     /// A ban after more than one refusal that says no `within`.
@@ -231,6 +245,9 @@ impl fmt::Display for LimitError {
             Self::Segments => "segments must lie in 2..=3600",
             Self::ShortSegments => "a segment is shorter than 1ns: write fewer segments",
             Self::MaxEntries => "max_entries must lie in 1..=100000",
+            Self::UnknownTimeZone => {
+                "an unknown time zone: write a name of the IANA database, such as Europe/Berlin"
+            }
             Self::BanAfter => "a ban's after must lie in 1..=1000",
             Self::BanWithin => "a ban after several refusals needs within, such as 10m",
             Self::BanFor => "a ban's for must list 1 to 32 durations, each longer than 0",

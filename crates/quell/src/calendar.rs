@@ -8,6 +8,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use parking_lot::RwLock;
 use quell_core::algorithm::Edges;
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
+use quell_core::limit::{Limit, LimitError};
 use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
 
@@ -15,6 +16,19 @@ use quell_core::time::Wall;
 #[derive(Debug, Default)]
 pub struct SystemCalendar {
     last: RwLock<BTreeMap<Calendar, Edges>>,
+}
+
+/// Refuses a limit on the calendar of a time zone that the system does not know.
+///
+/// # Errors
+/// [`LimitError::UnknownTimeZone`].
+pub fn check_zone(limit: &Limit) -> Result<(), LimitError> {
+    match limit.calendar() {
+        Some(calendar) if TimeZone::get(&calendar.zone).is_err() => {
+            Err(LimitError::UnknownTimeZone)
+        }
+        _ => Ok(()),
+    }
 }
 
 impl CalendarEdges for SystemCalendar {
@@ -30,8 +44,8 @@ impl CalendarEdges for SystemCalendar {
     }
 }
 
-/// The edges around `wall`. A time zone that is not known counts as UTC: rules are refused before
-/// one can get here.
+/// The edges around `wall`. No unknown time zone gets here ([`check_zone`]); were the database to
+/// lose one while we run, its windows would go on in UTC.
 fn find(calendar: &Calendar, wall: Wall) -> Edges {
     let zone = TimeZone::get(&calendar.zone).unwrap_or(TimeZone::UTC);
     let at = |wall: Wall| zoned(wall, &zone);

@@ -5,12 +5,12 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 
 use parking_lot::Mutex;
-use quell_core::algorithm::fixed_window::{FixedWindow, Window};
+use quell_core::algorithm::Edges;
+use quell_core::algorithm::fixed_window::FixedWindow;
 use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::algorithm::{Algorithm, Edges};
 use quell_core::charge::{Charge, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
@@ -19,7 +19,7 @@ use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
 
-use crate::calendar::SystemCalendar;
+use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, LoadKey, Table};
 
@@ -98,7 +98,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     pub fn with(limit: impl IntoLimit, max_keys: usize, clock: C) -> Result<Self, LimitError> {
         Ok(Self {
             table: Table::new(max_keys, HashKey::random()),
-            installed: install(limit.into_limit()?, clock.now()),
+            installed: install(limit, clock.now())?,
             clock,
             calendar: SystemCalendar::default(),
             keys: PhantomData,
@@ -192,7 +192,7 @@ impl<C: Clock> UnkeyedLimiter<C> {
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
     pub fn with(limit: impl IntoLimit, clock: C) -> Result<Self, LimitError> {
-        let installed = install(limit.into_limit()?, clock.now());
+        let installed = install(limit, clock.now())?;
         Ok(Self {
             state: Mutex::new(State::rest(installed.id)),
             installed,
@@ -226,19 +226,19 @@ impl<C: Clock> UnkeyedLimiter<C> {
     }
 }
 
-fn install(limit: Limit, now: Now) -> Installed {
-    Installed {
+fn install(limit: impl IntoLimit, now: Now) -> Result<Installed, LimitError> {
+    let limit = limit.into_limit()?;
+    check_zone(&limit)?;
+    Ok(Installed {
         id: LimitId::default(),
         limit,
         since: now.monotonic,
-    }
+    })
 }
 
 /// The instant of a decision. Only a calendar window makes the second clock worth reading.
 fn instant(limit: &Limit, clock: &impl Clock, calendar: &SystemCalendar) -> (Now, Option<Edges>) {
-    if let Algorithm::FixedWindow(fixed) = limit.algorithm()
-        && let Window::Calendar(unit) = fixed.window()
-    {
+    if let Some(unit) = limit.calendar() {
         let now = clock.now();
         return (now, Some(calendar.edges(unit, now.wall)));
     }

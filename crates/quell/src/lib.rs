@@ -25,7 +25,7 @@ mod keyed;
 mod limiter;
 
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
-pub use limiter::{AskError, Limiter, LimiterBuilder};
+pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};
 pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};

@@ -11,12 +11,12 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::limit::{Installed, LimitError, LimitId};
-use quell_core::rule::{Changes, DomainRules, LimitIds, RuleSet};
+use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
 use crate::ad_hoc::{AdHocError, AdHocLimits, MAX_AD_HOC};
-use crate::calendar::SystemCalendar;
+use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
@@ -29,9 +29,10 @@ use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 /// use quell::{Limiter, Query};
 ///
 /// let limiter = Limiter::new(MemoryStore::new());
-/// limiter.set_rules(Vec::new());
+/// limiter.set_rules(Vec::new())?;
 /// let answer = limiter.try_acquire_local(&Query::new("shop").entry("user", "alice"));
 /// assert!(answer.is_err(), "there is no domain `shop` yet");
+/// # Ok::<(), quell::RulesError>(())
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S> {
@@ -101,12 +102,19 @@ impl<S: Store> Limiter<S> {
 
     /// Brings rules into force in place of those that are, at this instant. What was used stays
     /// (P6); rules that are gone forget their state.
-    pub fn set_rules(&self, domains: Vec<DomainRules>) {
-        self.set_rules_at(domains, self.now());
+    ///
+    /// # Errors
+    /// [`RulesError`] if a rule cannot be followed; the rules in force stay as they are.
+    pub fn set_rules(&self, domains: Vec<DomainRules>) -> Result<(), RulesError> {
+        self.set_rules_at(domains, self.now())
     }
 
     /// [`Limiter::set_rules`] at a given instant.
-    pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) {
+    ///
+    /// # Errors
+    /// As [`Limiter::set_rules`].
+    pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
+        check(&domains)?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut ids = self.ids.lock();
         let (next, changes) = self.rules.load().succeed(domains, now, &mut ids);
@@ -114,6 +122,7 @@ impl<S: Store> Limiter<S> {
         self.store.adopt(&arriving);
         self.rules.store(Arc::new(next));
         self.store.adopt(&leaving);
+        Ok(())
     }
 
     /// The rules in force.
@@ -338,6 +347,48 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     };
     (changes, leaving)
 }
+
+/// Refuses rules with limits that cannot be followed on this machine.
+fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
+    for DomainRules { domain, rules } in domains {
+        for rule in rules {
+            let overrides = rule.overrides.iter().map(|entry| &entry.effect);
+            for effect in overrides.chain([&rule.effect]) {
+                if let Effect::Limit(limit) = effect {
+                    check_zone(limit).map_err(|error| RulesError {
+                        domain: Arc::clone(domain),
+                        rule: Arc::clone(&rule.name),
+                        error,
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rule that cannot be followed on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesError {
+    /// The rule's domain.
+    pub domain: Arc<str>,
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// What is wrong with a limit of it.
+    pub error: LimitError,
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "rule {} of domain {}: {}",
+            self.rule, self.domain, self.error
+        )
+    }
+}
+
+impl std::error::Error for RulesError {}
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -183,11 +183,7 @@ impl FixedEngine {
     }
 
     fn left(&self, start: Monotonic, now: Monotonic) -> Duration {
-        let end = start
-            .as_nanos()
-            .min(now.as_nanos())
-            .saturating_add(self.window);
-        Duration::from_nanos(end.saturating_sub(now.as_nanos()))
+        Duration::from_nanos(self.window).saturating_sub(now.since(start))
     }
 
     /// Takes over the use of another such window, and its start.
@@ -261,14 +257,21 @@ pub(crate) struct CalendarEngine {
 }
 
 impl CalendarEngine {
-    fn parts(usage: &Usage, at: &At) -> (Wall, u64) {
+    fn parts(&self, usage: &Usage, at: &At) -> (Wall, u64) {
         match usage {
             Usage::CalendarWindow { end, used } => (*end, *used),
-            _ => (
-                at.edges
-                    .map_or(at.now.wall, |edges| edges.end_at(at.now.wall)),
-                0,
-            ),
+            _ => (self.end(at), 0),
+        }
+    }
+
+    /// The end of the window that holds now. Where nobody knows the edges, or none that can be,
+    /// it is the longest window that there is, from now on.
+    fn end(&self, at: &At) -> Wall {
+        let wall = at.now.wall;
+        let latest = wall.saturating_add(self.calendar.unit.longest());
+        match at.edges.map(|edges| edges.end_at(wall)) {
+            Some(end) if end > wall => end.min(latest),
+            _ => latest,
         }
     }
 
@@ -282,13 +285,8 @@ impl CalendarEngine {
         if from.calendar == self.calendar {
             return Usage::CalendarWindow { end, used };
         }
-        match at.edges {
-            Some(edges) if at.now.wall >= edges.start => Usage::CalendarWindow {
-                end: edges.end_at(at.now.wall),
-                used,
-            },
-            _ => Usage::Rest,
-        }
+        let end = self.end(at);
+        Usage::CalendarWindow { end, used }
     }
 }
 
@@ -304,9 +302,7 @@ impl Mechanics for CalendarEngine {
     fn settle(&self, usage: &mut Usage, at: &At) {
         *usage = match usage {
             Usage::CalendarWindow { end, used } if *end > at.now.wall => Usage::CalendarWindow {
-                end: at
-                    .edges
-                    .map_or(*end, |edges| (*end).min(edges.end_at(at.now.wall))),
+                end: (*end).min(self.end(at)),
                 used: *used,
             },
             _ => Usage::Rest,
@@ -314,18 +310,18 @@ impl Mechanics for CalendarEngine {
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        let (end, used) = Self::parts(usage, at);
+        let (end, used) = self.parts(usage, at);
         check(self.limit, used, cost, end.since(at.now.wall))
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
-        let (end, used) = Self::parts(usage, at);
+        let (end, used) = self.parts(usage, at);
         let used = used.saturating_add(cost);
         *usage = Usage::CalendarWindow { end, used };
     }
 
     fn remaining(&self, usage: &Usage, at: &At) -> u64 {
-        self.limit.saturating_sub(Self::parts(usage, at).1)
+        self.limit.saturating_sub(self.parts(usage, at).1)
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {

@@ -215,11 +215,11 @@ impl Engine {
             (Self::Token(from), Self::Token(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Token(from), Self::Refill(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Refill(_), Self::Token(to)) => to.with_used(refill::used(&usage), at),
-            (Self::Refill(_), Self::Refill(to)) => to.adopt(usage),
+            (Self::Refill(_), Self::Refill(to)) => to.adopt(usage, at),
             (Self::Leaky(from), Self::Leaky(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Fixed(_), Self::Fixed(to)) => to.adopt(usage),
             (Self::Calendar(from), Self::Calendar(to)) => to.adopt(from, usage, at),
-            (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage),
+            (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
             (Self::Log(_), Self::Log(to)) => to.adopt(usage),
             _ => Usage::Rest,
         }

@@ -46,22 +46,49 @@ impl RefillEngine {
         }
     }
 
+    /// A bucket of which so many units are used, and no fewer than of one never charged. Ticks
+    /// count from now, or else from the start.
     pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
+        let (anchor, missing) = self.fresh(at);
+        let used = used.min(self.burst);
+        if missing == 0 {
+            let anchor = at.now.monotonic;
+            return Usage::Refill { anchor, used };
+        }
         Usage::Refill {
-            anchor: at.now.monotonic,
-            used: used.min(self.burst),
+            anchor,
+            used: used.max(missing),
         }
     }
 
-    /// Takes over the use of another such bucket, and the instant of its last tick.
-    pub(crate) fn adopt(&self, usage: Usage) -> Usage {
-        match usage {
-            Usage::Refill { anchor, used } => Usage::Refill {
-                anchor,
-                used: used.min(self.burst),
-            },
-            _ => Usage::Rest,
+    /// Takes over the use of another such bucket, and the ticks where they lie. None is credited
+    /// for the time under the other.
+    pub(crate) fn adopt(&self, usage: Usage, at: &At) -> Usage {
+        let Usage::Refill { anchor: last, used } = usage else {
+            return Usage::Rest;
+        };
+        let now = at.now.monotonic.as_nanos();
+        let since_tick = now.saturating_sub(last.as_nanos()) % self.every;
+        let mut adopted = self.with_used(used, at);
+        if let (Usage::Refill { anchor, .. }, (_, 0)) = (&mut adopted, self.fresh(at)) {
+            *anchor = Monotonic::from_nanos(now - since_tick);
         }
+        adopted
+    }
+
+    /// The last tick and the use of a key never charged: what is missing at the start comes in
+    /// from then on. While the clock reads earlier than the start, all of it is missing.
+    fn fresh(&self, at: &At) -> (Monotonic, u64) {
+        let since = at.since.min(at.now.monotonic);
+        self.ticked(since, self.missing, at.now.monotonic)
+    }
+
+    /// Counts the ticks from `anchor`, which is not past `now`, until `now`.
+    fn ticked(&self, anchor: Monotonic, used: u64, now: Monotonic) -> (Monotonic, u64) {
+        let elapsed = now.as_nanos().saturating_sub(anchor.as_nanos());
+        let ticks = elapsed / self.every;
+        let last = Monotonic::from_nanos(now.as_nanos() - elapsed % self.every);
+        (last, used.saturating_sub(ticks.saturating_mul(self.amount)))
     }
 
     /// Time from `now` to the tick that gives back at least `units`.
@@ -91,25 +118,19 @@ impl Mechanics for RefillEngine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
-        if !matches!(usage, Usage::Refill { .. }) && self.missing > 0 {
-            *usage = Usage::Refill {
-                anchor: at.since.min(at.now.monotonic),
-                used: self.missing,
-            };
-        }
-        let (anchor, used) = self.parts(usage, at);
-        let ticks = at
-            .now
-            .monotonic
-            .as_nanos()
-            .saturating_sub(anchor.as_nanos())
-            / self.every;
-        let used = used.saturating_sub(ticks.saturating_mul(self.amount));
-        *usage = if used == 0 {
-            Usage::Rest
+        let is_charged = matches!(usage, Usage::Refill { .. });
+        let (anchor, used) = if is_charged {
+            let (anchor, used) = self.parts(usage, at);
+            self.ticked(anchor, used, at.now.monotonic)
         } else {
-            let anchor = Monotonic::from_nanos(anchor.as_nanos() + ticks * self.every);
+            self.fresh(at)
+        };
+        // Full again before the start: the clock went back. It stays so.
+        let stays = is_charged && self.fresh(at).1 > 0;
+        *usage = if used > 0 || stays {
             Usage::Refill { anchor, used }
+        } else {
+            Usage::Rest
         };
     }
 

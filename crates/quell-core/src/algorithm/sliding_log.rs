@@ -21,7 +21,7 @@ use alloc::collections::VecDeque;
 use core::fmt;
 use core::time::Duration;
 
-use super::sliding_window::drop_oldest;
+use super::sliding_window::{drop_oldest, put_in_order};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::limit::{Limit, LimitError, check_window};
@@ -123,8 +123,9 @@ impl LogEngine {
             .fold(0, |sum, (_, used)| sum.saturating_add(*used))
     }
 
-    fn gone(&self, entry: Monotonic) -> Monotonic {
-        Monotonic::from_nanos(entry.as_nanos().saturating_add(self.window))
+    /// How long `entry` counts from `now` on.
+    fn left(&self, entry: Monotonic, now: Monotonic) -> Duration {
+        Duration::from_nanos(self.window).saturating_sub(now.since(entry))
     }
 
     /// Takes over the entries of another log.
@@ -152,6 +153,7 @@ impl Mechanics for LogEngine {
             return;
         };
         let now = at.now.monotonic;
+        put_in_order(entries);
         for (instant, _) in entries.iter_mut().rev() {
             if *instant <= now {
                 break;
@@ -160,7 +162,7 @@ impl Mechanics for LogEngine {
         }
         while entries
             .front()
-            .is_some_and(|(instant, _)| self.gone(*instant) <= now)
+            .is_some_and(|(instant, _)| self.left(*instant, now).is_zero())
         {
             entries.pop_front();
         }
@@ -176,21 +178,16 @@ impl Mechanics for LogEngine {
         let Usage::SlidingLog { entries } = usage else {
             return Outcome::Allow;
         };
-        let mut used = Self::used(entries);
         let room = self.limit - cost;
-        if used <= room {
-            return Outcome::Allow;
-        }
-        let mut last = at.now.monotonic;
-        for (instant, freed) in entries {
-            used = used.saturating_sub(*freed);
-            last = *instant;
-            if used <= room {
-                break;
+        let mut kept = 0_u64;
+        for (instant, used) in entries.iter().rev() {
+            kept = kept.saturating_add(*used);
+            if kept > room {
+                let wait = self.left(*instant, at.now.monotonic);
+                return Outcome::Deny(RetryAfter::After(wait));
             }
         }
-        let wait = self.gone(last).since(at.now.monotonic);
-        Outcome::Deny(RetryAfter::After(wait))
+        Outcome::Allow
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
@@ -217,7 +214,7 @@ impl Mechanics for LogEngine {
         match usage {
             Usage::SlidingLog { entries } => {
                 entries.back().map_or(Duration::ZERO, |(newest, _)| {
-                    self.gone(*newest).since(at.now.monotonic)
+                    self.left(*newest, at.now.monotonic)
                 })
             }
             _ => Duration::ZERO,

@@ -10,7 +10,8 @@
 //! ```text
 //! counts(s) at now  iff  s + segments >= floor(now/g)
 //! allow iff sum of counting segments + n <= limit
-//! retry_after = when enough of the oldest segments stop counting
+//! retry_after = when enough of the oldest segments stop counting: all up to the newest one that,
+              with those after it, leaves no room
 //! ```
 //!
 //! Example, 10 per 1 s in 10 segments: ten calls at 0.05 s all lie in segment 0, which counts until
@@ -29,7 +30,7 @@ use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::limit::{Limit, LimitError, check_window};
 use crate::state::Usage;
-use crate::time::Monotonic;
+use crate::time::{Monotonic, duration_from_nanos};
 
 /// Segments unless said: a charge counts at most 10 % too long.
 pub const DEFAULT_SEGMENTS: u32 = 10;
@@ -131,16 +132,22 @@ impl SegmentEngine {
         u64::try_from(parts / u128::from(self.window)).unwrap_or(u64::MAX)
     }
 
-    /// The first nanosecond of `segment`.
-    fn start(&self, segment: u64) -> Monotonic {
+    /// The first nanosecond of `segment`; it may lie past the end of all instants.
+    fn start(&self, segment: u64) -> u128 {
         let start = u128::from(segment) * u128::from(self.window);
-        let nanos = start.div_ceil(u128::from(self.segments));
-        Monotonic::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        start.div_ceil(u128::from(self.segments))
     }
 
-    /// When charges of `segment` stop counting.
-    fn gone(&self, segment: u64) -> Monotonic {
-        self.start(segment.saturating_add(self.segments + 1))
+    /// The last instant of `segment`.
+    fn last(&self, segment: u64) -> Monotonic {
+        let last = self.start(segment.saturating_add(1)).saturating_sub(1);
+        Monotonic::from_nanos(u64::try_from(last).unwrap_or(u64::MAX))
+    }
+
+    /// How long charges of `segment` count from `now` on.
+    fn left(&self, segment: u64, now: Monotonic) -> Duration {
+        let gone = self.start(segment.saturating_add(self.segments + 1));
+        duration_from_nanos(gone.saturating_sub(u128::from(now.as_nanos())))
     }
 
     fn used(segments: &Segments) -> u64 {
@@ -151,7 +158,7 @@ impl SegmentEngine {
 
     /// Takes over the segments of another such window; those on another grid lie in the segment
     /// that holds their end, so none counts shorter than it should.
-    pub(crate) fn adopt(&self, from: &Self, usage: Usage) -> Usage {
+    pub(crate) fn adopt(&self, from: &Self, usage: Usage, at: &At) -> Usage {
         let Usage::SlidingWindow { mut segments } = usage else {
             return Usage::Rest;
         };
@@ -159,8 +166,7 @@ impl SegmentEngine {
         if (from.window, from.segments) != (self.window, self.segments) {
             let mut moved = Segments::with_capacity(segments.len());
             for (segment, used) in segments {
-                let end = from.start(segment.saturating_add(1));
-                let last = Monotonic::from_nanos(end.as_nanos().saturating_sub(1));
+                let last = from.last(segment).min(at.now.monotonic);
                 add(&mut moved, self.segment(last), used);
             }
             segments = moved;
@@ -174,6 +180,18 @@ fn add(segments: &mut Segments, segment: u64, used: u64) {
     match segments.back_mut() {
         Some((newest, sum)) if *newest >= segment => *sum = sum.saturating_add(used),
         _ => segments.push_back((segment, used)),
+    }
+}
+
+/// Reads what does not stand in order (nonsense in a store) as charged with what follows it.
+pub(super) fn put_in_order<T: Copy + Ord>(entries: &mut VecDeque<(T, u64)>) {
+    if entries.iter().is_sorted_by_key(|(instant, _)| *instant) {
+        return;
+    }
+    let mut latest = entries.back().map(|(instant, _)| *instant);
+    for (instant, _) in entries.iter_mut().rev() {
+        latest = latest.map(|latest| latest.min(*instant));
+        *instant = latest.unwrap_or(*instant);
     }
 }
 
@@ -205,6 +223,7 @@ impl Mechanics for SegmentEngine {
             return;
         };
         let current = self.segment(at.now.monotonic);
+        put_in_order(segments);
         while segments
             .back()
             .is_some_and(|(segment, _)| *segment > current)
@@ -238,21 +257,16 @@ impl Mechanics for SegmentEngine {
         let Usage::SlidingWindow { segments } = usage else {
             return Outcome::Allow;
         };
-        let mut used = Self::used(segments);
         let room = self.limit - cost;
-        if used <= room {
-            return Outcome::Allow;
-        }
-        let mut last = 0;
-        for (segment, freed) in segments {
-            used = used.saturating_sub(*freed);
-            last = *segment;
-            if used <= room {
-                break;
+        let mut kept = 0_u64;
+        for (segment, used) in segments.iter().rev() {
+            kept = kept.saturating_add(*used);
+            if kept > room {
+                let wait = self.left(*segment, at.now.monotonic);
+                return Outcome::Deny(RetryAfter::After(wait));
             }
         }
-        let wait = self.gone(last).since(at.now.monotonic);
-        Outcome::Deny(RetryAfter::After(wait))
+        Outcome::Allow
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
@@ -276,7 +290,7 @@ impl Mechanics for SegmentEngine {
         match usage {
             Usage::SlidingWindow { segments } => {
                 segments.back().map_or(Duration::ZERO, |(newest, _)| {
-                    self.gone(*newest).since(at.now.monotonic)
+                    self.left(*newest, at.now.monotonic)
                 })
             }
             _ => Duration::ZERO,
@@ -286,8 +300,7 @@ impl Mechanics for SegmentEngine {
     fn shift(&self, usage: &mut Usage, nanos: i64) {
         if let Usage::SlidingWindow { segments } = usage {
             for (segment, _) in segments {
-                let end = self.start(segment.saturating_add(1)).shifted(nanos);
-                *segment = self.segment(Monotonic::from_nanos(end.as_nanos().saturating_sub(1)));
+                *segment = self.segment(self.last(*segment).shifted(nanos));
             }
         }
     }

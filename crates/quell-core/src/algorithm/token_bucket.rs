@@ -171,10 +171,23 @@ impl TokenEngine {
         self.gcra.used(tat(usage), at.now.monotonic)
     }
 
+    /// A bucket of which so many units are used, and no fewer than of one never charged.
     pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
+        let tat = self.gcra.with_used(used, at.now.monotonic);
         Usage::TokenBucket {
-            tat: self.gcra.with_used(used, at.now.monotonic),
+            tat: tat.max(self.fresh(at)),
         }
+    }
+
+    /// The TAT of a key never charged: what is missing at the start comes in from then on. While
+    /// the clock reads earlier than the start, all of it is missing.
+    fn fresh(&self, at: &At) -> u128 {
+        if self.missing == 0 {
+            return 0;
+        }
+        let since = at.since.min(at.now.monotonic);
+        let tat = self.gcra.with_used(self.missing, since);
+        self.gcra.settle(tat, at.now.monotonic)
     }
 }
 
@@ -195,15 +208,15 @@ impl Mechanics for TokenEngine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
-        let before = match usage {
-            Usage::TokenBucket { tat } => *tat,
-            _ if self.missing > 0 => {
-                let since = at.since.min(at.now.monotonic);
-                self.gcra.with_used(self.missing, since)
-            }
-            _ => 0,
+        let tat = match usage {
+            Usage::TokenBucket { tat } => match self.gcra.settle(*tat, at.now.monotonic) {
+                // Full again before the start: the clock went back. It stays so.
+                0 if self.fresh(at) > 0 => return,
+                settled => settled,
+            },
+            _ => self.fresh(at),
         };
-        *usage = match self.gcra.settle(before, at.now.monotonic) {
+        *usage = match tat {
             0 => Usage::Rest,
             tat => Usage::TokenBucket { tat },
         };

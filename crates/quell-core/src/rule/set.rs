@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Effect, Rule};
-use crate::algorithm::fixed_window::{Calendar, Window};
-use crate::algorithm::{Algorithm, Edges};
+use crate::algorithm::Edges;
+use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{LimitSet, NewCharge};
 use crate::decision::Decision;
 use crate::descriptor::{Descriptor, Query};
@@ -263,13 +263,8 @@ impl RuleSet {
 }
 
 fn edges(limit: &Limit, now: Now, calendar: &impl CalendarEdges) -> Option<Edges> {
-    match limit.algorithm() {
-        Algorithm::FixedWindow(fixed) => match fixed.window() {
-            Window::Calendar(unit) => Some(calendar.edges(unit, now.wall)),
-            Window::FirstRequest(_) => None,
-        },
-        _ => None,
-    }
+    let unit = limit.calendar()?;
+    Some(calendar.edges(unit, now.wall))
 }
 
 /// Names the limits of `rule`, or keeps the names that `old` gave them.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use quell_core::charge::Operation;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
 use crate::clock::ManualClock;
@@ -49,13 +50,11 @@ pub async fn same_as_model<S: Store>(store: S, seed: u64, steps: usize) {
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(ModelStore::default(), start());
     let rules = random_rules(&mut random);
-    subject.set_rules(rules.clone());
-    model.set_rules(rules);
+    reload(&subject, &model, &rules);
     for step in 0..steps {
         if random.one_in(50) {
             let rules = random_rules(&mut random);
-            subject.set_rules(rules.clone());
-            model.set_rules(rules);
+            reload(&subject, &model, &rules);
         }
         let now = random.step_clock(subject.now());
         clock.set(now);
@@ -90,6 +89,12 @@ pub async fn same_as_model<S: Store>(store: S, seed: u64, steps: usize) {
         expected.map(|bans| bans.len()),
         "seed {seed}"
     );
+}
+
+/// Brings the same rules into force on both.
+fn reload<S: Store>(subject: &Limiter<S>, model: &Limiter<ModelStore>, rules: &[DomainRules]) {
+    assert_eq!(subject.set_rules(rules.to_vec()), Ok(()));
+    assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
 }
 
 fn random_query(random: &mut Random) -> Query<'static> {
@@ -143,7 +148,10 @@ pub fn exact_in_parallel<S: Store>(
 ) {
     const LIMIT: u64 = 1_000;
     let (limiter, _clock) = limiter(store, start());
-    limiter.set_rules(rules::two_limits(LIMIT, LIMIT * 3 / 2));
+    assert_eq!(
+        limiter.set_rules(rules::two_limits(LIMIT, LIMIT * 3 / 2)),
+        Ok(())
+    );
     let admitted = [AtomicU64::new(0), AtomicU64::new(0)];
     let call_all = async |caller: usize| {
         for call in 0..calls {

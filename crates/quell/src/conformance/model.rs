@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use quell_core::algorithm::fixed_window::Window;
-use quell_core::algorithm::{Algorithm, At};
+use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::decision::Decision;
 use quell_core::key::KeyName;
@@ -36,13 +35,8 @@ impl Model {
         else {
             return;
         };
-        let edges = match to.limit.algorithm() {
-            Algorithm::FixedWindow(fixed) => match fixed.window() {
-                Window::Calendar(unit) => Some(self.calendar.edges(unit, change.at.wall)),
-                Window::FirstRequest(_) => None,
-            },
-            _ => None,
-        };
+        let calendar = to.limit.calendar();
+        let edges = calendar.map(|unit| self.calendar.edges(unit, change.at.wall));
         let at = At {
             now: change.at,
             since: to.since,

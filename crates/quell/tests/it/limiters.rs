@@ -74,6 +74,9 @@ fn impossible_numbers_are_refused_when_the_limiter_is_made() {
     assert_eq!(error, LimitError::ZeroRate);
     let error = UnkeyedLimiter::new(Limit::per_second(5).burst(0)).unwrap_err();
     assert_eq!(error, LimitError::ZeroBurst);
+    let nowhere = Limit::calendar_window(5, CalendarUnit::Day, "Europe/Nowhere");
+    let error = UnkeyedLimiter::new(nowhere).unwrap_err();
+    assert_eq!(error, LimitError::UnknownTimeZone);
 }
 
 /// Counts events.
@@ -108,10 +111,11 @@ async fn every_answer_is_observed_once_and_an_unknown_domain_is_an_error() {
         limiter.try_acquire(&query).await,
         Err(AskError::UnknownDomain)
     );
-    limiter.set_rules(vec![DomainRules {
+    let empty = DomainRules {
         domain: Arc::from("d"),
         rules: Vec::new(),
-    }]);
+    };
+    limiter.set_rules(vec![empty]).unwrap();
     let verdict = limiter.try_acquire(&query).await.unwrap();
     assert!(verdict.is_allow() && verdict.is_unmatched());
     assert_eq!((verdict.remaining, verdict.reset_after), (None, None));

@@ -53,7 +53,7 @@ fn limiter(max_keys: usize, limit: Limit) -> (Limiter<MemoryStore>, Arc<ManualCl
     let limiter = Limiter::builder(store)
         .clock(Arc::clone(&clock) as _)
         .build();
-    limiter.set_rules(per_user(limit));
+    limiter.set_rules(per_user(limit)).unwrap();
     (limiter, clock)
 }
 
@@ -170,7 +170,9 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
     let after = Limiter::builder(store)
         .clock(Arc::clone(&clock) as _)
         .build();
-    after.set_rules(per_user(Limit::per_hour(4).build().unwrap()));
+    after
+        .set_rules(per_user(Limit::per_hour(4).build().unwrap()))
+        .unwrap();
     after.restore(before.store().limits(), states, now);
     let alice = after
         .peek(&Query::new("d").entry("user", "alice"))
