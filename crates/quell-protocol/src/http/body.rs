@@ -69,7 +69,12 @@ pub fn parse_query(body: &[u8]) -> Result<Query<'_>, BodyError> {
 }
 
 fn body_error(error: &serde_json::Error, path: &Path) -> BodyError {
-    let reason = error.to_string();
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    // Where it is stands at the end of what serde_json says, and would run into our last words.
+    let place = format!(" at line {line} column {column}");
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let reason = format!("{text} (line {line}, column {column})");
     match error.classify() {
         Category::Data => BodyError::Field {
             pointer: path.pointer(),

@@ -1,0 +1,222 @@
+//! Headers of gateways as queries.
+
+use quell_core::descriptor::Query;
+use quell_protocol::http::{AuthorizeError, AuthorizeMap, authorize};
+use quell_protocol::query::QueryError;
+
+fn ask<'a>(
+    headers: &'a [(&'a str, &'a str)],
+    map: &AuthorizeMap,
+) -> Result<Query<'a>, AuthorizeError> {
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()));
+    authorize("shop", headers, map)
+}
+
+/// The entries as `name=value`, parted by spaces.
+fn entries(headers: &[(&str, &str)], map: &AuthorizeMap) -> String {
+    let query = ask(headers, map).unwrap();
+    assert_eq!(query.domain(), "shop");
+    assert_eq!(query.descriptors().len(), 1);
+    let entries: Vec<String> = query.descriptors()[0]
+        .entries()
+        .iter()
+        .map(|entry| format!("{}={}", entry.name, String::from_utf8_lossy(&entry.value)))
+        .collect();
+    entries.join(" ")
+}
+
+#[test]
+fn what_gateways_send() {
+    let nginx: &[(&str, &str)] = &[
+        ("host", "127.0.0.1:8080"),
+        ("x-original-method", "POST"),
+        ("x-original-uri", "/login?next=/"),
+        ("x-real-ip", "192.0.2.7"),
+        ("user-agent", "curl"),
+    ];
+    let traefik: &[(&str, &str)] = &[
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "shop.example"),
+        ("x-forwarded-uri", "/api/items?page=2"),
+        ("x-forwarded-for", "203.0.113.9, 192.0.2.7"),
+    ];
+    let caddy: &[(&str, &str)] = &[
+        ("x-forwarded-for", "203.0.113.9"),
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/"),
+        ("x-forwarded-host", "shop.example"),
+    ];
+    let ingress: &[(&str, &str)] = &[
+        ("x-original-url", "https://shop.example/login?x=1"),
+        ("x-original-method", "POST"),
+        ("x-real-ip", "2001:db8::1"),
+    ];
+    let none: &[(&str, &str)] = &[("host", "127.0.0.1:8080")];
+    for (headers, expected) in [
+        (nginx, "method=POST path=/login remote_address=192.0.2.7"),
+        (
+            traefik,
+            "method=GET path=/api/items host=shop.example remote_address=192.0.2.7",
+        ),
+        (
+            caddy,
+            "method=GET path=/ host=shop.example remote_address=203.0.113.9",
+        ),
+        (
+            ingress,
+            "method=POST path=/login remote_address=2001:db8::1",
+        ),
+        (none, ""),
+    ] {
+        assert_eq!(entries(headers, &AuthorizeMap::default()), expected);
+    }
+    assert_eq!(
+        entries(nginx, &AuthorizeMap::original()),
+        entries(nginx, &AuthorizeMap::default())
+    );
+    assert_eq!(
+        entries(traefik, &AuthorizeMap::forwarded()),
+        entries(traefik, &AuthorizeMap::default())
+    );
+    assert_eq!(entries(traefik, &AuthorizeMap::original()), "");
+}
+
+#[test]
+fn addresses_are_read_from_lists() {
+    for (value, expected) in [
+        ("192.0.2.7", "192.0.2.7"),
+        ("10.0.0.1, 192.0.2.7", "192.0.2.7"),
+        ("10.0.0.1,192.0.2.7 ", "192.0.2.7"),
+        ("192.0.2.7:51234", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("a, unknown", "unknown"),
+        ("[nonsense]:1", "[nonsense]:1"),
+    ] {
+        assert_eq!(
+            entries(&[("x-forwarded-for", value)], &AuthorizeMap::default()),
+            format!("remote_address={expected}"),
+            "{value}"
+        );
+    }
+}
+
+/// A caller's line comes before that which the gateway appends.
+#[test]
+fn the_last_line_counts() {
+    let headers = [
+        ("x-forwarded-for", "1.1.1.1"),
+        ("x-forwarded-for", "192.0.2.7"),
+    ];
+    assert_eq!(
+        entries(&headers, &AuthorizeMap::default()),
+        "remote_address=192.0.2.7"
+    );
+}
+
+#[test]
+fn real_ip_comes_before_forwarded_for() {
+    let headers = [("x-forwarded-for", "1.1.1.1"), ("x-real-ip", "192.0.2.7")];
+    assert_eq!(
+        entries(&headers, &AuthorizeMap::default()),
+        "remote_address=192.0.2.7"
+    );
+    assert_eq!(
+        entries(&headers, &AuthorizeMap::forwarded()),
+        "remote_address=1.1.1.1"
+    );
+    let empty = [("x-forwarded-for", "1.1.1.1"), ("x-real-ip", " ")];
+    assert_eq!(
+        entries(&empty, &AuthorizeMap::default()),
+        "remote_address=1.1.1.1"
+    );
+}
+
+/// A caller who adds the other gateway's header to look like somebody else is refused.
+#[test]
+fn sources_that_contradict_each_other_are_refused() {
+    let headers = [
+        ("x-forwarded-uri", "/login"),
+        ("x-original-uri", "/harmless"),
+    ];
+    let error = ask(&headers, &AuthorizeMap::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "x-original-uri and x-forwarded-uri are both there and differ: have the gateway overwrite or drop the one that it does not send"
+    );
+    assert_eq!(entries(&headers, &AuthorizeMap::forwarded()), "path=/login");
+    let same = [
+        ("x-forwarded-uri", "/login?a"),
+        ("x-original-uri", "/login"),
+    ];
+    assert_eq!(entries(&same, &AuthorizeMap::default()), "path=/login");
+}
+
+#[test]
+fn spellings_of_one_path_are_one() {
+    for uri in [
+        "/login",
+        "//login",
+        "/%6cogin",
+        "/a/../login",
+        "/./login?x",
+        "/login#x",
+    ] {
+        assert_eq!(
+            entries(&[("x-original-uri", uri)], &AuthorizeMap::default()),
+            "path=/login",
+            "{uri}"
+        );
+    }
+}
+
+#[test]
+fn entries_of_their_own() {
+    let headers = [
+        ("x-original-method", "POST"),
+        ("x-quell-entry-tenant", "acme"),
+        ("x-quell-entry-user-id", "7"),
+        ("x-quell-entry-method", "GET"),
+        ("x-quell-entry-remote_address", "192.0.2.7"),
+        ("x-quell-entr", "x"),
+    ];
+    assert_eq!(
+        entries(&headers, &AuthorizeMap::default()),
+        "method=POST tenant=acme user-id=7 remote_address=192.0.2.7"
+    );
+    let without = AuthorizeMap {
+        prefix: None,
+        ..AuthorizeMap::default()
+    };
+    assert_eq!(entries(&headers, &without), "method=POST");
+}
+
+#[test]
+fn wrong_headers() {
+    let map = AuthorizeMap::default();
+    let twice = [("x-quell-entry-a", "1"), ("x-quell-entry-a", "2")];
+    assert_eq!(
+        ask(&twice, &map),
+        Err(AuthorizeError::Twice("x-quell-entry-a".to_owned()))
+    );
+    assert_eq!(
+        ask(&[("x-quell-entry-", "1")], &map),
+        Err(AuthorizeError::Query(QueryError::EmptyName))
+    );
+    let long = "x".repeat(9_000);
+    assert_eq!(
+        ask(&[("x-original-uri", &long)], &map),
+        Err(AuthorizeError::Query(QueryError::LongValue(
+            "path".to_owned()
+        )))
+    );
+    let none = std::iter::empty::<(&str, &[u8])>();
+    assert_eq!(
+        authorize("", none, &map),
+        Err(AuthorizeError::Query(QueryError::EmptyDomain))
+    );
+}

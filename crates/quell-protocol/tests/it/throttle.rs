@@ -1,0 +1,190 @@
+//! `CL.THROTTLE`: arguments, limits and the five numbers.
+
+use std::time::Duration;
+
+use quell_core::charge::{Entry, LimitSet, Operation, decide_one};
+use quell_core::cost::Cost;
+use quell_core::decision::RetryAfter;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::state::{State, Usage};
+use quell_core::time::{Monotonic, Now};
+use quell_protocol::resp::{Command, Protocol, Throttle};
+
+use crate::support::{Reply, allow, deny, frame, parse, refusal, words, written};
+
+fn throttle<T>(input: &[u8], look: impl FnOnce(Throttle<'_>) -> T) -> T {
+    parse(input, |command| match command {
+        Ok(Command::Throttle(throttle)) => look(throttle),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn arguments() {
+    throttle(&words("CL.THROTTLE user:1 15 30 60 2"), |throttle| {
+        assert_eq!(throttle.key, b"user:1");
+        assert_eq!(throttle.cost, Cost::new(2));
+        assert_eq!(throttle.limit.burst(), 16);
+        assert_eq!(throttle.limit.rate().count(), 30);
+        assert_eq!(throttle.limit.rate().period(), Duration::from_secs(60));
+        assert_eq!(throttle.limit.build().unwrap().max(), 16);
+    });
+    throttle(&words("cl.Throttle k 0 1 1"), |throttle| {
+        assert_eq!(throttle.cost, Some(Cost::ONE));
+        assert_eq!(throttle.limit.burst(), 1);
+    });
+    throttle(&words("CL.THROTTLE k 0 1 1 0"), |throttle| {
+        assert_eq!(throttle.cost, None);
+    });
+    throttle(
+        &frame(&[b"CL.THROTTLE", b"\xff\0\r\n", b"1", b"1", b"1"]),
+        |throttle| {
+            assert_eq!(throttle.key, b"\xff\0\r\n");
+        },
+    );
+    throttle(
+        &frame(&[b"CL.THROTTLE", b"", b"1", b"1", b"1"]),
+        |throttle| {
+            assert_eq!(throttle.key, b"");
+        },
+    );
+}
+
+/// Integers of the protocol and text are the same.
+#[test]
+fn integers_and_text_alike() {
+    let text = words("CL.THROTTLE k 15 30 60 1");
+    let integers = b"*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n:15\r\n:30\r\n:60\r\n:1\r\n";
+    throttle(&text, |a| throttle(integers, |b| assert_eq!(a, b)));
+}
+
+#[test]
+fn the_largest_numbers() {
+    throttle(
+        &words("CL.THROTTLE k 9223372036854775806 1000000000 1 9223372036854775807"),
+        |throttle| {
+            assert_eq!(throttle.limit.burst(), i64::MAX.unsigned_abs());
+            assert_eq!(throttle.cost, Cost::new(i64::MAX.unsigned_abs()));
+            assert!(throttle.limit.build().is_ok());
+        },
+    );
+}
+
+#[test]
+fn wrong_arguments() {
+    const NUMBER: &str = "is not an integer or out of range: write whole decimal digits, at most 9223372036854775807";
+    for (line, expected) in [
+        ("CL.THROTTLE", "wrong number of arguments for 'cl.throttle' command".to_owned()),
+        ("CL.THROTTLE k", "wrong number of arguments for 'cl.throttle' command".to_owned()),
+        ("CL.THROTTLE k 1 1", "wrong number of arguments for 'cl.throttle' command".to_owned()),
+        ("CL.THROTTLE k 1 1 1 1 1", "wrong number of arguments for 'cl.throttle' command".to_owned()),
+        ("CL.THROTTLE k x 1 1", format!("max_burst {NUMBER}")),
+        ("CL.THROTTLE k 1.5 1 1", format!("max_burst {NUMBER}")),
+        ("CL.THROTTLE k 1 x 1", format!("count {NUMBER}")),
+        ("CL.THROTTLE k 1 1 x", format!("period {NUMBER}")),
+        ("CL.THROTTLE k 1 1 1 x", format!("quantity {NUMBER}")),
+        ("CL.THROTTLE k 1 1 1 9223372036854775808", format!("quantity {NUMBER}")),
+        ("CL.THROTTLE k 99999999999999999999 1 1", format!("max_burst {NUMBER}")),
+        ("CL.THROTTLE k -1 1 1", "max_burst is too small: write at least 0".to_owned()),
+        ("CL.THROTTLE k 1 0 1", "count is too small: write at least 1".to_owned()),
+        ("CL.THROTTLE k 1 -5 1", "count is too small: write at least 1".to_owned()),
+        ("CL.THROTTLE k 1 1 0", "period is too small: write at least 1".to_owned()),
+        ("CL.THROTTLE k 1 1 -60", "period is too small: write at least 1".to_owned()),
+        ("CL.THROTTLE k 1 1 1 -1", "quantity is too small: write at least 0".to_owned()),
+        (
+            "CL.THROTTLE k 9223372036854775807 1 1",
+            "max_burst is too large: write at most 9223372036854775806".to_owned(),
+        ),
+        (
+            "CL.THROTTLE k 1 1000000001 1",
+            "count and period make no rate: a rate above one per nanosecond: write at most 1000000000/s or leave the limit out".to_owned(),
+        ),
+        (
+            "CL.THROTTLE k 1 1 9223372036854775807",
+            "count and period make no rate: a period of more than 36500 days: write a shorter one".to_owned(),
+        ),
+    ] {
+        assert_eq!(refusal(line), format!("ERR {expected}"), "{line}");
+    }
+}
+
+/// The five numbers that `line` gets for `decision`.
+fn numbers(line: &str, decision: &quell_core::decision::Decision) -> [i64; 5] {
+    let reply = throttle(&words(line), |throttle| {
+        written(Protocol::Resp2, |encoder| {
+            throttle.write_reply(decision, encoder);
+        })
+    });
+    let Reply::List(list) = Reply::read(&reply) else {
+        panic!("{:?}", reply.escape_ascii());
+    };
+    let numbers: Vec<i64> = list
+        .into_iter()
+        .map(|number| match number {
+            Reply::Integer(number) => number,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    numbers.try_into().unwrap()
+}
+
+#[test]
+fn replies_round_up_and_saturate() {
+    let ms = Duration::from_millis;
+    let wait = |ms| RetryAfter::After(Duration::from_millis(ms));
+    let asks = "CL.THROTTLE k 15 30 60";
+    let looks = "CL.THROTTLE k 15 30 60 0";
+    for (line, decision, expected) in [
+        (asks, allow(16, 15, ms(2_000)), [0, 16, 15, -1, 2]),
+        (asks, allow(16, 15, ms(1)), [0, 16, 15, -1, 1]),
+        (asks, allow(16, 16, ms(0)), [0, 16, 16, -1, 0]),
+        (asks, deny(16, wait(1), ms(32_001)), [1, 16, 0, 1, 33]),
+        (asks, deny(16, wait(1_001), ms(32_000)), [1, 16, 0, 2, 32]),
+        (asks, deny(16, RetryAfter::Never, ms(0)), [1, 16, 0, -1, 0]),
+        (looks, allow(16, 7, ms(18_000)), [0, 16, 7, -1, 18]),
+        (looks, deny(16, wait(1_500), ms(31_500)), [0, 16, 0, -1, 32]),
+        (
+            asks,
+            deny(u64::MAX, RetryAfter::After(Duration::MAX), Duration::MAX),
+            [1, i64::MAX, 0, i64::MAX, i64::MAX],
+        ),
+    ] {
+        assert_eq!(numbers(line, &decision), expected, "{line} {decision:?}");
+    }
+}
+
+/// The example in the documentation of redis-cell: 15 + 1 at once, then one every 2 seconds.
+#[test]
+fn the_documented_example() {
+    let line = "CL.THROTTLE user123 15 30 60 1";
+    throttle(&words(line), |throttle| {
+        let installed = Installed {
+            id: LimitId(1),
+            limit: throttle.limit.build().unwrap(),
+            since: Monotonic::ORIGIN,
+        };
+        let mut state = State {
+            limit: LimitId(1),
+            usage: Usage::Rest,
+            ban: None,
+        };
+        let mut ask = |seconds: u64, cost: Cost| {
+            let set = LimitSet::ad_hoc(throttle.key, &installed, cost);
+            let mut entry = Entry {
+                charge: &set.charges()[0],
+                state: &mut state,
+            };
+            let now = Now::from_nanos(1_000_000_000 * (100 + seconds));
+            decide_one(now, Operation::Acquire, &mut entry)
+        };
+        for already in 0..16 {
+            let expected = [0, 16, 15 - already, -1, 2 * (already + 1)];
+            assert_eq!(numbers(line, &ask(0, Cost::ONE)), expected);
+        }
+        assert_eq!(numbers(line, &ask(0, Cost::ONE)), [1, 16, 0, 2, 32]);
+        assert_eq!(numbers(line, &ask(1, Cost::ONE)), [1, 16, 0, 1, 31]);
+        assert_eq!(numbers(line, &ask(2, Cost::ONE)), [0, 16, 0, -1, 32]);
+        let seventeen = Cost::new(17).unwrap();
+        assert_eq!(numbers(line, &ask(2, seventeen)), [1, 16, 0, -1, 32]);
+    });
+}
