@@ -93,6 +93,11 @@ impl Ban {
         (!left.is_zero()).then_some(left)
     }
 
+    /// The level from which on the last duration repeats.
+    fn highest(&self) -> u32 {
+        u32::try_from(self.durations.len()).unwrap_or(u32::MAX)
+    }
+
     /// Keeps a clock that went back from prolonging anything.
     pub(crate) fn clamp(record: &mut BanRecord, now: Monotonic) {
         record.until = record.until.min(now.saturating_add(record.length));
@@ -105,6 +110,7 @@ impl Ban {
     /// Brings a clamped `record` to `now`: forgets refusals past `within` and steps down after quiet
     /// times.
     pub(crate) fn settle(&self, record: &mut BanRecord, now: Monotonic) {
+        record.level = record.level.min(self.highest());
         record
             .refusals
             .retain(|refusal| now.since(*refusal) < self.within);
@@ -136,14 +142,13 @@ impl Ban {
         record.length = length;
         record.until = now.saturating_add(length);
         record.quiet_since = record.until;
-        let highest = u32::try_from(self.durations.len()).unwrap_or(u32::MAX);
-        record.level = record.level.saturating_add(1).min(highest);
+        record.level = record.level.saturating_add(1).min(self.highest());
         Some(length)
     }
 
     /// How long until `record` is indistinguishable from none.
     pub(crate) fn time_to_rest(&self, record: &BanRecord, now: Monotonic) -> Duration {
-        let refusals = record.refusals.last().map_or(Duration::ZERO, |last| {
+        let refusals = record.refusals.iter().max().map_or(Duration::ZERO, |last| {
             last.saturating_add(self.within).since(now)
         });
         let quiet = record

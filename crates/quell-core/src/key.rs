@@ -119,7 +119,8 @@ impl KeyName {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = Reader(bytes);
-        if rest.byte()? == AD_HOC {
+        let kind = rest.byte()?;
+        if kind == AD_HOC {
             let values = Vec::from([("key".to_string(), rest.value()?)]);
             return rest.0.is_empty().then_some(Self {
                 domain: String::new(),
@@ -127,16 +128,20 @@ impl KeyName {
                 values,
             });
         }
+        if kind != RULE {
+            return None;
+        }
         let domain = escape(rest.part()?);
         let rule = escape(rest.part()?);
         let mut names = Vec::new();
         loop {
             match rest.byte()? {
                 MISSING => break,
+                BYTES => {}
                 V6 => {
                     rest.take(2)?;
                 }
-                _ => {}
+                _ => return None,
             }
             names.push(escape(rest.part()?));
         }

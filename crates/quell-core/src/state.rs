@@ -123,7 +123,7 @@ impl State {
             record.refusals.clear();
             record.level = 0;
         }
-        if *from == to.limit {
+        if from.algorithm() == to.limit.algorithm() {
             return;
         }
         let usage = core::mem::take(&mut self.usage);

@@ -10,8 +10,7 @@
 //! ```text
 //! counts(s) at now  iff  s + segments >= floor(now/g)
 //! allow iff sum of counting segments + n <= limit
-//! retry_after = when enough of the oldest segments stop counting: all up to the newest one that,
-              with those after it, leaves no room
+//! retry_after = when enough of the oldest segments stop counting
 //! ```
 //!
 //! Example, 10 per 1 s in 10 segments: ten calls at 0.05 s all lie in segment 0, which counts until
