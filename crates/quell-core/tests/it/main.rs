@@ -1,1 +1,44 @@
-//! Integration tests of the core.
+//! Integration tests of the core: the promises as properties beside an oracle, and tables of the
+//! edges.
+//!
+//! The modules stand under `cfg(test)` so that their helpers may unwrap.
+
+#[cfg(test)]
+mod answers;
+#[cfg(test)]
+mod bans;
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod bounds;
+#[cfg(test)]
+mod calendar;
+#[cfg(test)]
+mod carry;
+#[cfg(test)]
+mod clocks;
+#[cfg(test)]
+mod keys;
+#[cfg(test)]
+mod kind;
+#[cfg(test)]
+mod nonsense;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod sets;
+#[cfg(test)]
+mod trace;
+#[cfg(test)]
+mod truths;
+
+/// So many cases, whatever the environment says; what fails is printed, small, and not kept in
+/// files.
+#[cfg(test)]
+fn config(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config {
+        cases,
+        failure_persistence: None,
+        ..proptest::test_runner::Config::default()
+    }
+}

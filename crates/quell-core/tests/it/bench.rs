@@ -1,0 +1,146 @@
+//! One key under test: its limit, its state and its clock.
+
+use std::time::Duration;
+
+use quell_core::algorithm::At;
+use quell_core::ban::Ban;
+use quell_core::charge::{Entry, LimitSet, Operation, decide, decide_one};
+use quell_core::cost::Cost;
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::limit::{Installed, Limit, LimitId};
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+
+use crate::calendar;
+use crate::kind::Kind;
+use crate::oracle::Wait;
+
+/// A key with nothing used yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Bench {
+    pub(crate) installed: Installed,
+    pub(crate) state: State,
+    pub(crate) now: u64,
+    is_calendar: bool,
+}
+
+impl Bench {
+    /// A key of `kind` under a rule that came into force at `since`; both clocks at `now`.
+    pub(crate) fn new(kind: &Kind, since: u64, now: u64) -> Self {
+        Self::of(kind.limit(), kind.is_calendar(), since, now)
+    }
+
+    /// The same with a ban on top.
+    pub(crate) fn with_ban(kind: &Kind, ban: Ban, now: u64) -> Self {
+        Self::of(kind.limit().with_ban(ban), kind.is_calendar(), now, now)
+    }
+
+    /// A key under any limit.
+    pub(crate) fn of(limit: Limit, is_calendar: bool, since: u64, now: u64) -> Self {
+        Self {
+            installed: install(1, limit, since),
+            state: State::rest(LimitId(1)),
+            now,
+            is_calendar,
+        }
+    }
+
+    /// Asks now; a peek works on a copy, as `decide` wants it.
+    pub(crate) fn ask(&mut self, operation: Operation, cost: u64) -> Decision {
+        let mut copy = self.state.clone();
+        let state = match operation {
+            Operation::Acquire => &mut self.state,
+            Operation::Peek => &mut copy,
+        };
+        let mut twin = state.clone();
+        let now = Now::from_nanos(self.now);
+        let cost = Cost::new(cost).unwrap();
+        let set = LimitSet::ad_hoc(b"key", &self.installed, cost);
+        let mut charge = set.charges()[0].clone();
+        if self.is_calendar {
+            charge.edges = Some(calendar::edges(self.now));
+        }
+        let charge = &charge;
+        let decision = decide_one(now, operation, &mut Entry { charge, state });
+        let state_of_twin = &mut twin;
+        let entry = Entry {
+            charge,
+            state: state_of_twin,
+        };
+        assert_eq!(decide(now, operation, &mut [entry]), [decision]);
+        assert_eq!(*state, twin, "decide and decide_one write the same");
+        decision
+    }
+
+    pub(crate) fn acquire(&mut self, cost: u64) -> Decision {
+        self.ask(Operation::Acquire, cost)
+    }
+
+    pub(crate) fn peek(&self, cost: u64) -> Decision {
+        self.clone().ask(Operation::Peek, cost)
+    }
+
+    /// The same key, left alone until `now`.
+    pub(crate) fn at(&self, now: u64) -> Self {
+        let mut later = self.clone();
+        later.now = now;
+        later
+    }
+
+    /// The same key, left alone for so long; `None` past the end of time.
+    pub(crate) fn after(&self, wait: Duration) -> Option<Self> {
+        let wait = u64::try_from(wait.as_nanos()).ok()?;
+        Some(self.at(self.now.checked_add(wait)?))
+    }
+
+    /// The same key with nothing used.
+    pub(crate) fn fresh(&self) -> Self {
+        let mut fresh = self.clone();
+        fresh.state = State::rest(self.installed.id);
+        fresh
+    }
+
+    pub(crate) fn time_to_rest(&self) -> Duration {
+        let now = Now::from_nanos(self.now);
+        self.state.time_to_rest(&self.installed.limit, now)
+    }
+
+    /// Puts `limit` in the place of the key's own now.
+    pub(crate) fn change(&mut self, limit: Limit, is_calendar: bool) {
+        let id = self.installed.id.0 + 1;
+        let to = install(id, limit, self.installed.since.as_nanos());
+        let at = At {
+            now: Now::from_nanos(self.now),
+            since: to.since,
+            edges: is_calendar.then(|| calendar::edges(self.now)),
+        };
+        self.state.carry(&self.installed.limit, &to, &at);
+        assert_eq!(self.state.limit, to.id);
+        self.installed = to;
+        self.is_calendar = is_calendar;
+    }
+}
+
+pub(crate) fn install(id: u32, limit: Limit, since: u64) -> Installed {
+    Installed {
+        id: LimitId(id),
+        limit,
+        since: Monotonic::from_nanos(since),
+    }
+}
+
+/// A duration of so many nanoseconds; the longest there is if none is so long.
+pub(crate) fn duration(nanos: u128) -> Duration {
+    let seconds = u64::try_from(nanos / 1_000_000_000);
+    let rest = u32::try_from(nanos % 1_000_000_000).unwrap();
+    seconds.map_or(Duration::MAX, |seconds| Duration::new(seconds, rest))
+}
+
+/// The outcome that the oracle's wait stands for.
+pub(crate) fn outcome(wait: Wait) -> Outcome {
+    match wait {
+        Wait::None => Outcome::Allow,
+        Wait::After(nanos) => Outcome::Deny(RetryAfter::After(duration(nanos))),
+        Wait::Never => Outcome::Deny(RetryAfter::Never),
+    }
+}

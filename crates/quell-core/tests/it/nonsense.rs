@@ -1,0 +1,238 @@
+//! P11: whatever stands in a state, nothing panics and no key is locked for long.
+
+use std::time::Duration;
+
+use proptest::collection::{vec, vec_deque};
+use proptest::prelude::{Just, Strategy, any};
+use proptest::{option, prop_oneof, proptest};
+use quell_core::algorithm::{At, Edges};
+use quell_core::ban::Ban;
+use quell_core::charge::{self, Entry, LimitSet, Operation, decide_one};
+use quell_core::cost::Cost;
+use quell_core::decision::{Outcome, RetryAfter};
+use quell_core::state::{BanRecord, Usage};
+use quell_core::time::{Monotonic, Now, Wall};
+
+use crate::bench::{Bench, install};
+use crate::config;
+use crate::kind::{DAY, Kind, kinds};
+use crate::trace::{Call, drive, steps};
+use crate::truths::{remaining_is_true, retry_after_is_true};
+
+/// Instants: the ends of time, and those around `now`.
+fn instants(now: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        u64::MAX - 10..=u64::MAX,
+        any::<u64>(),
+        (0..=2 * DAY).prop_map(move |ago| now.saturating_sub(ago)),
+        (0..=2 * DAY).prop_map(move |ahead| now.saturating_add(ahead)),
+    ]
+}
+
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![0..=20_u64, any::<u64>(), Just(u64::MAX)]
+}
+
+fn theoretical_arrivals(now: u64) -> impl Strategy<Value = u128> {
+    prop_oneof![
+        any::<u128>(),
+        u128::MAX - 10..=u128::MAX,
+        (0..=u128::from(DAY)).prop_map(move |ahead| u128::from(now) + ahead),
+    ]
+}
+
+/// Any contents at all, sensible or not.
+fn usages(now: u64) -> impl Strategy<Value = Usage> {
+    let monotonic = || instants(now).prop_map(Monotonic::from_nanos);
+    let segments = prop_oneof![
+        instants(now),
+        (0..=30_u64).prop_map(move |ago| (now / 1_000_000_000).saturating_sub(ago)),
+    ];
+    prop_oneof![
+        Just(Usage::Rest),
+        theoretical_arrivals(now).prop_map(|tat| Usage::TokenBucket { tat }),
+        theoretical_arrivals(now).prop_map(|tat| Usage::LeakyBucket { tat }),
+        (monotonic(), numbers()).prop_map(|(anchor, used)| Usage::Refill { anchor, used }),
+        (monotonic(), numbers()).prop_map(|(start, used)| Usage::FixedWindow { start, used }),
+        (instants(now), numbers()).prop_map(|(end, used)| Usage::CalendarWindow {
+            end: Wall::from_nanos(end),
+            used,
+        }),
+        vec_deque((segments, numbers()), 0..=20)
+            .prop_map(|segments| Usage::SlidingWindow { segments }),
+        vec_deque((monotonic(), numbers()), 0..=20)
+            .prop_map(|entries| Usage::SlidingLog { entries }),
+    ]
+}
+
+fn records(now: u64) -> impl Strategy<Value = BanRecord> {
+    let monotonic = || instants(now).prop_map(Monotonic::from_nanos);
+    let lengths = prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+        any::<u64>().prop_map(Duration::from_nanos),
+        (0..=90_000_u64).prop_map(Duration::from_secs),
+    ];
+    let levels = prop_oneof![0..=5_u32, any::<u32>()];
+    let parts = (
+        vec(monotonic(), 0..=6),
+        monotonic(),
+        lengths,
+        levels,
+        monotonic(),
+    );
+    parts.prop_map(|(refusals, until, length, level, quiet_since)| BanRecord {
+        refusals,
+        until,
+        length,
+        level,
+        quiet_since,
+    })
+}
+
+fn clocks() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1_790_000_000_000_000_000),
+        0..=u64::MAX,
+        u64::MAX - 1_000..=u64::MAX,
+        Just(u64::MAX),
+    ]
+}
+
+fn keys() -> impl Strategy<Value = (Kind, u64, Usage)> {
+    let clocked = clocks().prop_flat_map(|now| (Just(now), usages(now)));
+    (kinds(), clocked).prop_map(|(kind, (now, usage))| (kind, now, usage))
+}
+
+fn bench(kind: &Kind, now: u64, usage: Usage, since: u64) -> Bench {
+    let mut bench = Bench::new(kind, since, now);
+    bench.state.usage = usage;
+    bench
+}
+
+proptest! {
+    #![proptest_config(config(4_000))]
+
+    /// Nonsense is read as at most fully used: after one call, all answers are true, and none
+    /// speaks of more than a full refill.
+    #[test]
+    fn a_corrupt_state_heals_with_one_call(
+        (kind, now, usage) in keys(),
+        since in any::<u64>(),
+        cost in numbers(),
+    ) {
+        // Calendars end with the clock: see `a_calendar_with_odd_edges_locks_nobody`.
+        if kind.is_calendar() && now > u64::MAX - 10 * DAY {
+            return Ok(());
+        }
+        let mut bench = bench(&kind, now, usage, since);
+        let cost = cost.max(1);
+        let full = bench.installed.limit.full_refill();
+        let decision = bench.acquire(cost);
+        if let Some(RetryAfter::After(wait)) = decision.retry_after() {
+            assert!(wait <= full);
+        }
+        assert!(decision.reset_after <= full);
+        assert!(bench.time_to_rest() <= full);
+        let operation = Operation::Acquire;
+        let call = Call { at: now, cost, operation, decision };
+        retry_after_is_true(&bench, &call);
+        remaining_is_true(&bench, &call);
+        if let Some(rested) = bench.after(decision.reset_after) {
+            assert_eq!(rested.time_to_rest(), Duration::ZERO);
+            assert_eq!(rested.peek(1).remaining, decision.limit);
+        }
+    }
+
+    #[test]
+    fn nothing_panics_on_a_corrupt_state(
+        (kind, now, usage) in keys(),
+        to in kinds(),
+        since in any::<u64>(),
+        steps in steps(5),
+        shift in any::<i64>(),
+    ) {
+        let bench = bench(&kind, now, usage, since);
+        bench.time_to_rest();
+        let mut shifted = bench.clone();
+        shifted.state.shift(&bench.installed.limit, shift);
+        shifted.time_to_rest();
+        drive(&mut shifted, &steps, |_, _| {});
+        let mut carried = bench.clone();
+        carried.change(to.limit(), to.is_calendar());
+        drive(&mut carried, &steps, |_, _| {});
+        let mut unsettled = bench;
+        drive(&mut unsettled, &steps, |_, _| {});
+    }
+
+    /// Corrupt or missing edges come from a calendar that failed; still nobody is locked for
+    /// longer than the longest day, and nobody is let off all limits.
+    #[test]
+    fn a_calendar_with_odd_edges_locks_nobody(
+        (now, usage) in clocks().prop_flat_map(|now| (Just(now), usages(now))),
+        edges in option::of((any::<u64>(), any::<u64>(), any::<u64>())),
+        limit in 1..=10_u64,
+    ) {
+        let kind = Kind::Calendar { limit };
+        let mut bench = bench(&kind, now, usage, 0);
+        let full = bench.installed.limit.full_refill();
+        let edges = edges.map(|(start, end, next_end)| Edges {
+            start: Wall::from_nanos(start),
+            end: Wall::from_nanos(end),
+            next_end: Wall::from_nanos(next_end),
+        });
+        let max = Cost::new(limit).unwrap();
+        let set = LimitSet::ad_hoc(b"k", &bench.installed, max);
+        let mut charge = set.charges()[0].clone();
+        charge.edges = edges;
+        let mut ask = || {
+            let entry = &mut Entry { charge: &charge, state: &mut bench.state };
+            decide_one(Now::from_nanos(now), Operation::Acquire, entry)
+        };
+        for outcome in [ask().outcome, ask().outcome] {
+            if let Outcome::Deny(wait) = outcome {
+                assert!(wait <= RetryAfter::After(full));
+                assert!(wait > RetryAfter::After(Duration::ZERO));
+            }
+        }
+        let end_of_time = now == u64::MAX;
+        assert!(end_of_time || !ask().outcome.is_allow(), "a whole limit twice at one instant");
+    }
+
+    #[test]
+    fn nothing_panics_on_a_corrupt_ban(
+        (kind, now, usage) in keys(),
+        record in any::<u64>().prop_flat_map(records),
+        has_ban in any::<bool>(),
+        shift in any::<i64>(),
+        steps in steps(6),
+    ) {
+        let durations = vec![Duration::from_secs(60), Duration::from_secs(3_600)];
+        let ban = Ban::new(3, Some(Duration::from_secs(600)), durations).unwrap();
+        let mut bench = if has_ban {
+            Bench::with_ban(&kind, ban, now)
+        } else {
+            Bench::new(&kind, 0, now)
+        };
+        bench.state.usage = usage;
+        let length = record.length;
+        bench.state.ban = Some(Box::new(record));
+        bench.time_to_rest();
+        let mut shifted = bench.clone();
+        shifted.state.shift(&bench.installed.limit, shift);
+        drive(&mut shifted, &steps, |_, _| {});
+        bench.acquire(1);
+        let left = bench.state.banned_for(Monotonic::from_nanos(now));
+        assert!(left.unwrap_or_default() <= length.max(Duration::from_secs(3_600)));
+        charge::ban(&mut bench.state, Now::from_nanos(now), length);
+        bench.time_to_rest();
+        charge::lift(&mut bench.state, Now::from_nanos(now));
+        assert_eq!(bench.state.ban, None);
+        let at = At::plain(Now::from_nanos(now));
+        let from = bench.installed.limit.clone();
+        bench.state.carry(&from, &install(9, kind.limit(), 0), &at);
+    }
+}
