@@ -1,5 +1,6 @@
 //! HTTP without a server: bodies, fields and problem documents.
 
+mod ask;
 mod authorize;
 mod base64;
 mod body;
@@ -8,8 +9,9 @@ mod path;
 mod problem;
 mod verdict;
 
+pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
-pub use body::{BodyError, EncodeError, encode_query, parse_query};
+pub use body::{BodyError, parse_query};
 pub use fields::{
     RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
 };

@@ -1,6 +1,8 @@
 //! RESP2 and RESP3 as a server speaks them: frames, commands and replies.
 
+mod args;
 mod command;
+mod decoder;
 mod encode;
 mod error;
 mod frame;
@@ -13,10 +15,12 @@ mod table;
 mod throttle;
 mod verdict;
 
+pub use args::{ArgIter, Args};
 pub use command::Command;
+pub use decoder::{Decoded, Decoder};
 pub use encode::{Encoder, Protocol};
 pub use error::CommandError;
-pub use frame::{ArgIter, Args, Decoded, Decoder, FrameError, FrameLimits};
+pub use frame::{FrameError, FrameLimits};
 pub use info::{ConnectionFacts, ServerFacts};
 pub use session::{
     Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,

@@ -1,4 +1,4 @@
-//! The body of `/v1/acquire` and `/v1/peek`: JSON to a query, and back for clients.
+//! The body of `/v1/acquire` and `/v1/peek`: JSON to a query.
 //!
 //! ```json
 //! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1}
@@ -14,9 +14,8 @@ use std::fmt;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde::ser::{SerializeMap, Serializer};
-use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 
 use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
@@ -371,66 +370,4 @@ impl<'de> Visitor<'de> for EntriesSeed<'_> {
         }
         Ok(descriptor)
     }
-}
-
-/// Why a query is not written as JSON.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EncodeError {
-    /// JSON has no strings of any bytes.
-    #[error("the value of entry {0:?} is not UTF-8: ask over RESP, which takes any bytes")]
-    BinaryValue(String),
-}
-
-/// Writes a query as the body of `/v1/acquire` or `/v1/peek`.
-///
-/// # Errors
-/// [`EncodeError`] if a value is not UTF-8.
-pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
-    let mut descriptors = Vec::with_capacity(query.descriptors().len());
-    for descriptor in query.descriptors() {
-        descriptors.push(DescriptorBody::of(descriptor)?);
-    }
-    let body = QueryBody {
-        domain: query.domain(),
-        descriptors,
-    };
-    // Strings and numbers alone cannot fail to be written.
-    Ok(serde_json::to_string(&body).unwrap_or_default())
-}
-
-#[derive(Serialize)]
-struct QueryBody<'a> {
-    domain: &'a str,
-    descriptors: Vec<DescriptorBody<'a>>,
-}
-
-#[derive(Serialize)]
-struct DescriptorBody<'a> {
-    #[serde(serialize_with = "pairs")]
-    entries: Vec<(&'a str, &'a str)>,
-    cost: u64,
-}
-
-impl<'a> DescriptorBody<'a> {
-    fn of(descriptor: &'a Descriptor<'_>) -> Result<Self, EncodeError> {
-        let mut entries = Vec::with_capacity(descriptor.entries().len());
-        for entry in descriptor.entries() {
-            let value = std::str::from_utf8(&entry.value)
-                .map_err(|_| EncodeError::BinaryValue(entry.name.to_string()))?;
-            entries.push((&*entry.name, value));
-        }
-        Ok(Self {
-            entries,
-            cost: descriptor.cost.get(),
-        })
-    }
-}
-
-fn pairs<S: Serializer>(entries: &[(&str, &str)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(entries.len()))?;
-    for (name, value) in entries {
-        map.serialize_entry(name, value)?;
-    }
-    map.end()
 }

@@ -2,8 +2,8 @@
 
 use quell_core::descriptor::Query;
 
+use super::args::Args;
 use super::error::CommandError;
-use super::frame::Args;
 use super::question;
 use super::session::{self, Client, Credentials, Hello};
 use super::table::{self, Name, TableRequest};

@@ -1,7 +1,7 @@
 //! Command error: why a frame is no command that the server knows.
 
+use super::args::Args;
 use super::encode::Encoder;
-use super::frame::Args;
 use super::throttle::ThrottleError;
 use crate::query::QueryError;
 

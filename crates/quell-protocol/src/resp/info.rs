@@ -6,8 +6,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::args::Args;
 use super::encode::{Encoder, Protocol};
-use super::frame::Args;
 
 /// The version of Redis whose way of connecting is followed. Clients compare it; ours is
 /// `quell_version`.

@@ -3,7 +3,8 @@
 //! Words are parted by spaces. `"..."` knows `\n \r \t \b \a \xHH` and `\` before any other byte,
 //! `'...'` knows `\'` only. A closing quote ends its word.
 
-use super::frame::{Args, FrameError, Span};
+use super::args::{Args, Span};
+use super::frame::FrameError;
 
 /// Splits `line` into words, written to `unquoted` one after the other.
 ///

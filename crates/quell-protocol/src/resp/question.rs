@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use quell_core::descriptor::{Descriptor, Query};
 
+use super::args::Args;
 use super::error::CommandError;
-use super::frame::Args;
 use super::number::natural;
 use crate::query::{QueryError, check_cost, check_domain, push_entry};
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::args::Args;
 use super::encode::{Encoder, Protocol};
 use super::error::{CommandError, echo};
-use super::frame::Args;
 use super::number::integer;
 
 /// Code and text for a command on a connection that must say `AUTH` first.

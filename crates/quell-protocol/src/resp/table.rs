@@ -1,8 +1,8 @@
 //! The table of commands: what is known, with how many arguments, and what `COMMAND` says of it.
 
+use super::args::Args;
 use super::encode::Encoder;
 use super::error::{CommandError, echo};
-use super::frame::Args;
 
 /// Which command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

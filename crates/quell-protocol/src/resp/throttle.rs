@@ -11,8 +11,8 @@ use quell_core::decision::{Decision, RetryAfter};
 use quell_core::limit::{Limit, LimitError};
 use quell_core::rate::Rate;
 
+use super::args::Args;
 use super::encode::Encoder;
-use super::frame::Args;
 use super::number::integer;
 use crate::rounding::{seconds, signed};
 

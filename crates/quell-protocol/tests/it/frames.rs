@@ -4,9 +4,12 @@ use quell_protocol::resp::{Decoded, Decoder, FrameError, FrameLimits};
 
 use crate::support::{decode_all, frame, owned};
 
+/// Commands as lists of arguments.
+type Commands = &'static [&'static [&'static [u8]]];
+
 #[test]
 fn sound_frames() {
-    let cases: [(&[u8], &[&[&[u8]]]); 25] = [
+    let cases: [(&[u8], Commands); 25] = [
         (b"*1\r\n$4\r\nPING\r\n", &[&[b"PING"]]),
         (b"*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", &[&[b"ECHO", b""]]),
         (

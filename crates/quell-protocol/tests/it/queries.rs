@@ -52,152 +52,155 @@ fn mistake(body: &str) -> (String, String) {
     }
 }
 
+/// A body, the pointer to its mistake, and words of the reason.
+const MISTAKES: [(&str, &str, &str); 34] = [
+    (
+        "[]",
+        "",
+        "invalid type: sequence, expected an object with \"domain\" and \"entries\"",
+    ),
+    ("\"shop\"", "", "expected an object"),
+    ("null", "", "expected an object"),
+    ("{}", "", "there is no domain: write \"domain\""),
+    (
+        r#"{"domain":5}"#,
+        "/domain",
+        "invalid type: integer `5`, expected a string: write it in quotes",
+    ),
+    (r#"{"domain":null}"#, "/domain", "expected a string"),
+    (r#"{"domain":""}"#, "/domain", "the domain is empty"),
+    (
+        r#"{"domain":"a","domain":"b"}"#,
+        "/domain",
+        "stands twice: write it once",
+    ),
+    (
+        r#"{"domain":"a","entrys":{}}"#,
+        "/entrys",
+        "no such member: write domain, entries, cost, max_wait_ms or descriptors",
+    ),
+    (r#"{"domain":"a","hits":1}"#, "/hits", "no such member"),
+    (r#"{"domain":"a","x~y/z":1}"#, "/x~0y~1z", "no such member"),
+    (
+        r#"{"domain":"a","entries":[]}"#,
+        "/entries",
+        "expected an object of names and strings",
+    ),
+    (
+        r#"{"domain":"a","entries":{"n":5}}"#,
+        "/entries/n",
+        "invalid type: integer `5`, expected a string: write it in quotes",
+    ),
+    (
+        r#"{"domain":"a","entries":{"n":true}}"#,
+        "/entries/n",
+        "expected a string",
+    ),
+    (
+        r#"{"domain":"a","entries":{"n":null}}"#,
+        "/entries/n",
+        "expected a string",
+    ),
+    (
+        r#"{"domain":"a","entries":{"n":["x"]}}"#,
+        "/entries/n",
+        "expected a string",
+    ),
+    (
+        r#"{"domain":"a","entries":{"n":"1","m":"2","n":"3"}}"#,
+        "/entries/n",
+        "the entry \"n\" stands twice",
+    ),
+    (
+        r#"{"domain":"a","entries":{"":"1"}}"#,
+        "/entries/",
+        "an entry has an empty name",
+    ),
+    (
+        r#"{"domain":"a","entries":{},"entries":{}}"#,
+        "/entries",
+        "stands twice",
+    ),
+    (
+        r#"{"domain":"a","cost":0}"#,
+        "/cost",
+        "a cost of 0 charges nothing: write at least 1, or peek (QUELL.PEEK, /v1/peek)",
+    ),
+    (
+        r#"{"domain":"a","cost":-1}"#,
+        "/cost",
+        "expected a whole number: write digits without quotes, sign or fraction",
+    ),
+    (
+        r#"{"domain":"a","cost":1.5}"#,
+        "/cost",
+        "expected a whole number",
+    ),
+    (
+        r#"{"domain":"a","cost":"1"}"#,
+        "/cost",
+        "expected a whole number",
+    ),
+    (
+        r#"{"domain":"a","cost":18446744073709551616}"#,
+        "/cost",
+        "expected a whole number",
+    ),
+    (
+        r#"{"domain":"a","cost":null}"#,
+        "/cost",
+        "expected a whole number",
+    ),
+    (
+        r#"{"domain":"a","max_wait_ms":100}"#,
+        "/max_wait_ms",
+        "waiting is not available yet: write 0 or leave max_wait_ms out",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[]}"#,
+        "/descriptors",
+        "there is no descriptor: write at least one",
+    ),
+    (
+        r#"{"domain":"a","descriptors":{}}"#,
+        "/descriptors",
+        "expected a list of objects",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[{},5]}"#,
+        "/descriptors/1",
+        "expected an object with \"entries\" and \"cost\"",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[{"cost":0}]}"#,
+        "/descriptors/0/cost",
+        "a cost of 0",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[{},{"entries":{"n":1}}]}"#,
+        "/descriptors/1/entries/n",
+        "expected a string",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[{"domain":"b"}]}"#,
+        "/descriptors/0/domain",
+        "no such member: write entries or cost",
+    ),
+    (
+        r#"{"domain":"a","descriptors":[{}],"entries":{}}"#,
+        "",
+        "both descriptors and entries or a cost",
+    ),
+    (
+        r#"{"cost":1,"domain":"a","descriptors":[{}]}"#,
+        "",
+        "both descriptors and entries or a cost",
+    ),
+];
+
 #[test]
 fn mistakes_are_pointed_at() {
-    for (body, pointer, reason) in [
-        (
-            "[]",
-            "",
-            "invalid type: sequence, expected an object with \"domain\" and \"entries\"",
-        ),
-        ("\"shop\"", "", "expected an object"),
-        ("null", "", "expected an object"),
-        ("{}", "", "there is no domain: write \"domain\""),
-        (
-            r#"{"domain":5}"#,
-            "/domain",
-            "invalid type: integer `5`, expected a string: write it in quotes",
-        ),
-        (r#"{"domain":null}"#, "/domain", "expected a string"),
-        (r#"{"domain":""}"#, "/domain", "the domain is empty"),
-        (
-            r#"{"domain":"a","domain":"b"}"#,
-            "/domain",
-            "stands twice: write it once",
-        ),
-        (
-            r#"{"domain":"a","entrys":{}}"#,
-            "/entrys",
-            "no such member: write domain, entries, cost, max_wait_ms or descriptors",
-        ),
-        (r#"{"domain":"a","hits":1}"#, "/hits", "no such member"),
-        (r#"{"domain":"a","x~y/z":1}"#, "/x~0y~1z", "no such member"),
-        (
-            r#"{"domain":"a","entries":[]}"#,
-            "/entries",
-            "expected an object of names and strings",
-        ),
-        (
-            r#"{"domain":"a","entries":{"n":5}}"#,
-            "/entries/n",
-            "invalid type: integer `5`, expected a string: write it in quotes",
-        ),
-        (
-            r#"{"domain":"a","entries":{"n":true}}"#,
-            "/entries/n",
-            "expected a string",
-        ),
-        (
-            r#"{"domain":"a","entries":{"n":null}}"#,
-            "/entries/n",
-            "expected a string",
-        ),
-        (
-            r#"{"domain":"a","entries":{"n":["x"]}}"#,
-            "/entries/n",
-            "expected a string",
-        ),
-        (
-            r#"{"domain":"a","entries":{"n":"1","m":"2","n":"3"}}"#,
-            "/entries/n",
-            "the entry \"n\" stands twice",
-        ),
-        (
-            r#"{"domain":"a","entries":{"":"1"}}"#,
-            "/entries/",
-            "an entry has an empty name",
-        ),
-        (
-            r#"{"domain":"a","entries":{},"entries":{}}"#,
-            "/entries",
-            "stands twice",
-        ),
-        (
-            r#"{"domain":"a","cost":0}"#,
-            "/cost",
-            "a cost of 0 charges nothing: write at least 1, or peek (QUELL.PEEK, /v1/peek)",
-        ),
-        (
-            r#"{"domain":"a","cost":-1}"#,
-            "/cost",
-            "expected a whole number: write digits without quotes, sign or fraction",
-        ),
-        (
-            r#"{"domain":"a","cost":1.5}"#,
-            "/cost",
-            "expected a whole number",
-        ),
-        (
-            r#"{"domain":"a","cost":"1"}"#,
-            "/cost",
-            "expected a whole number",
-        ),
-        (
-            r#"{"domain":"a","cost":18446744073709551616}"#,
-            "/cost",
-            "expected a whole number",
-        ),
-        (
-            r#"{"domain":"a","cost":null}"#,
-            "/cost",
-            "expected a whole number",
-        ),
-        (
-            r#"{"domain":"a","max_wait_ms":100}"#,
-            "/max_wait_ms",
-            "waiting is not available yet: write 0 or leave max_wait_ms out",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[]}"#,
-            "/descriptors",
-            "there is no descriptor: write at least one",
-        ),
-        (
-            r#"{"domain":"a","descriptors":{}}"#,
-            "/descriptors",
-            "expected a list of objects",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[{},5]}"#,
-            "/descriptors/1",
-            "expected an object with \"entries\" and \"cost\"",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[{"cost":0}]}"#,
-            "/descriptors/0/cost",
-            "a cost of 0",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[{},{"entries":{"n":1}}]}"#,
-            "/descriptors/1/entries/n",
-            "expected a string",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[{"domain":"b"}]}"#,
-            "/descriptors/0/domain",
-            "no such member: write entries or cost",
-        ),
-        (
-            r#"{"domain":"a","descriptors":[{}],"entries":{}}"#,
-            "",
-            "both descriptors and entries or a cost",
-        ),
-        (
-            r#"{"cost":1,"domain":"a","descriptors":[{}]}"#,
-            "",
-            "both descriptors and entries or a cost",
-        ),
-    ] {
+    for (body, pointer, reason) in MISTAKES {
         let (found, text) = mistake(body);
         assert_eq!(found, pointer, "{body}: {text}");
         assert!(text.contains(reason), "{body}: {text}");

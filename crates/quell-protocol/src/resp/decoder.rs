@@ -1,0 +1,360 @@
+//! Decoder: where a command and its arguments lie in the bytes of a connection.
+//!
+//! The decoder never copies an argument: it notes where each begins and ends. What it understood of
+//! an incomplete frame it keeps, so that bytes which arrive one by one are not read again and
+//! again: a call costs the new arguments, plus at most the head of one that was cut (12 bytes). The
+//! search for the end of a line goes on where it stopped. All of that state is a list of positions,
+//! at most [`FrameLimits::max_args`] long.
+
+use super::args::{Args, Span};
+use super::frame::{FrameError, FrameLimits};
+use super::inline;
+
+/// What the decoder found at the beginning of the input.
+#[derive(Debug)]
+pub enum Decoded<'a> {
+    /// A command. Drop `length` bytes of the input before the next call.
+    Command {
+        /// Its name and arguments, at least one.
+        args: Args<'a>,
+        /// Bytes that the frame takes.
+        length: usize,
+    },
+    /// Empty lines or arrays, which get no reply. Drop `length` bytes before the next call.
+    Nothing {
+        /// Bytes that they take.
+        length: usize,
+    },
+    /// The frame goes on. Call again with the same bytes and more after them.
+    Incomplete {
+        /// At least this many bytes are missing; never more than
+        /// [`FrameLimits::max_frame`] less the input.
+        needed: usize,
+    },
+}
+
+/// Finds the frames of one connection.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: FrameLimits,
+    spans: Vec<Span>,
+    /// Holds the arguments of an inline command once their quotes are taken off.
+    unquoted: Vec<u8>,
+    /// Arguments that the array has announced; `None` between frames.
+    announced: Option<usize>,
+    /// Where the first argument that is not yet noted begins.
+    position: usize,
+    /// How far the end of a line was searched for.
+    searched: usize,
+}
+
+/// The end of a line, or of the head of an argument.
+enum Head {
+    /// A number, and where what follows it begins.
+    Number(usize, usize),
+    /// The bytes end too early.
+    Cut,
+    /// No number.
+    Bad,
+}
+
+/// Digits of the longest length that is read at all; more cannot be within any bound.
+const MAX_LENGTH_DIGITS: usize = 10;
+
+/// Characters of the longest number that is taken as an argument: a double in full.
+const MAX_NUMBER_BYTES: usize = 64;
+
+impl Decoder {
+    /// A decoder between frames.
+    #[must_use]
+    pub const fn new(limits: FrameLimits) -> Self {
+        Self {
+            limits,
+            spans: Vec::new(),
+            unquoted: Vec::new(),
+            announced: None,
+            position: 0,
+            searched: 0,
+        }
+    }
+
+    /// Looks for the first frame of `input`, which begins where the frame before it ended.
+    ///
+    /// # Errors
+    /// [`FrameError`] if these bytes can become no frame within the bounds; nothing that follows
+    /// them can be understood.
+    pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<Decoded<'a>, FrameError> {
+        match self.advance(input) {
+            Ok(Progress::Array) => {
+                let length = self.position;
+                self.reset();
+                Ok(Decoded::Command {
+                    args: Args {
+                        bytes: input,
+                        spans: &self.spans,
+                    },
+                    length,
+                })
+            }
+            Ok(Progress::Inline { length }) => {
+                self.reset();
+                Ok(Decoded::Command {
+                    args: Args {
+                        bytes: &self.unquoted,
+                        spans: &self.spans,
+                    },
+                    length,
+                })
+            }
+            Ok(Progress::Nothing { length }) => {
+                self.reset();
+                Ok(Decoded::Nothing { length })
+            }
+            Ok(Progress::Missing(_)) if input.len() >= self.limits.max_frame => {
+                self.reset();
+                Err(FrameError::LongFrame)
+            }
+            Ok(Progress::Missing(needed)) => Ok(Decoded::Incomplete { needed }),
+            Err(error) => {
+                self.reset();
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets the frame, but not its spans, which may just have been lent out.
+    const fn reset(&mut self) {
+        self.announced = None;
+        self.position = 0;
+        self.searched = 0;
+    }
+
+    fn advance(&mut self, input: &[u8]) -> Result<Progress, FrameError> {
+        let announced = match self.announced {
+            Some(announced) => announced,
+            None => {
+                let empty = empty_frames(input);
+                if empty > 0 {
+                    return Ok(Progress::Nothing { length: empty });
+                }
+                match input.first() {
+                    None => return Ok(Progress::Missing(1)),
+                    Some(b'*') => {}
+                    Some(_) => return self.inline(input),
+                }
+                let (announced, begin) = match head(input, 1) {
+                    Head::Number(count, begin) => (count, begin),
+                    Head::Cut => return Ok(Progress::Missing(1)),
+                    Head::Bad => return Err(FrameError::ArrayLength),
+                };
+                if announced > self.limits.max_args {
+                    return Err(FrameError::ArrayLength);
+                }
+                if announced == 0 {
+                    return Ok(Progress::Nothing { length: begin });
+                }
+                self.spans.clear();
+                self.announced = Some(announced);
+                self.position = begin;
+                announced
+            }
+        };
+        while self.spans.len() < announced {
+            if let Some(missing) = self.argument(input)? {
+                return Ok(Progress::Missing(missing));
+            }
+        }
+        Ok(Progress::Array)
+    }
+
+    /// Notes one argument; says how many bytes are missing if it is cut.
+    fn argument(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
+        let at = self.position;
+        match input.get(at) {
+            Some(b'$') => self.sized(input, at, 0),
+            // A verbatim string begins with its format, as in `txt:`.
+            Some(b'=') => self.sized(input, at, 4),
+            Some(kind @ (b'+' | b':' | b'(' | b',')) => self.line(input, at, *kind),
+            Some(kind @ (b'*' | b'%' | b'~' | b'>' | b'|')) => Err(FrameError::Nested(*kind)),
+            Some(kind @ (b'_' | b'#' | b'-' | b'!')) => Err(FrameError::NoText(*kind)),
+            Some(other) => Err(FrameError::ArgumentType(*other)),
+            None => Ok(Some(1)),
+        }
+    }
+
+    /// An argument that says its length; `format` bytes of it are not its text.
+    fn sized(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        format: usize,
+    ) -> Result<Option<usize>, FrameError> {
+        let (length, start) = match head(input, at + 1) {
+            Head::Number(length, start) => (length, start),
+            Head::Cut => return Ok(Some(1)),
+            Head::Bad => return Err(FrameError::BulkLength),
+        };
+        if length > self.limits.max_bulk {
+            return Err(FrameError::BulkLength);
+        }
+        if length < format {
+            return Err(FrameError::Malformed(b'='));
+        }
+        let end = start + length;
+        if end + 2 > self.limits.max_frame {
+            return Err(FrameError::LongFrame);
+        }
+        match input.get(end..end + 2) {
+            Some(b"\r\n") => {}
+            Some(_) => return Err(FrameError::Terminator),
+            None => return Ok(Some(end + 2 - input.len())),
+        }
+        if format > 0 && input.get(start + format - 1) != Some(&b':') {
+            return Err(FrameError::Malformed(b'='));
+        }
+        self.spans.push(Span {
+            start: start + format,
+            end,
+        });
+        self.position = end + 2;
+        Ok(None)
+    }
+
+    /// An argument that ends with its line.
+    fn line(&mut self, input: &[u8], at: usize, kind: u8) -> Result<Option<usize>, FrameError> {
+        let start = at + 1;
+        let longest = if kind == b'+' {
+            self.limits.max_line
+        } else {
+            MAX_NUMBER_BYTES
+        };
+        let end = match self.find(input, b'\r', start, longest) {
+            Ok(Some(end)) => end,
+            Ok(None) => return Ok(Some(1)),
+            Err(_) if kind != b'+' => return Err(FrameError::Malformed(kind)),
+            Err(error) => return Err(error),
+        };
+        match input.get(end + 1) {
+            Some(b'\n') => {}
+            Some(_) => return Err(FrameError::Terminator),
+            None => return Ok(Some(1)),
+        }
+        let text = input.get(start..end).unwrap_or_default();
+        let sound = match kind {
+            b'+' => !text.contains(&b'\n'),
+            b',' => is_double(text),
+            _ => is_integer(text),
+        };
+        if !sound {
+            return Err(FrameError::Malformed(kind));
+        }
+        self.spans.push(Span { start, end });
+        self.position = end + 2;
+        self.searched = 0;
+        Ok(None)
+    }
+
+    fn inline(&mut self, input: &[u8]) -> Result<Progress, FrameError> {
+        let Some(end) = self.find(input, b'\n', 0, self.limits.max_line)? else {
+            return Ok(Progress::Missing(1));
+        };
+        let line = input.get(..end).unwrap_or_default();
+        self.spans.clear();
+        self.unquoted.clear();
+        inline::split(
+            line,
+            self.limits.max_args,
+            &mut self.unquoted,
+            &mut self.spans,
+        )?;
+        let length = end + 1;
+        if self.spans.is_empty() {
+            return Ok(Progress::Nothing { length });
+        }
+        let args = Args {
+            bytes: &self.unquoted,
+            spans: &self.spans,
+        };
+        if inline::is_http(args) {
+            return Err(FrameError::Http);
+        }
+        Ok(Progress::Inline { length })
+    }
+
+    /// Searches for `byte` from `start` on, not again where an earlier call did.
+    fn find(
+        &mut self,
+        input: &[u8],
+        byte: u8,
+        start: usize,
+        longest: usize,
+    ) -> Result<Option<usize>, FrameError> {
+        let from = self.searched.max(start);
+        let rest = input.get(from..).unwrap_or_default();
+        let found = rest.iter().position(|other| *other == byte);
+        let end = from + found.unwrap_or(rest.len());
+        if end - start > longest {
+            return Err(FrameError::LongLine);
+        }
+        // A byte that was found may be needed again: what follows it can still be missing.
+        self.searched = end;
+        Ok(found.map(|_| end))
+    }
+}
+
+enum Progress {
+    Array,
+    Inline { length: usize },
+    Nothing { length: usize },
+    Missing(usize),
+}
+
+/// Bytes of empty lines and arrays at the beginning of `input`.
+fn empty_frames(input: &[u8]) -> usize {
+    let mut rest = input;
+    loop {
+        rest = match rest {
+            [b'\n', after @ ..]
+            | [b'\r', b'\n', after @ ..]
+            | [b'*', b'0', b'\r', b'\n', after @ ..] => after,
+            _ => return input.len() - rest.len(),
+        }
+    }
+}
+
+/// Reads a length and the end of its line.
+fn head(input: &[u8], at: usize) -> Head {
+    let mut length: u64 = 0;
+    let digits = input.get(at..).unwrap_or_default();
+    for (index, byte) in digits.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' if index < MAX_LENGTH_DIGITS => {
+                length = length * 10 + u64::from(byte - b'0');
+            }
+            b'\r' if index > 0 => {
+                return match digits.get(index + 1) {
+                    Some(b'\n') => match usize::try_from(length) {
+                        Ok(length) => Head::Number(length, at + index + 2),
+                        Err(_) => Head::Bad,
+                    },
+                    Some(_) => Head::Bad,
+                    None => Head::Cut,
+                };
+            }
+            _ => return Head::Bad,
+        }
+    }
+    Head::Cut
+}
+
+fn is_integer(text: &[u8]) -> bool {
+    let digits = match text {
+        [b'-' | b'+', digits @ ..] => digits,
+        digits => digits,
+    };
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+fn is_double(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok())
+}
