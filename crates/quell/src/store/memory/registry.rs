@@ -128,20 +128,24 @@ impl Registry {
             if state.limit == charge.installed.id {
                 return;
             }
-            let at = |now| At {
+            let at = |now, to: &Installed| At {
                 now,
-                since: charge.installed.since,
+                since: to.since,
                 edges: charge.edges,
             };
+            let last = charge.installed;
             let Some(known) = self.known.get(&state.limit) else {
                 break;
             };
             let from = &known.installed.limit;
             match known.fate {
-                Fate::InForce => state.carry(from, charge.installed, &at(now)),
-                Fate::Restored(then) => state.carry(from, charge.installed, &at(then)),
+                Fate::InForce => state.carry(from, last, &at(now, last)),
+                Fate::Restored(then) => state.carry(from, last, &at(then, last)),
                 Fate::Replaced { to, at: then } => match self.known.get(&to) {
-                    Some(next) => state.carry(from, &next.installed, &at(then)),
+                    Some(next) => {
+                        let next = &next.installed;
+                        state.carry(from, next, &at(then, next));
+                    }
                     None => break,
                 },
             }
