@@ -14,6 +14,8 @@ pub(crate) struct Cursor<'n> {
     node: &'n Node,
     spot: Spot,
     write: &'static str,
+    /// Whether it may as well be left out.
+    optional: bool,
 }
 
 /// What a node is, for those who take several kinds.
@@ -31,6 +33,8 @@ pub(crate) struct Fields<'n> {
     table: &'static Table,
     pairs: &'n [Pair],
     path: Path,
+    /// Fields that unknown ones were meant to be.
+    meant: Vec<&'static str>,
 }
 
 impl<'n> Cursor<'n> {
@@ -40,7 +44,12 @@ impl<'n> Cursor<'n> {
             at: node.at,
             path: Path::root(),
         };
-        Self { node, spot, write }
+        Self {
+            node,
+            spot,
+            write,
+            optional: false,
+        }
     }
 
     pub(crate) const fn spot(&self) -> &Spot {
@@ -72,7 +81,7 @@ impl<'n> Cursor<'n> {
                 let path = &self.spot.path;
                 Shape::Map(
                     pairs
-                        .map(|pair| (&pair.key, below(path, pair, self.write)))
+                        .map(|pair| (&pair.key, below(path, pair, self.write, false)))
                         .collect(),
                 )
             }
@@ -87,6 +96,7 @@ impl<'n> Cursor<'n> {
                 path: self.spot.path.index(index),
             },
             write: self.write,
+            optional: false,
         }
     }
 
@@ -94,10 +104,13 @@ impl<'n> Cursor<'n> {
     pub(crate) fn misplaced(&self, sink: &mut Sink) {
         let message = match self.node.value {
             Value::Broken => return,
-            Value::Null => format!(
-                "nothing is said here: write {}, or leave it out",
-                self.write
-            ),
+            Value::Null if self.optional => {
+                format!(
+                    "nothing is said here: write {}, or leave it out",
+                    self.write
+                )
+            }
+            Value::Null => format!("nothing is said here: write {}", self.write),
             _ => format!(
                 "{} does not belong here: write {}",
                 self.node.kind(),
@@ -133,10 +146,15 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The items of a list.
-    pub(crate) fn items(&self, sink: &mut Sink) -> Option<Vec<Self>> {
+    /// The items of a list, each of which should be an `item`.
+    pub(crate) fn items(&self, item: &'static str, sink: &mut Sink) -> Option<Vec<Self>> {
         match self.shape()? {
-            Shape::List(items) => Some(items),
+            Shape::List(mut items) => {
+                for cursor in &mut items {
+                    cursor.write = item;
+                }
+                Some(items)
+            }
             _ => {
                 self.misplaced(sink);
                 None
@@ -161,13 +179,14 @@ impl<'n> Cursor<'n> {
             self.misplaced(sink);
             return None;
         };
+        let mut meant = Vec::new();
         for pair in pairs.iter() {
             let message = match table.field(&pair.key) {
                 Some(field) if field.later => {
                     format!("`{}` is not available yet: leave it out", pair.key)
                 }
                 Some(_) => continue,
-                None => unknown(table, &pair.key),
+                None => unknown(table, &pair.key, &mut meant),
             };
             let spot = Spot {
                 at: pair.key_at,
@@ -179,12 +198,13 @@ impl<'n> Cursor<'n> {
             table,
             pairs,
             path: self.spot.path.clone(),
+            meant,
         })
     }
 }
 
 /// The cursor of a pair's value; where there is no value its key is the place.
-fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
+fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str, optional: bool) -> Cursor<'n> {
     let at = match pair.node.value {
         Value::Null => pair.key_at,
         _ => pair.node.at,
@@ -196,27 +216,30 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
             path: path.field(&pair.key),
         },
         write,
+        optional,
     }
 }
 
-fn unknown(table: &Table, name: &str) -> String {
+/// What to tell of a field that `table` does not have.
+fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> String {
     let names = table.names();
     let word = hint::shorten(name);
     if name == "<<" {
         return "merge keys are not YAML 1.2: write the fields out".to_owned();
     }
-    if table.name == "document" && name == "tests" {
+    if table.name == "a document" && name == "tests" {
         return "this is a file of tests: run it with `quell rules test`".to_owned();
     }
     let list = names.join(", ");
     match hint::meant(name, &names) {
         Some(meant) => {
+            all_meant.push(meant);
             format!(
-                "unknown field `{word}`, did you mean `{meant}`? a {} has {list}",
+                "unknown field `{word}`, did you mean `{meant}`? {} has {list}",
                 table.name
             )
         }
-        None => format!("unknown field `{word}`: a {} has {list}", table.name),
+        None => format!("unknown field `{word}`: {} has {list}", table.name),
     }
 }
 
@@ -225,7 +248,8 @@ impl<'n> Fields<'n> {
     pub(crate) fn get(&self, name: &'static str) -> Option<Cursor<'n>> {
         let field: &Field = self.table.field(name)?;
         let pair = self.pairs.iter().find(|pair| *pair.key == *name)?;
-        Some(below(&self.path, pair, field.write))
+        let optional = !self.table.needs(name);
+        Some(below(&self.path, pair, field.write, optional))
     }
 
     /// The single value of the field `name` as what `parse` makes of it.
@@ -238,7 +262,17 @@ impl<'n> Fields<'n> {
         self.get(name)?.read(sink, parse)
     }
 
-    /// Whether any field is said.
+    /// Whether nothing is said, not even something unknown.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Whether the field `name` is missing, and not just misspelt, which was told already.
+    pub(crate) fn lacks(&self, name: &'static str) -> bool {
+        !self.says(name) && !self.meant.contains(&name)
+    }
+
+    /// Whether the field `name` is said.
     pub(crate) fn says(&self, name: &'static str) -> bool {
         self.get(name).is_some()
     }

@@ -50,8 +50,11 @@ const SPELLINGS: [(&str, &str); 25] = [
 const EXAMPLE: &str =
     "write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`";
 
-/// Reads a duration; the error says what to write.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+/// Reads a duration in the words of a rules file, such as `250ms`, `1.5s` or `1h30m`.
+///
+/// # Errors
+/// Text that says what to write.
+pub fn parse(text: &str) -> Result<Duration, String> {
     let shown = hint::shorten(text);
     if let Some(positive) = text.strip_prefix('-') {
         let positive = hint::shorten(positive);
@@ -150,7 +153,7 @@ fn parse_again(better: &str) -> bool {
 
 /// A duration in the words of a rules file: as short as it can be exact, and [`parse`] reads it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exact(pub(crate) Duration);
+pub struct Exact(pub Duration);
 
 impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use crate::kind::{BUCKETS, Kind, WINDOWS};
 /// A map whose fields are known.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What such a map is called in messages and headings.
+    /// What such a map is called in messages and headings, with its article.
     pub(crate) name: &'static str,
     pub(crate) fields: &'static [Field],
 }
@@ -29,6 +29,12 @@ pub(crate) struct Field {
 impl Table {
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// Whether a map is not complete without the field.
+    pub(crate) fn needs(&self, name: &str) -> bool {
+        self.field(name)
+            .is_some_and(|field| field.default.starts_with("needed"))
     }
 
     /// The fields that may be written today.
@@ -70,7 +76,7 @@ impl Field {
 const LIST_OF_TESTS: &str = "a list of tests";
 
 pub(crate) static DOCUMENT: Table = Table {
-    name: "document",
+    name: "a document",
     fields: &[
         field(
             "domain",
@@ -95,7 +101,7 @@ pub(crate) static DOCUMENT: Table = Table {
 };
 
 pub(crate) static DEFAULTS: Table = Table {
-    name: "defaults",
+    name: "a map of defaults",
     fields: &[
         field(
             "shadow",
@@ -113,7 +119,7 @@ pub(crate) static DEFAULTS: Table = Table {
 const MATCH: &str = "a map such as `{method: POST, path: \"/api/*\"}`";
 
 pub(crate) static RULE: Table = Table {
-    name: "rule",
+    name: "a rule",
     fields: &[
         field("name", "a name such as `login-per-ip`", "needed", "Unique within the domain. A reload knows a rule by it."),
         field("match", MATCH, "every query", "What a descriptor must have: entry and value, or a list of values one of which must match. `*` is any run of characters, `/` included; `10.0.0.0/8` is a network. All entries must match."),
@@ -152,7 +158,7 @@ pub(crate) static RULE: Table = Table {
 };
 
 pub(crate) static OVERRIDE: Table = Table {
-    name: "override",
+    name: "an override",
     fields: &[
         field(
             "when",
@@ -266,7 +272,7 @@ pub(crate) static OVERRIDE: Table = Table {
 };
 
 pub(crate) static REFILL: Table = Table {
-    name: "refill",
+    name: "a refill",
     fields: &[
         field(
             "amount",
@@ -284,7 +290,7 @@ pub(crate) static REFILL: Table = Table {
 };
 
 pub(crate) static PREFIX: Table = Table {
-    name: "prefix",
+    name: "a prefix",
     fields: &[
         field(
             "v4",
@@ -302,7 +308,7 @@ pub(crate) static PREFIX: Table = Table {
 };
 
 pub(crate) static BAN: Table = Table {
-    name: "ban",
+    name: "a ban",
     fields: &[
         field(
             "after",
@@ -326,7 +332,7 @@ pub(crate) static BAN: Table = Table {
 };
 
 pub(crate) static SCENARIOS: Table = Table {
-    name: "scenario file",
+    name: "a scenario file",
     fields: &[
         field(
             "rules",
@@ -344,7 +350,7 @@ pub(crate) static SCENARIOS: Table = Table {
 };
 
 pub(crate) static TEST: Table = Table {
-    name: "test",
+    name: "a test",
     fields: &[
         field(
             "name",
@@ -374,7 +380,7 @@ pub(crate) static TEST: Table = Table {
 };
 
 pub(crate) static STEP: Table = Table {
-    name: "step",
+    name: "a step",
     fields: &[
         field(
             "at",
@@ -440,7 +446,7 @@ pub(crate) static STEP: Table = Table {
 };
 
 pub(crate) static DESCRIPTOR: Table = Table {
-    name: "descriptor",
+    name: "a descriptor",
     fields: &[
         field(
             "entries",
@@ -458,7 +464,7 @@ pub(crate) static DESCRIPTOR: Table = Table {
 };
 
 pub(crate) static EXPECT: Table = Table {
-    name: "expectation",
+    name: "an expectation",
     fields: &[
         field(
             "outcome",

@@ -1,31 +1,44 @@
 //! Hint: which word was meant.
 
 /// Other people's words, and ours.
-const SYNONYMS: [(&str, &str); 34] = [
+const SYNONYMS: [(&str, &str); 50] = [
+    ("accept", "allow"),
+    ("allowed", "allow"),
     ("at_most", "limit"),
     ("block", "ban"),
+    ("burst_size", "burst"),
     ("by", "per"),
     ("capacity", "burst"),
+    ("conditions", "match"),
     ("count", "limit"),
-    ("day", "1d"),
+    ("delay", "at"),
+    ("denied", "deny"),
     ("descriptor", "entries"),
     ("dry_run", "shadow"),
     ("duration", "window"),
+    ("duration", "for"),
+    ("durations", "for"),
     ("group_by", "per"),
     ("hits", "cost"),
-    ("hour", "1h"),
     ("id", "name"),
+    ("instant", "at"),
     ("interval", "every"),
+    ("interval", "window"),
     ("jail", "ban"),
     ("key", "per"),
     ("keys", "per"),
+    ("limits", "rules"),
     ("max", "limit"),
     ("max_burst", "burst"),
     ("namespace", "domain"),
+    ("offset", "at"),
     ("operation", "op"),
     ("penalty", "ban"),
     ("period", "window"),
+    ("period", "every"),
+    ("policies", "rules"),
     ("quantity", "cost"),
+    ("reject", "deny"),
     ("requests", "limit"),
     ("retry_after_ms", "retry_after"),
     ("rps", "rate"),
@@ -33,9 +46,12 @@ const SYNONYMS: [(&str, &str); 34] = [
     ("shadow_mode", "shadow"),
     ("strategy", "algorithm"),
     ("time", "at"),
+    ("times", "repeat"),
+    ("tolerance", "burst"),
     ("tz", "time_zone"),
     ("unit", "window"),
     ("where", "match"),
+    ("window", "within"),
 ];
 
 /// The candidate that `word` was meant to be.
@@ -50,8 +66,8 @@ pub(crate) fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     if let Some(same) = find(&lower) {
         return Some(same);
     }
-    let synonym = SYNONYMS.iter().find(|(other, _)| *other == lower);
-    if let Some(ours) = synonym.and_then(|(_, ours)| find(ours)) {
+    let mut synonyms = SYNONYMS.iter().filter(|(other, _)| *other == lower);
+    if let Some(ours) = synonyms.find_map(|(_, ours)| find(ours)) {
         return Some(ours);
     }
     // Long words are not compared: the cost is the product of the lengths.

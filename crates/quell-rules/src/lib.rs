@@ -20,6 +20,7 @@ mod resolve;
 pub mod scenario;
 mod yaml;
 
+pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
 pub use load::{Loaded, MAX_FILES, force_shadow, load, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};

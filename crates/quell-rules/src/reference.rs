@@ -16,9 +16,16 @@ pub fn markdown() -> String {
     text
 }
 
+/// The table's name with a capital.
+fn heading(table: &Table) -> String {
+    let mut name = table.name.chars();
+    let first = name.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(name).collect()
+}
+
 /// Writing to a string cannot fail, so what `write!` returns is dropped.
 fn section(text: &mut String, table: &Table) {
-    let _ = writeln!(text, "### A {}\n", table.name);
+    let _ = writeln!(text, "### {}\n", heading(table));
     let _ = writeln!(text, "| field | of | write | unless said | meaning |");
     let _ = writeln!(text, "|---|---|---|---|---|");
     for field in table.fields.iter().filter(|field| !field.later) {

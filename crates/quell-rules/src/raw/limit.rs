@@ -71,7 +71,7 @@ impl RawLimit {
             initial: fields.read("initial", sink, whole),
             delay_after: fields.read("delay_after", sink, whole),
             limit: None,
-            window: fields.read("window", sink, window),
+            window: fields.read("window", sink, Period::parse),
             align: fields.read("align", sink, align),
             time_zone: fields.read("time_zone", sink, time_zone),
             segments: fields.read("segments", sink, small),
@@ -137,47 +137,47 @@ impl RawLimit {
         self.algorithm.is_some() || self.ban.is_some() || !self.said().is_empty()
     }
 
-    /// What an override with these fields means beside those of its rule.
+    /// What an override with these fields, at `spot`, means beside those of its rule.
     ///
     /// What is not said is the rule's, with these exceptions: of `rate` and `refill` one takes the
     /// place of both; another algorithm takes over nothing but the ban; another `align` does not
-    /// take over the time zone.
-    pub(crate) fn over(&self, rule: &Self) -> Self {
+    /// take over the time zone. What is taken over counts as said at `spot`, so that a mistake is
+    /// told where the two meet.
+    pub(crate) fn over(&self, rule: &Self, spot: &Spot) -> Self {
         let kind = |raw: &Self| raw.algorithm.as_ref().map(|said| said.value);
         let mut all = self.clone();
-        all.ban = self.ban.clone().or_else(|| rule.ban.clone());
-        let other = kind(self).is_some_and(|own| own != kind(rule).unwrap_or_default());
-        if other {
+        inherit(&mut all.ban, &rule.ban, spot);
+        if kind(self).is_some_and(|own| own != kind(rule).unwrap_or_default()) {
             return all;
         }
-        all.algorithm = all.algorithm.or_else(|| rule.algorithm.clone());
+        inherit(&mut all.algorithm, &rule.algorithm, spot);
         if all.rate.is_none() && all.refill.is_none() {
-            all.rate = rule.rate.clone();
-            all.refill = rule.refill.clone();
+            inherit(&mut all.rate, &rule.rate, spot);
+            inherit(&mut all.refill, &rule.refill, spot);
         }
-        all.burst = all.burst.or_else(|| rule.burst.clone());
-        all.initial = all.initial.or_else(|| rule.initial.clone());
-        all.delay_after = all.delay_after.or_else(|| rule.delay_after.clone());
-        all.limit = all.limit.or_else(|| rule.limit.clone());
-        all.window = all.window.or_else(|| rule.window.clone());
+        inherit(&mut all.burst, &rule.burst, spot);
+        inherit(&mut all.initial, &rule.initial, spot);
+        inherit(&mut all.delay_after, &rule.delay_after, spot);
+        inherit(&mut all.limit, &rule.limit, spot);
+        inherit(&mut all.window, &rule.window, spot);
         if all.align.is_none() {
-            all.align = rule.align.clone();
-            all.time_zone = all.time_zone.or_else(|| rule.time_zone.clone());
+            inherit(&mut all.align, &rule.align, spot);
+            inherit(&mut all.time_zone, &rule.time_zone, spot);
         }
-        all.segments = all.segments.or_else(|| rule.segments.clone());
-        all.max_entries = all.max_entries.or_else(|| rule.max_entries.clone());
+        inherit(&mut all.segments, &rule.segments, spot);
+        inherit(&mut all.max_entries, &rule.max_entries, spot);
         all
     }
 }
 
-fn window(text: &str) -> Result<Period, String> {
-    if whole(text).is_ok() {
-        let text = hint::shorten(text);
-        return Err(format!(
-            "`{text}` has no unit: write `{text}s`, `{text}m` or the like"
-        ));
+/// Takes over what is not said.
+fn inherit<T: Clone>(own: &mut Option<Said<T>>, rule: &Option<Said<T>>, spot: &Spot) {
+    if own.is_none() {
+        *own = rule.as_ref().map(|said| Said {
+            value: said.value.clone(),
+            spot: spot.clone(),
+        });
     }
-    Period::parse(text)
 }
 
 fn limit(text: &str) -> Result<LimitSaid, String> {
@@ -224,8 +224,7 @@ fn time_zone(text: &str) -> Result<Arc<str>, String> {
 
 fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawRefill>> {
     let fields = cursor.fields(&REFILL, sink)?;
-    let complete = fields.says("amount") && fields.says("every");
-    if !complete {
+    if fields.lacks("amount") || fields.lacks("every") {
         let message = "a refill needs both fields: write `{amount: 100, every: 1s}`";
         sink.problem(cursor.spot(), message);
     }
@@ -239,7 +238,7 @@ fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawRefill>> 
 
 fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawBan>> {
     let fields = cursor.fields(&BAN, sink)?;
-    if !(fields.says("after") && fields.says("for")) {
+    if fields.lacks("after") || fields.lacks("for") {
         let message =
             "a ban needs `after` and `for`: write `{after: 3, within: 10m, for: [1m, 10m]}`";
         sink.problem(cursor.spot(), message);
@@ -259,7 +258,7 @@ fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawBan>> {
 
 fn read_durations(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Vec<Duration>>> {
     let items = match cursor.shape()? {
-        Shape::List(items) => items,
+        Shape::List(_) => cursor.items("a duration such as `1m`", sink)?,
         _ => vec![cursor.clone()],
     };
     let before = sink.count();

@@ -62,10 +62,7 @@ impl RawDocument {
     /// Reads a document; `None` if it is no map.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let fields = cursor.fields(&DOCUMENT, sink)?;
-        let domain = fields
-            .get("domain")
-            .map(|domain| read_domain(&domain, sink));
-        let domain_is_broken = domain.as_ref().is_some_and(Option::is_none);
+        let domain = fields.read("domain", sink, |text| name(text, "domain"));
         let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));
         let shadow = fields.get("defaults").and_then(|defaults| {
             let fields = defaults.fields(&DEFAULTS, sink)?;
@@ -73,11 +70,11 @@ impl RawDocument {
         });
         let document = Self {
             spot: cursor.spot().clone(),
-            domain: domain.flatten(),
+            domain,
             rules: rules.unwrap_or_default(),
             shadow,
         };
-        if document.domain.is_none() && !domain_is_broken {
+        if fields.lacks("domain") {
             sink.problem(
                 &document.spot,
                 "the document has no domain: write `domain: NAME`",
@@ -85,10 +82,6 @@ impl RawDocument {
         }
         Some(document)
     }
-}
-
-fn read_domain(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Arc<str>>> {
-    cursor.read(sink, |text| name(text, "domain"))
 }
 
 /// A name of something: not empty, not too long, nothing invisible.
@@ -116,7 +109,8 @@ fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
     if let Some(Shape::Null) = cursor.shape() {
         return Vec::new();
     }
-    let items = cursor.items(sink).unwrap_or_default();
+    let rule = "a rule such as `{name: login, rate: 5/min}`";
+    let items = cursor.items(rule, sink).unwrap_or_default();
     items
         .iter()
         .filter_map(|rule| RawRule::read(rule, sink))
@@ -127,13 +121,12 @@ impl RawRule {
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let before = sink.count();
         let fields = cursor.fields(&RULE, sink)?;
-        let name_cursor = fields.get("name");
-        if name_cursor.is_none() {
+        if fields.lacks("name") {
             sink.problem(cursor.spot(), "the rule has no name: write `name: NAME`");
         }
         let mut rule = Self {
             spot: cursor.spot().clone(),
-            name: name_cursor.and_then(|cursor| cursor.read(sink, |text| name(text, "name"))),
+            name: fields.read("name", sink, |text| name(text, "name")),
             matchers: fields
                 .get("match")
                 .map(|m| read_matchers(&m, sink))
@@ -181,7 +174,8 @@ fn read_overrides(fields: &Fields<'_>, sink: &mut Sink) -> Vec<RawOverride> {
     let Some(list) = fields.get("overrides") else {
         return Vec::new();
     };
-    let items = list.items(sink).unwrap_or_default();
+    let item = "an override such as `{when: {tenant: acme}, rate: 1000/s}`";
+    let items = list.items(item, sink).unwrap_or_default();
     items
         .iter()
         .filter_map(|item| RawOverride::read(item, sink))
@@ -193,7 +187,7 @@ impl RawOverride {
         let before = sink.count();
         let fields = cursor.fields(&OVERRIDE, sink)?;
         let when = fields.get("when");
-        if when.is_none() {
+        if fields.lacks("when") {
             let message = "the override has no `when`: write `when: {ENTRY: VALUE}`";
             sink.problem(cursor.spot(), message);
         }
@@ -291,13 +285,16 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     Ok(pattern)
 }
 
+/// What an item of `per` is.
+const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
+
 fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
     if let Some(Shape::Text(text)) = cursor.shape() {
         let message = format!("`per` is a list: write `per: [{}]`", hint::shorten(text));
         sink.problem(cursor.spot(), message);
         return Vec::new();
     }
-    let items = cursor.items(sink).unwrap_or_default();
+    let items = cursor.items(PER_ITEM, sink).unwrap_or_default();
     let mut seen = HashSet::new();
     let mut list = Vec::with_capacity(items.len());
     for item in &items {
@@ -314,7 +311,6 @@ fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
 }
 
 fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
-    let example = "write the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
     match item.shape()? {
         Shape::Text(text) => {
             let entry = item.read(sink, |_| name(text, "entry name"))?.value;
@@ -339,8 +335,7 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
             }
         },
         Shape::Null | Shape::List(_) => {
-            let message = format!("{} in place of an entry: {example}", item.node().kind());
-            sink.problem(item.spot(), message);
+            item.misplaced(sink);
             None
         }
     }

@@ -10,6 +10,7 @@ use quell_core::rate::Rate;
 use crate::fields::RULE;
 use crate::kind::Kind;
 use crate::path::{Said, Spot};
+use crate::period::Period;
 use crate::problem::Sink;
 use crate::raw::{Align, RawBan, RawLimit};
 
@@ -127,7 +128,14 @@ struct RateSaid {
 fn rate(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<RateSaid> {
     let said = raw.rate.as_ref()?;
     let (count, period) = said.value.in_rate();
-    let rate = told(Rate::new(count, period), raw, whole, sink)?;
+    let rate = Rate::new(count, period);
+    if rate == Err(LimitError::LongPeriod) && said.value.count.has_fraction() {
+        let message =
+            format!("in whole units this is {count} in more than 36500 days: write a faster rate");
+        sink.problem(&said.spot, message);
+        return None;
+    }
+    let rate = told(rate, raw, whole, sink)?;
     let burst = said.value.count.floor().max(1);
     Some(RateSaid { rate, burst })
 }
@@ -187,7 +195,7 @@ fn window<'r>(
     kind: Kind,
     whole: &Spot,
     sink: &mut Sink,
-) -> Option<(u64, &'r Said<crate::period::Period>)> {
+) -> Option<(u64, &'r Said<Period>)> {
     let name = kind.name();
     match (&raw.limit, &raw.window) {
         (Some(limit), Some(window)) => return Some((limit.value, window)),
@@ -207,7 +215,7 @@ fn window<'r>(
     None
 }
 
-fn length(said: &Said<crate::period::Period>, sink: &mut Sink) -> Option<Duration> {
+fn length(said: &Said<Period>, sink: &mut Sink) -> Option<Duration> {
     match said.value.in_window() {
         Ok(length) => Some(length),
         Err(message) => {

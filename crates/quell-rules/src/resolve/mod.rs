@@ -90,14 +90,9 @@ fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
     let effect = if raw.broken {
         None
     } else {
-        effect(
-            &raw.limit,
-            raw.unlimited.as_ref().map(|said| &said.spot),
-            &raw.spot,
-            sink,
-        )
+        rule_effect(raw, sink)
     };
-    let overrides = resolve_overrides(raw, sink);
+    let overrides = resolve_overrides(raw, effect.is_some(), sink);
     Some(Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
@@ -112,6 +107,22 @@ fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
         cost: raw.cost.as_ref().map(|said| said.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |said| said.value),
     })
+}
+
+/// The effect of a rule where no override wins.
+fn rule_effect(raw: &RawRule, sink: &mut Sink) -> Option<Effect> {
+    let unlimited = raw.unlimited.as_ref().map(|said| &said.spot);
+    if let (Some(unlimited), [], false) = (
+        unlimited,
+        raw.overrides.as_slice(),
+        raw.limit.says_something(),
+    ) {
+        let message =
+            "it limits nothing, and other rules that match still apply: leave the rule out";
+        sink.problem(unlimited, message);
+        return None;
+    }
+    effect(&raw.limit, unlimited, &raw.spot, sink)
 }
 
 /// The limit that `raw` makes, or none.
@@ -132,7 +143,8 @@ fn effect(
     Some(Effect::Unlimited)
 }
 
-fn resolve_overrides(raw: &RawRule, sink: &mut Sink) -> Vec<Override> {
+/// Resolves the overrides; with a rule that is not sound what they take over is not looked at.
+fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<Override> {
     let mut overrides: Vec<Override> = Vec::with_capacity(raw.overrides.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, over) in raw.overrides.iter().enumerate() {
@@ -151,6 +163,9 @@ fn resolve_overrides(raw: &RawRule, sink: &mut Sink) -> Vec<Override> {
             }
             Entry::Occupied(_) => {}
         }
+        if !sound || over.broken {
+            continue;
+        }
         if let Some(effect) = override_effect(raw, over, sink) {
             let when = when.value.clone();
             overrides.push(Override { when, effect });
@@ -165,10 +180,6 @@ fn signature(when: &[Matcher]) -> String {
 }
 
 fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Option<Effect> {
-    // Of a rule that is broken nothing can be taken over.
-    if over.broken || rule.broken {
-        return None;
-    }
     let unlimited = over.unlimited.as_ref().map(|said| &said.spot);
     if unlimited.is_some() {
         return effect(&over.limit, unlimited, &over.spot, sink);
@@ -179,6 +190,6 @@ fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Optio
         sink.problem(&over.spot, message);
         return None;
     }
-    let all = over.limit.over(&rule.limit);
+    let all = over.limit.over(&rule.limit, &over.spot);
     limit::build(&all, &over.spot, sink).map(Effect::Limit)
 }

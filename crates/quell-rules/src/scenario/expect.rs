@@ -53,7 +53,7 @@ impl Expect {
             allow: value(&fields, "outcome", sink, outcome),
             binding: nullable(&fields, "binding", sink, |text| Ok(text.to_owned())),
             remaining: nullable(&fields, "remaining", sink, whole),
-            retry_after: nullable(&fields, "retry_after", sink, duration::parse),
+            retry_after: nullable(&fields, "retry_after", sink, waiting),
             reset_after: nullable(&fields, "reset_after", sink, duration::parse),
             delay: value(&fields, "delay", sink, duration::parse),
             permanent: value(&fields, "permanent", sink, flag),
@@ -75,6 +75,7 @@ impl Expect {
             }
             (true, None) => Some(Self::Counts { allowed, denied }),
             (false, Some(_)) => Some(Self::Each(each)),
+            (false, None) if !fields.is_empty() => None,
             (false, None) => {
                 let message =
                     "it expects nothing: write what, such as `{outcome: allow}`, or leave it out";
@@ -104,6 +105,16 @@ fn nullable<T>(
     match cursor.shape()? {
         Shape::Null => Some(None),
         _ => cursor.read(sink, parse).map(|said| Some(said.value)),
+    }
+}
+
+/// A wait that ends.
+fn waiting(text: &str) -> Result<Duration, String> {
+    match text {
+        "never" | "Never" => {
+            Err("a wait without end: write `permanent: true` in its place".to_owned())
+        }
+        _ => duration::parse(text),
     }
 }
 

@@ -118,6 +118,7 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
     let fields = cursor.fields(&SCENARIOS, sink)?;
     let rules = match fields.get("rules") {
         Some(rules) => read_rules(&rules, directory, sink),
+        None if !fields.lacks("rules") => Vec::new(),
         None => {
             let message = "no rules to test: write `rules: PATH`, or the document in place";
             sink.problem(cursor.spot(), message);
@@ -126,6 +127,7 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
     };
     let tests = match fields.get("tests") {
         Some(tests) => read_tests(&tests, directory, &rules, sink),
+        None if !fields.lacks("tests") => Vec::new(),
         None => {
             sink.problem(cursor.spot(), "no tests: write `tests:` and a list of them");
             Vec::new()
@@ -140,12 +142,12 @@ pub(crate) fn read_rules(
     directory: &Path,
     sink: &mut Sink,
 ) -> Vec<DomainRules> {
-    let paths: Vec<PathBuf> = match cursor.shape() {
+    let paths = match cursor.shape() {
         None => return Vec::new(),
-        Some(Shape::Text(path)) => vec![directory.join(&**path)],
-        Some(Shape::List(items)) => {
-            let paths = items.iter().filter_map(|item| item.text(sink));
-            paths.map(|path| directory.join(&**path)).collect()
+        Some(Shape::Text(_)) => vec![cursor.clone()],
+        Some(Shape::List(_)) => {
+            let path = "a path such as `shop.yaml`";
+            cursor.items(path, sink).unwrap_or_default()
         }
         Some(Shape::Map(_)) => return loading::in_place(cursor, sink),
         Some(Shape::Null) => {
@@ -153,7 +155,25 @@ pub(crate) fn read_rules(
             return Vec::new();
         }
     };
+    let paths = paths
+        .iter()
+        .filter_map(|path| beside(path, directory, sink));
+    let paths: Vec<PathBuf> = paths.collect();
     sink.aside(|sink| loading::load_into(&paths, sink)).0
+}
+
+/// A path that begins at `directory`, and leads somewhere.
+fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<PathBuf> {
+    let said = cursor.text(sink)?;
+    let path = directory.join(&**said);
+    if path.exists() {
+        return Some(path);
+    }
+    let said = hint::shorten(said);
+    let message =
+        format!("there is no `{said}` beside this file: write a path that leads to rules");
+    sink.problem(cursor.spot(), message);
+    None
 }
 
 fn read_tests(
@@ -166,7 +186,9 @@ fn read_tests(
         [only] => Some(Arc::clone(&only.domain)),
         _ => None,
     };
-    let items = cursor.items(sink).unwrap_or_default();
+    let items = cursor
+        .items("a test such as `{name: NAME, steps: [..]}`", sink)
+        .unwrap_or_default();
     if items.is_empty() && matches!(cursor.shape(), Some(Shape::List(_))) {
         sink.problem(cursor.spot(), "no tests: write at least one");
     }
@@ -193,7 +215,7 @@ fn read_tests(
 
 fn read_test(cursor: &Cursor<'_>, mut around: Around<'_>, sink: &mut Sink) -> Option<Test> {
     let fields = cursor.fields(&TEST, sink)?;
-    if !fields.says("name") {
+    if fields.lacks("name") {
         sink.problem(cursor.spot(), "the test has no name: write `name: NAME`");
     }
     let name = fields.read("name", sink, |text| raw::name(text, "name"));
@@ -218,13 +240,18 @@ fn read_steps(
     sink: &mut Sink,
 ) -> Vec<Step> {
     let Some(list) = fields.get("steps") else {
+        if !fields.lacks("steps") {
+            return Vec::new();
+        }
         sink.problem(
             test.spot(),
             "the test has no steps: write `steps:` and a list of them",
         );
         return Vec::new();
     };
-    let items = list.items(sink).unwrap_or_default();
+    let items = list
+        .items("a step such as `{at: 0s, entries: {path: /login}}`", sink)
+        .unwrap_or_default();
     items
         .iter()
         .filter_map(|item| Step::read(item, around, sink))

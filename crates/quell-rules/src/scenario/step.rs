@@ -81,7 +81,7 @@ impl Step {
     pub(crate) fn read(cursor: &Cursor<'_>, around: &Around<'_>, sink: &mut Sink) -> Option<Self> {
         let fields = cursor.fields(&STEP, sink)?;
         let before = sink.count();
-        if !fields.says("at") {
+        if fields.lacks("at") {
             sink.problem(cursor.spot(), "the step has no instant: write `at: 0s`");
         }
         let at = fields
@@ -210,7 +210,9 @@ fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)
             "it belongs into a descriptor here: write it there, or leave `descriptors` out";
         sink.problem(beside.spot(), message);
     }
-    let items = list.items(sink).unwrap_or_default();
+    let items = list
+        .items("a descriptor such as `{entries: {tenant: acme}}`", sink)
+        .unwrap_or_default();
     if items.is_empty() && matches!(list.shape(), Some(Shape::List(_))) {
         sink.problem(list.spot(), "a query of no descriptors: write at least one");
     }

@@ -34,9 +34,13 @@ pub(crate) fn explain(kind: &ErrorKind, text: &str, at: Position) -> String {
         ErrorKind::ExpectedFlowSequenceSeparator => {
             "between two values: write `,`, or `]` at the end"
         }
-        ErrorKind::UnclosedQuotedScalar | ErrorKind::DocumentIndicatorInQuotedScalar => {
-            "a quote is not closed: write the closing quote"
+        ErrorKind::UnclosedQuotedScalar
+        | ErrorKind::DocumentIndicatorInQuotedScalar
+        | ErrorKind::InvalidQuotedScalarIndent => "a quote is not closed: write the closing quote",
+        ErrorKind::MismatchedFlowCollectionEnd { open: '[', .. } => {
+            "a list is closed by `}`: write `]`"
         }
+        ErrorKind::MismatchedFlowCollectionEnd { .. } => "a map is closed by `]`: write `}`",
         ErrorKind::UnexpectedCharacter {
             character: '%' | '@' | '`',
         } => "a value cannot begin with this character: write it in quotes",

@@ -1,4 +1,14 @@
 //! The tests of the rules file, in one program.
+//!
+//! The modules stand under `cfg(test)` so that their helpers may unwrap.
 
+#[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod mistakes;
+#[cfg(test)]
+mod resolved;
+#[cfg(test)]
 mod subject;

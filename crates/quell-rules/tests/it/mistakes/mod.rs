@@ -1,0 +1,79 @@
+//! Every mistake is told with its place and what to write: input beside the exact messages.
+//!
+//! In messages `{rule}` and `{override}` stand for the list of the fields that such a map has.
+
+mod document;
+mod limit;
+mod over;
+mod rule;
+mod scenario;
+mod yaml;
+
+/// An input and the messages for it, without the file's name.
+type Mistake = (&'static str, &'static [&'static str]);
+
+const RULE: &str = "a rule has name, match, per, on_missing, algorithm, rate, burst, refill, \
+                    initial, delay_after, limit, window, align, time_zone, segments, max_entries, \
+                    ban, unlimited, overrides, cost, shadow";
+
+const OVERRIDE: &str = "an override has when, unlimited, algorithm, rate, burst, refill, initial, \
+                        delay_after, limit, window, align, time_zone, segments, max_entries, ban";
+
+fn check(table: &[Mistake], told: impl Fn(&str) -> Vec<String>) {
+    for (input, expected) in table {
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|message| {
+                message
+                    .replace("{rule}", RULE)
+                    .replace("{override}", OVERRIDE)
+            })
+            .map(|message| format!("f:{message}"))
+            .collect();
+        assert_eq!(told(input), expected, "\n{input}");
+    }
+}
+
+fn told_of_rules(text: &str) -> Vec<String> {
+    let problems = quell_rules::parse_str("f", text).unwrap_err();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+fn told_of_fields(fields: &str) -> Vec<String> {
+    told_of_rules(&format!("domain: d\nrules:\n  - {{ name: r, {fields} }}\n"))
+}
+
+fn told_of_scenarios(text: &str) -> Vec<String> {
+    let problems = quell_rules::scenario::parse_str("f", text, "nowhere").unwrap_err();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn in_yaml() {
+    check(yaml::TABLE, told_of_rules);
+}
+
+#[test]
+fn in_documents() {
+    check(document::TABLE, told_of_rules);
+}
+
+#[test]
+fn in_rules() {
+    check(rule::TABLE, told_of_fields);
+}
+
+#[test]
+fn in_limits() {
+    check(limit::TABLE, told_of_fields);
+}
+
+#[test]
+fn in_overrides() {
+    check(over::TABLE, told_of_fields);
+}
+
+#[test]
+fn in_scenarios() {
+    check(scenario::TABLE, told_of_scenarios);
+}

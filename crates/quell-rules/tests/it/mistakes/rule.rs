@@ -1,0 +1,215 @@
+//! Fields of a rule that are not of its limit; each input stands behind `name: r`.
+
+use super::Mistake;
+
+pub(super) const TABLE: &[Mistake] = &[
+    (
+        "rat: 1/s",
+        &["3:16: rules[0].rat: unknown field `rat`, did you mean `rate`? {rule}"],
+    ),
+    (
+        "rate: 1/s, capacity: 3",
+        &["3:27: rules[0].capacity: unknown field `capacity`, did you mean `burst`? {rule}"],
+    ),
+    (
+        "rate: 1/s, tolerance: 3",
+        &["3:27: rules[0].tolerance: unknown field `tolerance`, did you mean `burst`? {rule}"],
+    ),
+    (
+        "rate: 1/s, key: [a]",
+        &["3:27: rules[0].key: unknown field `key`, did you mean `per`? {rule}"],
+    ),
+    (
+        "rate: 1/s, burst_size: 3",
+        &["3:27: rules[0].burst_size: unknown field `burst_size`, did you mean `burst`? {rule}"],
+    ),
+    (
+        "rate: 1/s, BURST: 3",
+        &["3:27: rules[0].BURST: unknown field `BURST`, did you mean `burst`? {rule}"],
+    ),
+    (
+        "rate: 1/s, match: /login",
+        &[
+            r#"3:34: rules[0].match: a single value does not belong here: write a map such as `{method: POST, path: "/api/*"}`"#,
+        ],
+    ),
+    (
+        "rate: 1/s, match: [path]",
+        &[
+            r#"3:34: rules[0].match: a list does not belong here: write a map such as `{method: POST, path: "/api/*"}`"#,
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: }",
+        &[
+            r#"3:35: rules[0].match.path: nothing in place of a value: write a value such as `"/api/*"` ("" for an empty one), or a list of values"#,
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: {a: b}}",
+        &[
+            r#"3:41: rules[0].match.path: a map in place of a value: write a value such as `"/api/*"` ("" for an empty one), or a list of values"#,
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: []}",
+        &["3:41: rules[0].match.path: an empty list matches nothing: write at least one value"],
+    ),
+    (
+        "rate: 1/s, match: {path: [a, [b]]}",
+        &[
+            r#"3:45: rules[0].match.path[1]: a list in place of a value: write a value such as `"/api/*"`"#,
+        ],
+    ),
+    (
+        "rate: 1/s, match: {remote_address: 10.0.0.0/33}",
+        &[
+            "3:51: rules[0].match.remote_address: `10.0.0.0/33` is no network, `33` is not in 0..=32: write a network such as `10.0.0.0/16`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {remote_address: '2001:db8::/x'}",
+        &[
+            "3:51: rules[0].match.remote_address: `2001:db8::/x` is no network, `x` is not in 0..=128: write a network such as `2001:db8::/64`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {' a': b}",
+        &[
+            r#"3:41: rules[0].match[" a"]: ` a` begins or ends with a space or has control characters: write a visible entry name"#,
+        ],
+    ),
+    (
+        "rate: 1/s, per: tenant",
+        &["3:32: rules[0].per: `per` is a list: write `per: [tenant]`"],
+    ),
+    (
+        "rate: 1/s, per: {tenant: }",
+        &[
+            "3:32: rules[0].per: a map does not belong here: write a list such as `[tenant]` or `[{remote_address: {v4: 32, v6: 64}}]`",
+        ],
+    ),
+    (
+        "rate: 1/s, per: [tenant, user, tenant]",
+        &["3:47: rules[0].per[2]: `tenant` stands in the list already: write it once"],
+    ),
+    (
+        "rate: 1/s, per: ['']",
+        &["3:33: rules[0].per[0]: an empty entry name: write a name"],
+    ),
+    (
+        "rate: 1/s, per: [[tenant]]",
+        &[
+            "3:33: rules[0].per[0]: a list does not belong here: write the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`",
+        ],
+    ),
+    (
+        "rate: 1/s, per: [{a: {v4: 24}, b: {v4: 24}}]",
+        &[
+            "3:33: rules[0].per[0]: an item of `per` has one entry: write each in an item of its own",
+        ],
+    ),
+    (
+        "rate: 1/s, per: [{a: }]",
+        &[
+            "3:34: rules[0].per[0].a: how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone",
+        ],
+    ),
+    (
+        "rate: 1/s, per: [{a: {}}]",
+        &[
+            "3:37: rules[0].per[0].a: how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone",
+        ],
+    ),
+    (
+        "rate: 1/s, per: [{a: {v4: 33}}]",
+        &["3:42: rules[0].per[0].a.v4: an address has 32 bits here: write 0 to 32"],
+    ),
+    (
+        "rate: 1/s, per: [{a: {v6: 129}}]",
+        &["3:42: rules[0].per[0].a.v6: an address has 128 bits here: write 0 to 128"],
+    ),
+    (
+        "rate: 1/s, per: [{a: {v4: -1}}]",
+        &["3:42: rules[0].per[0].a.v4: `-1` is negative: write a whole number such as `1`"],
+    ),
+    (
+        "rate: 1/s, per: [{a: {v5: 3}}]",
+        &["3:38: rules[0].per[0].a.v5: unknown field `v5`, did you mean `v4`? a prefix has v4, v6"],
+    ),
+    (
+        "rate: 1/s, on_missing: share",
+        &["3:39: rules[0].on_missing: unknown value `share`: write one of skip, shared_key"],
+    ),
+    (
+        "rate: 1/s, cost: 0",
+        &["3:33: rules[0].cost: a cost of 0 charges nothing: write at least 1"],
+    ),
+    (
+        "rate: 1/s, cost: 1.5",
+        &["3:33: rules[0].cost: `1.5` is no whole number: write digits only, such as `100`"],
+    ),
+    (
+        "rate: 1/s, shadow: on",
+        &["3:35: rules[0].shadow: `on` is neither true nor false: write `true`"],
+    ),
+    (
+        "rate: 1/s, shadow: maybe",
+        &["3:35: rules[0].shadow: `maybe` is neither true nor false: write `true` or `false`"],
+    ),
+    (
+        "rate: 1/s, unlimited: true",
+        &[
+            "3:38: rules[0].unlimited: unlimited beside the fields of a limit: write one or the other",
+        ],
+    ),
+    (
+        "rate: 1/s, unlimited: false",
+        &["3:38: rules[0].unlimited: a limit is the default: leave `unlimited` out"],
+    ),
+    (
+        "max: 4, queue: 3, lease: 30s, algorithm: concurrency",
+        &[
+            "3:16: rules[0].max: `max` is not available yet: leave it out",
+            "3:24: rules[0].queue: `queue` is not available yet: leave it out",
+            "3:34: rules[0].lease: `lease` is not available yet: leave it out",
+            "3:57: rules[0].algorithm: `concurrency` is not available yet: leave the rule out",
+        ],
+    ),
+    (
+        "rate: 1/s, warm_up: 3s, cold_factor: 3, debt: true, adaptive: true, on_failure: deny, rung: strict, max_over_admission: 1%, nodes: 2, on_expiry: charge",
+        &[
+            "3:27: rules[0].warm_up: `warm_up` is not available yet: leave it out",
+            "3:40: rules[0].cold_factor: `cold_factor` is not available yet: leave it out",
+            "3:56: rules[0].debt: `debt` is not available yet: leave it out",
+            "3:68: rules[0].adaptive: `adaptive` is not available yet: leave it out",
+            "3:84: rules[0].on_failure: `on_failure` is not available yet: leave it out",
+            "3:102: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:116: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
+            "3:140: rules[0].nodes: `nodes` is not available yet: leave it out",
+            "3:150: rules[0].on_expiry: `on_expiry` is not available yet: leave it out",
+        ],
+    ),
+    (
+        "unlimited: true",
+        &[
+            "3:27: rules[0].unlimited: it limits nothing, and other rules that match still apply: leave the rule out",
+        ],
+    ),
+    (
+        "rate: 1/s, matches: {a: b}",
+        &["3:27: rules[0].matches: unknown field `matches`, did you mean `match`? {rule}"],
+    ),
+    (
+        "rate: 1/s, per: [null]",
+        &[
+            "3:33: rules[0].per[0]: nothing is said here: write the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`",
+        ],
+    ),
+    (
+        "rate: 1/s, overrides: [1]",
+        &[
+            "3:39: rules[0].overrides[0]: a single value does not belong here: write an override such as `{when: {tenant: acme}, rate: 1000/s}`",
+        ],
+    ),
+];

@@ -1,0 +1,115 @@
+//! Text that is no YAML, or YAML that rules do not use.
+
+use super::Mistake;
+
+pub(super) const TABLE: &[Mistake] = &[
+    (
+        "domain: d\nrules:\n\t- name: r\n",
+        &["3:2: rules: a tab in the indentation: write spaces"],
+    ),
+    (
+        "domain: d\nrules:\n  - name: r\n\trate: 1/s\n",
+        &["3:11: rules[0].name: a tab in the indentation: write spaces"],
+    ),
+    (
+        "domain: [d\n",
+        &["1:9: domain[0]: a list is not closed: write `]`"],
+    ),
+    (
+        "domain: {a: b\n",
+        &["1:9: domain: a map is not closed: write `}`"],
+    ),
+    (
+        "domain: 'd\n",
+        &["2:1: domain: a quote is not closed: write the closing quote"],
+    ),
+    (
+        "domain: d\n domain: e\n",
+        &[
+            "2:8: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
+        ],
+    ),
+    (
+        "domain: d\ndomain: e\nrules: []\n",
+        &["2:1: `domain` stands at 1:1 already: write it once"],
+    ),
+    (
+        "domain: d\nrules:\n  - { name: r, match: { path: *api }, rate: 1/s }\n",
+        &[
+            r#"3:31: rules[0].match.path: `*api` is an alias of nothing: for a glob write it in quotes, "*api""#,
+        ],
+    ),
+    (
+        "domain: d\nrules:\n  - { name: r, match: { path: * }, rate: 1/s }\n",
+        &[
+            r#"3:31: rules[0]: a value that begins with `*` or `&` is an alias or an anchor: write it in quotes, such as "*""#,
+        ],
+    ),
+    (
+        "domain: d\nrules:\n  - { name: r, match: { path: @api }, rate: 1/s }\n",
+        &["3:31: rules[0]: a value cannot begin with this character: write it in quotes"],
+    ),
+    (
+        "domain: !!str d\n",
+        &["1:9: domain: tags have no meaning here: leave `!!str` out"],
+    ),
+    (
+        "domain: !env D\n",
+        &["1:9: domain: tags have no meaning here: leave `!env` out"],
+    ),
+    (
+        "domain: d\nrules: &a [*a]\n",
+        &["2:12: rules[0]: an alias inside what it stands for: write the value out"],
+    ),
+    (
+        "[a]: b\ndomain: d\n",
+        &["1:1: a list in place of a name: write a name"],
+    ),
+    (
+        "? \n: b\ndomain: d\n",
+        &["2:1: nothing in place of a name: write a name"],
+    ),
+    (
+        "\"\": b\ndomain: d\n",
+        &["1:1: a single value in place of a name: write a name"],
+    ),
+    (
+        "domain: d\nrules:\n  - name: r: x\n",
+        &[
+            "3:12: rules[0]: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
+        ],
+    ),
+    (
+        "domain: d\nrules:\n  - {name: r rate: 1/s}\n",
+        &["3:18: rules[0]: between two fields: write `,`, or `}` at the end"],
+    ),
+    (
+        "domain: d\nrules:\n  - {name: r, match: {a: [x y}, rate: 1/s}\n",
+        &["3:26: rules[0]: a list is closed by `}`: write `]`"],
+    ),
+    (
+        "domain: d\nrules:\n  - {name: a, rate: 1/s\n---\ndomain: e\nrules:\n  - {name: b, rat: 1/s}\n",
+        &[
+            "3:5: rules[0]: a map is not closed: write `}`",
+            "7:15: rules[0].rat: unknown field `rat`, did you mean `rate`? {rule}",
+        ],
+    ),
+    (
+        "just text\n",
+        &["1:1: a single value does not belong here: write a document with `domain:` and `rules:`"],
+    ),
+    (
+        "- a\n- b\n",
+        &["1:1: a list does not belong here: write a document with `domain:` and `rules:`"],
+    ),
+    (
+        "domain: d\nrules:\n  - name: r\n    rate: 1/s\n   burst: 2\n",
+        &[
+            "5:4: rules[1]: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
+        ],
+    ),
+    (
+        "domain: d\n<<: {rules: []}\n",
+        &[r#"2:1: ["<<"]: merge keys are not YAML 1.2: write the fields out"#],
+    ),
+];

@@ -1,0 +1,408 @@
+//! What sound files mean, in the core's own terms.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::ban::Ban;
+use quell_core::cost::Cost;
+use quell_core::limit::{Limit, LimitError};
+use quell_core::rate::Rate;
+use quell_core::rule::{
+    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
+};
+use quell_rules::{Loaded, parse_str};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn rate(count: u64, period: Duration) -> Rate {
+    Rate::new(count, period).unwrap()
+}
+
+fn matchers(entry: &str, pattern: Pattern) -> Vec<Matcher> {
+    vec![Matcher {
+        entry: entry.into(),
+        patterns: vec![pattern],
+    }]
+}
+
+/// A rule that says nothing but its limit.
+fn bare(name: &str, limit: Limit) -> Rule {
+    Rule {
+        name: name.into(),
+        matchers: vec![],
+        per: vec![],
+        on_missing: OnMissing::Skip,
+        effect: Effect::Limit(limit),
+        overrides: vec![],
+        cost: None,
+        shadow: false,
+    }
+}
+
+/// The only rule of a file, whose fields are these.
+fn rule(fields: &str) -> Rule {
+    let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
+    let loaded = parse_str("f", &text).unwrap_or_else(|problems| panic!("{fields}: {problems:?}"));
+    assert_eq!(loaded.warnings, [], "{fields}");
+    loaded.domains[0].rules[0].clone()
+}
+
+#[test]
+fn empty_equals_default() {
+    for text in [
+        "",
+        "\n",
+        "# nothing\n",
+        "---\n",
+        "---\n...\n---\n",
+        "null\n",
+        "~",
+        "\u{feff}",
+    ] {
+        let loaded = parse_str("f", text).unwrap();
+        let default = Loaded::default();
+        assert_eq!(loaded.domains, default.domains, "{text:?}");
+        assert_eq!(loaded.warnings, default.warnings, "{text:?}");
+    }
+    let none: [&str; 0] = [];
+    assert_eq!(quell_rules::load(&none).unwrap().domains, []);
+}
+
+#[test]
+fn a_domain_without_rules_is_known() {
+    for text in ["domain: d", "domain: d\nrules:", "domain: d\nrules: []"] {
+        let loaded = parse_str("f", text).unwrap();
+        let expected = DomainRules {
+            domain: "d".into(),
+            rules: vec![],
+        };
+        assert_eq!(loaded.domains, [expected], "{text:?}");
+    }
+}
+
+#[test]
+fn limits_mean_what_they_say() {
+    let bucket = |count, period| Limit::token_bucket(rate(count, period));
+    let cases: [(&str, Result<Limit, LimitError>); 26] = [
+        ("rate: 100/s", bucket(100, seconds(1)).build()),
+        (
+            "algorithm: token_bucket, rate: '100/s'",
+            bucket(100, seconds(1)).build(),
+        ),
+        (
+            "rate: 100/s, burst: 200",
+            bucket(100, seconds(1)).burst(200).build(),
+        ),
+        (
+            "rate: 100/s, burst: 200, initial: 0",
+            bucket(100, seconds(1)).burst(200).initial(0).build(),
+        ),
+        (
+            "rate: 1/year, burst: 1000",
+            bucket(1, seconds(365 * 86_400)).burst(1000).build(),
+        ),
+        (
+            "rate: 1000000000/s",
+            bucket(1_000_000_000, seconds(1)).build(),
+        ),
+        ("rate: 5/90ms", bucket(5, Duration::from_millis(90)).build()),
+        ("rate: 0.001/s", bucket(1, seconds(1000)).burst(1).build()),
+        ("rate: 1.5/s", bucket(3, seconds(2)).burst(1).build()),
+        ("rate: 2.50/s", bucket(5, seconds(2)).burst(2).build()),
+        ("rate: 7/week", bucket(7, seconds(7 * 86_400)).build()),
+        ("rate: 30/month", bucket(30, seconds(30 * 86_400)).build()),
+        (
+            "refill: { amount: 100, every: 1s }, burst: 1000",
+            TokenBucket::refill(100, seconds(1)).burst(1000).build(),
+        ),
+        (
+            "refill: { amount: 100, every: 1s }",
+            TokenBucket::refill(100, seconds(1)).build(),
+        ),
+        (
+            "rate: 1000/s, refill: { amount: 100, every: 100ms }",
+            TokenBucket::refill(100, Duration::from_millis(100))
+                .burst(1000)
+                .build(),
+        ),
+        (
+            "algorithm: leaky_bucket, rate: 2/s",
+            Limit::leaky_bucket(rate(2, seconds(1))).build(),
+        ),
+        (
+            "algorithm: leaky_bucket, rate: 0.5/s, burst: 5, delay_after: 5",
+            Limit::leaky_bucket(rate(1, seconds(2)))
+                .burst(5)
+                .delay_after(5)
+                .build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/min",
+            Limit::fixed_window(5, seconds(60)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5, window: 1m, align: first_request",
+            Limit::fixed_window(5, seconds(60)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/day, align: calendar",
+            Limit::calendar_window(5, CalendarUnit::Day, "UTC").build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5, window: month, align: calendar, time_zone: europe/berlin",
+            Limit::calendar_window(5, CalendarUnit::Month, "Europe/Berlin").build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5, window: 7d, align: calendar",
+            Limit::calendar_window(5, CalendarUnit::Week, "UTC").build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/60s, align: calendar",
+            Limit::calendar_window(5, CalendarUnit::Minute, "UTC").build(),
+        ),
+        (
+            "algorithm: sliding_window, limit: 30/10s, segments: 20",
+            Limit::sliding_window(30, seconds(10)).segments(20).build(),
+        ),
+        (
+            "algorithm: sliding_log, limit: 5/min",
+            Limit::sliding_log(5, seconds(60)).build(),
+        ),
+        (
+            "algorithm: sliding_log, limit: 20000/min, max_entries: 20000",
+            Limit::sliding_log(20_000, seconds(60))
+                .max_entries(20_000)
+                .build(),
+        ),
+    ];
+    for (fields, limit) in cases {
+        assert_eq!(rule(fields), bare("r", limit.unwrap()), "{fields}");
+    }
+}
+
+#[test]
+fn bans_stand_on_top() {
+    let limit = Limit::sliding_log(5, seconds(60)).build().unwrap();
+    let ban = |after, within, lengths: &[u64]| {
+        let lengths = lengths.iter().copied().map(seconds).collect();
+        Ban::new(after, within, lengths).unwrap()
+    };
+    for (said, ban) in [
+        ("{ after: 1, for: 1m }", ban(1, None, &[60])),
+        (
+            "{ after: 3, within: 10m, for: [1m, 10m, 1h] }",
+            ban(3, Some(seconds(600)), &[60, 600, 3600]),
+        ),
+    ] {
+        let fields = format!("algorithm: sliding_log, limit: 5/min, ban: {said}");
+        assert_eq!(
+            rule(&fields),
+            bare("r", limit.clone().with_ban(ban)),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_rest_of_a_rule() {
+    let limit = Limit::per_second(1).build().unwrap();
+    let expected = Rule {
+        matchers: vec![
+            Matcher {
+                entry: "path".into(),
+                patterns: vec![Pattern::Exact("/a".into()), Pattern::Glob("/b/*".into())],
+            },
+            matchers("ok", Pattern::Exact("true".into())).remove(0),
+            matchers("status", Pattern::Exact("200".into())).remove(0),
+            matchers("ip", Pattern::Network("10.0.0.0/8".parse().unwrap())).remove(0),
+        ],
+        per: vec![
+            Per {
+                entry: "tenant".into(),
+                prefix: None,
+            },
+            Per {
+                entry: "a".into(),
+                prefix: Prefix::new(24, 128),
+            },
+            Per {
+                entry: "b".into(),
+                prefix: Prefix::new(32, 64),
+            },
+        ],
+        on_missing: OnMissing::SharedKey,
+        cost: Some(Cost::from(NonZeroU64::new(2).unwrap())),
+        shadow: true,
+        ..bare("r", limit)
+    };
+    let said = rule(
+        "rate: 1/s, match: { path: [/a, /b/*], ok: true, status: 200, ip: 10.0.0.0/8 }, \
+         per: [tenant, { a: { v4: 24 } }, { b: { v6: 64 } }], on_missing: shared_key, \
+         cost: 2, shadow: true",
+    );
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn overrides_take_over_what_they_do_not_say() {
+    let when = matchers("t", Pattern::Exact("x".into()));
+    let bucket = |count| Limit::token_bucket(rate(count, seconds(1)));
+    let ban = Ban::new(1, None, vec![seconds(60)]).unwrap();
+    let cases: [(&str, &str, Result<Limit, LimitError>); 13] = [
+        ("rate: 10/s", "rate: 20/s", bucket(20).build()),
+        (
+            "rate: 10/s, burst: 15",
+            "rate: 20/s",
+            bucket(20).burst(15).build(),
+        ),
+        ("rate: 10/s", "burst: 20", bucket(10).burst(20).build()),
+        (
+            "rate: 10/s, burst: 15, initial: 3",
+            "burst: 20",
+            bucket(10).burst(20).initial(3).build(),
+        ),
+        (
+            "rate: 10/s",
+            "refill: { amount: 7, every: 1s }",
+            TokenBucket::refill(7, seconds(1)).build(),
+        ),
+        (
+            "refill: { amount: 7, every: 1s }",
+            "rate: 20/s",
+            bucket(20).build(),
+        ),
+        (
+            "rate: 10/s",
+            "algorithm: sliding_log, limit: 5/min",
+            Limit::sliding_log(5, seconds(60)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/min",
+            "limit: 7",
+            Limit::fixed_window(7, seconds(60)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/min",
+            "window: 1h",
+            Limit::fixed_window(5, seconds(3600)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Asia/Tokyo",
+            "limit: 7",
+            Limit::calendar_window(7, CalendarUnit::Day, "Asia/Tokyo").build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Asia/Tokyo",
+            "align: first_request",
+            Limit::fixed_window(5, seconds(86_400)).build(),
+        ),
+        (
+            "algorithm: sliding_window, limit: 5/min, segments: 6",
+            "limit: 7",
+            Limit::sliding_window(7, seconds(60)).segments(6).build(),
+        ),
+        (
+            "rate: 10/s, ban: { after: 1, for: 1m }",
+            "burst: 20",
+            bucket(10)
+                .burst(20)
+                .build()
+                .map(|limit| limit.with_ban(ban)),
+        ),
+    ];
+    for (base, over, limit) in cases {
+        let said = rule(&format!(
+            "{base}, overrides: [{{ when: {{ t: x }}, {over} }}]"
+        ));
+        let expected = Override {
+            when: when.clone(),
+            effect: Effect::Limit(limit.unwrap()),
+        };
+        assert_eq!(said.overrides, [expected], "{base} | {over}");
+    }
+}
+
+#[test]
+fn unlimited_adds_no_limit() {
+    let said = rule("rate: 10/s, overrides: [{ when: { t: x }, unlimited: true }]");
+    assert_eq!(said.overrides[0].effect, Effect::Unlimited);
+    let said = rule("unlimited: true, overrides: [{ when: { t: x }, rate: 1/s }]");
+    assert_eq!(said.effect, Effect::Unlimited);
+    assert!(matches!(said.overrides[0].effect, Effect::Limit(_)));
+}
+
+#[test]
+fn defaults_hold_for_their_own_document() {
+    let text = "\
+domain: a
+defaults: { shadow: true }
+rules: [{ name: one, rate: 1/s }, { name: two, rate: 1/s, shadow: false }]
+---
+domain: b
+rules: [{ name: one, rate: 1/s }]
+---
+domain: a
+rules: [{ name: three, rate: 1/s }]
+";
+    let loaded = parse_str("f", text).unwrap();
+    let said: Vec<(&str, &str, bool)> = loaded
+        .domains
+        .iter()
+        .flat_map(|domain| {
+            domain
+                .rules
+                .iter()
+                .map(|rule| (&*domain.domain, &*rule.name, rule.shadow))
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("a", "one", true),
+            ("a", "two", false),
+            ("a", "three", false),
+            ("b", "one", false)
+        ]
+    );
+    let mut domains = loaded.domains;
+    quell_rules::force_shadow(&mut domains);
+    assert!(
+        domains
+            .iter()
+            .flat_map(|domain| &domain.rules)
+            .all(|rule| rule.shadow)
+    );
+}
+
+#[test]
+fn aliases_repeat_values() {
+    let text = "\
+domain: d
+rules:
+  - { name: a, match: &api { path: '/api/*' }, rate: &rate 5/s }
+  - { name: b, match: *api, rate: *rate }
+";
+    let rules = &parse_str("f", text).unwrap().domains[0].rules;
+    assert_eq!(rules[0].matchers, rules[1].matchers);
+    assert_eq!(rules[0].effect, rules[1].effect);
+}
+
+#[test]
+fn a_long_log_becomes_a_sliding_window_with_a_warning() {
+    let text = "domain: d\nrules:\n  - name: r\n    algorithm: sliding_log\n    limit: 20000/min\n";
+    let loaded = parse_str("f", text).unwrap();
+    let window = Limit::sliding_window(20_000, seconds(60)).build().unwrap();
+    assert_eq!(loaded.domains[0].rules, [bare("r", window)]);
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "f:5:12: rules[0].limit: a limit of 20000 is above max_entries (10000), so it is loaded as \
+          sliding_window: write `algorithm: sliding_window`, or a larger `max_entries`"
+        ]
+    );
+}
