@@ -108,10 +108,7 @@ impl MemoryStore {
         let mut gone = 0;
         for _ in 0..shards.min(self.table.shard_count()) {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
-            let registry = self.registry.read();
-            gone += self
-                .table
-                .sweep(index, |state| registry.may_drop(state, now));
+            gone += self.table.sweep(index, |state| self.may_drop(state, now));
         }
         gone
     }
@@ -125,11 +122,7 @@ impl MemoryStore {
     /// Copies of the states in one shard that are not at rest. Locks that shard only.
     #[must_use]
     pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
-        let states = {
-            let registry = self.registry.read();
-            self.table
-                .export(shard, |state| !registry.may_drop(state, now))
-        };
+        let states = self.table.export(shard, |state| !self.may_drop(state, now));
         let names = self.names.lock();
         states
             .into_iter()
@@ -175,6 +168,14 @@ impl MemoryStore {
         }
     }
 
+    /// Whether nothing would be lost with this state.
+    ///
+    /// Locks are taken in one order, shards before the registry and for one look only: a reload that
+    /// waits for the registry holds up nobody who holds a shard.
+    fn may_drop(&self, state: &State, now: Now) -> bool {
+        self.registry.read().may_drop(state, now)
+    }
+
     fn fingerprint(&self, key: Key<'_>) -> Fingerprint {
         self.table.hash_key().of_bytes(key.as_bytes())
     }
@@ -194,7 +195,7 @@ impl MemoryStore {
         };
         let rest = State::rest(charge.installed.id);
         let copy = operation == Operation::Peek;
-        let may_drop = |state: &State| self.registry.read().may_drop(state, now);
+        let may_drop = |state: &State| self.may_drop(state, now);
         let mut held = self.table.load(shard, key, rest, copy, may_drop);
         if held.state.limit != charge.installed.id {
             self.registry.read().carry(&mut held.state, charge, now);
