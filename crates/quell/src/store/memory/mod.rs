@@ -383,7 +383,9 @@ impl Store for MemoryStore {
         };
         let mut bans = Vec::new();
         for (fingerprint, name) in named {
-            let state = self.table.get(fingerprint);
+            // Held while a name goes, so that no ban begins in between.
+            let shard = self.table.lock(fingerprint);
+            let state = shard.find(fingerprint).map(|place| shard.read(place));
             // State under a limit that is gone is as good as gone.
             let state = state.filter(|state| self.registry.read().knows(state.limit));
             let left = state.and_then(|state| state.banned_for(now.monotonic));

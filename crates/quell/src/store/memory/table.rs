@@ -231,12 +231,6 @@ impl Table {
         let mut shard = self.lock(fingerprint);
         self.store(&mut shard, Held::new(state, fingerprint, overflow));
     }
-
-    /// A copy of the state under `fingerprint`.
-    pub(super) fn get(&self, fingerprint: Fingerprint) -> Option<State> {
-        let shard = self.lock(fingerprint);
-        shard.find(fingerprint).map(|place| shard.read(place))
-    }
 }
 
 /// A key as the table sees it.
