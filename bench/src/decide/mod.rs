@@ -1,0 +1,237 @@
+//! Decide: what one decision costs in process, beside governor and beside the floor.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::draws::{self, Spread};
+use crate::report::{Report, progress, ratio};
+use crate::table::Table;
+
+mod floor;
+pub(crate) mod profile;
+mod rivals;
+
+use rivals::{Name, Rival};
+
+const QUESTION: &str = "What does one decision cost in process?";
+const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around every rival: it reads \
+    the key's first byte and asks nobody. `floor` is the least a decision on a key can cost here: a \
+    keyed 64-bit hash, an open table of 16-byte slots, one clock reading, one compare-and-swap; it \
+    keeps no full key, cannot grow, forgets nothing. quell answers with remaining, retry_after and \
+    reset_after, governor with allowed or not. Above 1, quell is faster than governor.";
+
+/// What `bench decide` measures.
+#[derive(Args, Debug, Serialize)]
+pub(crate) struct Settings {
+    /// Different keys.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: usize,
+    /// Decisions of one thread in one run.
+    #[arg(long, default_value_t = 2_000_000)]
+    decisions: usize,
+    /// Runs of each rival; rivals alternate.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Threads at once.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<usize>,
+    /// Only these spreads of calls over keys.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "skewed,uniform,hot"
+    )]
+    #[serde(skip)]
+    spreads: Vec<Spread>,
+    /// Only these rivals.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Name::ALL)]
+    #[serde(skip)]
+    rivals: Vec<Name>,
+    /// Print the report for programs.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+/// The answer that every call of a run gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Answer {
+    /// A burst that no run uses up.
+    Allow,
+    /// One call an hour, and it has been made.
+    Deny,
+}
+
+impl Answer {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// One row of the table: everything but the rival.
+#[derive(Debug)]
+struct Case<'a> {
+    spread: Spread,
+    answer: Answer,
+    threads: &'a [usize],
+    /// Every key once.
+    all: &'a [String],
+    draws: &'a [String],
+}
+
+impl Case<'_> {
+    fn name(&self, threads: usize) -> String {
+        let plural = if threads == 1 { "" } else { "s" };
+        format!(
+            "{}, {}, {threads} thread{plural}",
+            self.spread.name(),
+            self.answer.name()
+        )
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If a rival answers otherwise than the case says, or the report cannot be kept.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(settings.keys > 0, "--keys must be at least 1");
+    ensure!(settings.runs > 0, "--runs must be at least 1");
+    ensure!(settings.decisions > 0, "--decisions must be at least 1");
+    let mut report = Report::new("decide", QUESTION, OVERHEAD, settings)?;
+    let all = draws::all(settings.keys);
+    for spread in &settings.spreads {
+        let draws = draws::draw(*spread, settings.keys, settings.decisions);
+        let all = if *spread == Spread::Hot {
+            &draws[..1]
+        } else {
+            &all[..]
+        };
+        for answer in [Answer::Allow, Answer::Deny] {
+            let case = Case {
+                spread: *spread,
+                answer,
+                threads: &settings.threads,
+                all,
+                draws: &draws,
+            };
+            measure_case(settings, &case, &mut report)?;
+        }
+    }
+    let tables = tables(&report);
+    report.finish(&tables, settings.json)
+}
+
+/// All rivals take turns, each on a limiter made anew; who begins moves on with every turn.
+fn measure_case(settings: &Settings, case: &Case<'_>, report: &mut Report) -> Result<()> {
+    for run in 0..settings.runs {
+        let mut order = settings.rivals.clone();
+        let first = run % order.len().max(1);
+        order.rotate_left(first);
+        for name in order {
+            for (threads, nanos) in name.measure(case)? {
+                let case = case.name(threads);
+                report.add(&case, name.name(), "ns", nanos);
+                let turn = format!("run {} of {}", run + 1, settings.runs);
+                progress(&format!(
+                    "{turn}  {case}  {:<16} {nanos:>6.1} ns",
+                    name.name()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a limiter, asks it once for every key, then measures it with each number of threads.
+fn measure<R: Rival>(case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
+    let rival = R::new(case.answer, case.all.len())?;
+    for key in case.all {
+        rival.ask(key);
+    }
+    let mut results = Vec::new();
+    for threads in case.threads {
+        // Once without a clock: the first pass finds nothing in any cache.
+        ask_all(&rival, case.draws, 0, case.answer)?;
+        results.push((*threads, timed(&rival, case, *threads)?));
+    }
+    Ok(results)
+}
+
+/// ns per decision; each of several threads begins elsewhere in the same sequence.
+fn timed<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
+    let barrier = Barrier::new(threads);
+    let one = |thread: usize| {
+        barrier.wait();
+        let start = case.draws.len() / threads * thread;
+        let begun = Instant::now();
+        ask_all(rival, case.draws, start, case.answer)?;
+        Ok(begun.elapsed().as_secs_f64() * 1e9 / case.draws.len() as f64)
+    };
+    let one = &one;
+    let times: Result<Vec<f64>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || one(thread)))
+            .collect();
+        let joined = running.into_iter().map(|thread| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|_| anyhow::bail!("a measuring thread panicked"))
+        });
+        joined.collect()
+    });
+    let times = times?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// Asks for every key of the sequence once, from `start` on and around.
+#[inline(never)]
+fn ask_all<R: Rival>(rival: &R, draws: &[String], start: usize, answer: Answer) -> Result<()> {
+    let (later, sooner) = draws.split_at(start);
+    let mut allowed = 0_usize;
+    for key in sooner.iter().chain(later) {
+        allowed += usize::from(black_box(rival.ask(black_box(key))));
+    }
+    let expected = match answer {
+        Answer::Allow => draws.len(),
+        Answer::Deny => 0,
+    };
+    ensure!(
+        R::DECIDES_NOTHING || allowed == expected,
+        "{allowed} calls of {} were allowed, {expected} should have been",
+        draws.len()
+    );
+    Ok(())
+}
+
+fn tables(report: &Report) -> String {
+    let names = Name::ALL.map(Name::name);
+    let mut heading = vec!["case"];
+    heading.extend(names);
+    heading.extend(["governor / quell", "quell / floor"]);
+    let mut table = Table::new(heading);
+    for case in report.cases() {
+        let median = |name: Name| report.median(&case, name.name());
+        let figure = |name: &str| {
+            let median = report.median(&case, name);
+            median.map_or_else(|| "-".to_owned(), |median| format!("{median:.0}"))
+        };
+        let mut row = vec![case.clone()];
+        row.extend(names.map(figure));
+        // The faster of governor's two stores is the one to beat.
+        let governors = [Name::Governor, Name::GovernorHashMap].map(median);
+        let governor = governors.into_iter().flatten().reduce(f64::min);
+        row.push(ratio(governor, median(Name::Quell)));
+        row.push(ratio(median(Name::Quell), median(Name::Floor)));
+        table.row(row);
+    }
+    table.to_string()
+}

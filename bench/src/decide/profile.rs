@@ -1,0 +1,66 @@
+//! Profile: one rival, asked in a loop and nothing else, for `perf` and `callgrind`.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use quell::KeyedLimiter;
+
+use super::floor::Floor;
+use super::rivals::{GovernorDashMap, GovernorHashMap, Name, Read, Rival};
+use super::{Answer, ask_all};
+use crate::draws::{self, Spread};
+
+/// What `bench profile` repeats.
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    /// Who is asked.
+    #[arg(long, value_enum, default_value = "quell")]
+    rival: Name,
+    /// How calls are spread over keys.
+    #[arg(long, value_enum, default_value = "uniform")]
+    spread: Spread,
+    /// What every call is answered.
+    #[arg(long, value_enum, default_value = "allow")]
+    answer: Answer,
+    /// Different keys.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: usize,
+    /// Decisions of one pass.
+    #[arg(long, default_value_t = 2_000_000)]
+    decisions: usize,
+    /// Passes.
+    #[arg(long, default_value_t = 10)]
+    passes: usize,
+}
+
+/// Repeats, and says how long it took.
+///
+/// # Errors
+/// If the rival answers otherwise than asked for.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(settings.keys > 0, "--keys must be at least 1");
+    match settings.rival {
+        Name::Read => repeat::<Read>(settings),
+        Name::Floor => repeat::<Floor>(settings),
+        Name::Quell => repeat::<KeyedLimiter<str>>(settings),
+        Name::Governor => repeat::<GovernorDashMap>(settings),
+        Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),
+    }
+}
+
+fn repeat<R: Rival>(settings: &Settings) -> Result<()> {
+    let draws = draws::draw(settings.spread, settings.keys, settings.decisions);
+    let rival = R::new(settings.answer, settings.keys)?;
+    for key in &draws {
+        rival.ask(key);
+    }
+    let begun = Instant::now();
+    for _ in 0..settings.passes {
+        ask_all(&rival, &draws, 0, settings.answer)?;
+    }
+    let decisions = settings.passes * draws.len();
+    let nanos = begun.elapsed().as_secs_f64() * 1e9 / decisions as f64;
+    println!("{decisions} decisions, {nanos:.1} ns each");
+    Ok(())
+}

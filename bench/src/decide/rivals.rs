@@ -1,0 +1,144 @@
+//! Rivals: who is asked, and under which limit. All keep a token bucket per key.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use governor::clock::DefaultClock;
+use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
+use governor::{Quota, RateLimiter};
+use quell::{KeyedLimiter, Limit, Rate};
+
+use super::floor::Floor;
+use super::{Answer, Case, measure};
+
+/// Calls that one key may make at once when all are to be allowed; more than any run makes.
+const NEVER_USED_UP: u32 = 100_000_000;
+
+/// A limiter on keys.
+pub(super) trait Rival: Sync + Sized {
+    /// Whether the answer means nothing.
+    const DECIDES_NOTHING: bool = false;
+
+    /// A limiter for about `keys` keys that answers `answer`, apart from each key's first call.
+    fn new(answer: Answer, keys: usize) -> Result<Self>;
+
+    /// Asks for one unit; whether it is allowed.
+    #[expect(
+        clippy::ptr_arg,
+        reason = "governor looks a `String` up by a `&String`"
+    )]
+    fn ask(&self, key: &String) -> bool;
+}
+
+/// Who can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    Read,
+    Floor,
+    Quell,
+    Governor,
+    GovernorHashMap,
+}
+
+impl Name {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Read,
+        Self::Floor,
+        Self::Quell,
+        Self::Governor,
+        Self::GovernorHashMap,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Floor => "floor",
+            Self::Quell => "quell",
+            Self::Governor => "governor",
+            Self::GovernorHashMap => "governor hashmap",
+        }
+    }
+
+    /// ns per decision, for each number of threads of the case.
+    pub(super) fn measure(self, case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
+        match self {
+            Self::Read => measure::<Read>(case),
+            Self::Floor => measure::<Floor>(case),
+            Self::Quell => measure::<KeyedLimiter<str>>(case),
+            Self::Governor => measure::<GovernorDashMap>(case),
+            Self::GovernorHashMap => measure::<GovernorHashMap>(case),
+        }
+    }
+}
+
+/// A burst and the time in which one unit comes back.
+pub(super) const fn numbers(answer: Answer) -> (u32, Duration) {
+    match answer {
+        // Slow enough that no key comes to rest during a run and is forgotten; the burst times this
+        // is below 2^63 ns, as much as governor can hold.
+        Answer::Allow => (NEVER_USED_UP, Duration::from_secs(60)),
+        Answer::Deny => (1, Duration::from_secs(3600)),
+    }
+}
+
+impl Rival for KeyedLimiter<str> {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        let (burst, period) = numbers(answer);
+        let limit = Limit::token_bucket(Rate::new(1, period)?).burst(u64::from(burst));
+        Ok(Self::new(limit)?)
+    }
+
+    fn ask(&self, key: &String) -> bool {
+        self.try_acquire(key.as_str()).outcome.is_allow()
+    }
+}
+
+/// governor as its documentation shows it, on its concurrent map.
+pub(super) type GovernorDashMap = RateLimiter<String, DashMapStateStore<String>, DefaultClock>;
+
+/// governor on a map under one lock.
+pub(super) type GovernorHashMap = RateLimiter<String, HashMapStateStore<String>, DefaultClock>;
+
+fn quota(answer: Answer) -> Result<Quota> {
+    let (burst, period) = numbers(answer);
+    let quota = Quota::with_period(period).context("governor refuses the period")?;
+    Ok(quota.allow_burst(NonZeroU32::new(burst).context("a burst of 0")?))
+}
+
+impl Rival for GovernorDashMap {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        Ok(Self::dashmap(quota(answer)?))
+    }
+
+    fn ask(&self, key: &String) -> bool {
+        self.check_key(key).is_ok()
+    }
+}
+
+impl Rival for GovernorHashMap {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        Ok(Self::hashmap(quota(answer)?))
+    }
+
+    fn ask(&self, key: &String) -> bool {
+        self.check_key(key).is_ok()
+    }
+}
+
+/// The loop around every rival.
+#[derive(Debug)]
+pub(super) struct Read;
+
+impl Rival for Read {
+    const DECIDES_NOTHING: bool = true;
+
+    fn new(_: Answer, _: usize) -> Result<Self> {
+        Ok(Self)
+    }
+
+    fn ask(&self, key: &String) -> bool {
+        key.as_bytes().first() == Some(&b'u')
+    }
+}

@@ -1,0 +1,57 @@
+//! Quell beside its rivals. Each command asks one question, says what the measurement itself costs,
+//! and shows where Quell loses; rivals run in the same run under the same name.
+
+use std::alloc::System;
+
+use anyhow::Result;
+use cap::Cap;
+use clap::{Parser, Subcommand};
+
+mod decide;
+mod draws;
+mod machine;
+mod memory;
+mod processes;
+mod report;
+mod server;
+mod table;
+
+/// Counts what is allocated, for `memory`; the hot paths that `decide` measures allocate nothing.
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+#[derive(Debug, Parser)]
+#[command(about = "Quell beside its rivals", arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What does one decision cost in process, beside governor and beside the least that it can cost?
+    Decide(decide::Settings),
+    /// Asks one limiter in a loop and does nothing else, for a profiler.
+    Profile(decide::profile::Settings),
+    /// How many bytes does a key cost, all structures included?
+    Memory(memory::Settings),
+    /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
+    Server(server::Settings),
+    /// The server that decides nothing; `server` starts it.
+    #[command(hide = true)]
+    Ceiling(server::ceiling::Settings),
+    /// One subject in a process of its own; `memory` starts it.
+    #[command(hide = true)]
+    MemoryOf(memory::subject::Settings),
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Decide(settings) => decide::run(&settings),
+        Command::Profile(settings) => decide::profile::run(&settings),
+        Command::Memory(settings) => memory::run(&settings),
+        Command::Server(settings) => server::run(&settings),
+        Command::Ceiling(settings) => server::ceiling::run(&settings),
+        Command::MemoryOf(settings) => memory::subject::run(&settings),
+    }
+}

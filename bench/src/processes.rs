@@ -1,0 +1,159 @@
+//! Processes: servers that are started for a measurement and are gone after it.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::machine::{bench_folder, repository};
+use crate::report::progress;
+
+/// How long a server may take until it accepts connections.
+const STARTED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Ticks per second of the times in `/proc`; the same on every Linux machine that we know of.
+const TICKS: f64 = 100.0;
+
+/// A server that is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts a server and waits until `address` accepts connections. What it prints goes to
+    /// `bench/target/logs`.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends, or does not listen in time; with what it said.
+    pub(crate) fn start(name: &str, command: &mut Command, address: SocketAddr) -> Result<Self> {
+        let folder = bench_folder().join("target").join("logs");
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let log = folder.join(format!("{name}.log"));
+        let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let mut running = Self { child };
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            let ended = running.child.try_wait()?;
+            if ended.is_some() || begun.elapsed() > STARTED_WITHIN {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                bail!("{name} does not listen on {address}; it said:\n{said}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(running)
+    }
+
+    /// Processor time that the server has used so far, all threads together, to 10 ms.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        // The name, in parentheses, may hold anything; user and system time are the 12th and 13th
+        // words after it.
+        let (_, rest) = text.rsplit_once(") ").context("no name in /proc")?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let mut ticks = 0.0;
+        for index in [11, 12] {
+            let word: &&str = words.get(index).context("/proc is too short")?;
+            ticks += word.parse::<f64>()?;
+        }
+        Ok(Duration::from_secs_f64(ticks / TICKS))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An address of this machine on which nobody listens.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+    Ok(listener.local_addr()?)
+}
+
+/// Where a program is, if it is on the path.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let candidates = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    { candidates }.find(|file| file.is_file())
+}
+
+/// The program `quell` of this repository, built with optimisation first.
+///
+/// # Errors
+/// If it does not compile.
+pub(crate) fn built_quell() -> Result<PathBuf> {
+    let root = repository()?;
+    progress("building quell");
+    let cargo = || {
+        let mut command = Command::new("cargo");
+        command.current_dir(&root);
+        command
+    };
+    let status = cargo()
+        .args(["build", "--release", "--locked", "--package", "quell-cli"])
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "quell does not compile");
+    let metadata = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot start cargo")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout)?;
+    let target = metadata["target_directory"].as_str();
+    let target = Path::new(target.context("cargo names no target folder")?);
+    Ok(target.join("release").join("quell"))
+}
+
+/// The program `throttlecrab-server`, installed below `bench/target` the first time.
+///
+/// # Errors
+/// If it cannot be installed.
+pub(crate) fn installed_throttlecrab() -> Result<PathBuf> {
+    let tools = bench_folder().join("target").join("tools");
+    let program = tools.join("bin").join("throttlecrab-server");
+    if program.is_file() {
+        return Ok(program);
+    }
+    progress("installing throttlecrab-server; it needs protoc and takes some minutes");
+    let status = Command::new("cargo")
+        .args(["install", "throttlecrab-server", "--locked"])
+        .args(["--version", "0.4.40", "--root"])
+        .arg(&tools)
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(
+        status.success(),
+        "throttlecrab-server cannot be installed; it needs protoc (Debian: protobuf-compiler); or \
+         leave out --with-throttlecrab"
+    );
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_once_is_reported_with_what_it_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such option; exit 3"]);
+        let address = free_address().unwrap();
+        let error = Running::start("sample", &mut command, address).unwrap_err();
+        assert!(error.to_string().contains("no such option"), "{error}");
+    }
+}

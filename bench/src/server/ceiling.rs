@@ -1,0 +1,228 @@
+//! Ceiling: the fastest that a single thread can answer `CL.THROTTLE` through this machine's sockets.
+//! It finds where each command ends and answers a constant; it reads no argument and decides nothing.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+/// Allowed; 101 at most, 100 left, back to rest within a second.
+const REPLY: &[u8] = b"*5\r\n:0\r\n:101\r\n:100\r\n:-1\r\n:1\r\n";
+
+/// Bytes read at once: more than 50 connections with pipelines of 128 commands have waiting.
+const READ: usize = 64 * 1024;
+
+/// Replies that may wait to be sent on one connection before nothing more is read from it.
+const UNSENT: usize = 1024 * 1024;
+
+const LISTENER: Token = Token(usize::MAX);
+
+/// Where the ceiling listens.
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    address: SocketAddr,
+}
+
+/// One client: bytes of a command that is not complete, and replies that are not sent.
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// Serves until killed.
+///
+/// # Errors
+/// If the address cannot be listened on or the poll fails.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let mut poll = Poll::new()?;
+    let mut events = Events::with_capacity(1024);
+    let address = settings.address;
+    let mut listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let registry = poll.registry();
+    registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut buffer = vec![0; READ];
+    loop {
+        if let Err(error) = poll.poll(&mut events, None) {
+            if error.kind() == ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error.into());
+        }
+        for event in &events {
+            if event.token() == LISTENER {
+                accept(&poll, &listener, &mut connections)?;
+                continue;
+            }
+            let Some(place) = connections.get_mut(event.token().0) else {
+                continue;
+            };
+            let goes_on = match place {
+                Some(connection) => connection.serve(&mut buffer),
+                None => continue,
+            };
+            if !goes_on {
+                *place = None;
+            }
+        }
+    }
+}
+
+fn accept(
+    poll: &Poll,
+    listener: &TcpListener,
+    connections: &mut Vec<Option<Connection>>,
+) -> Result<()> {
+    while let Ok((mut stream, _)) = listener.accept() {
+        let free = connections.iter().position(Option::is_none);
+        let index = free.unwrap_or(connections.len());
+        let both = Interest::READABLE.add(Interest::WRITABLE);
+        poll.registry().register(&mut stream, Token(index), both)?;
+        stream.set_nodelay(true)?;
+        let connection = Some(Connection {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+        });
+        match connections.get_mut(index) {
+            Some(place) => *place = connection,
+            None => connections.push(connection),
+        }
+    }
+    Ok(())
+}
+
+impl Connection {
+    /// Reads, answers and writes what there is; whether the connection goes on.
+    fn serve(&mut self, buffer: &mut [u8]) -> bool {
+        loop {
+            if !self.flush() {
+                return false;
+            }
+            if self.output.len() > UNSENT {
+                return true;
+            }
+            match self.stream.read(buffer) {
+                Ok(0) => return false,
+                Ok(length) => {
+                    let read = &buffer[..length];
+                    if !self.answer(read) {
+                        return false;
+                    }
+                    // Less than there was room for: the socket is empty, no need to ask again.
+                    if length < buffer.len() {
+                        return self.flush();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn answer(&mut self, read: &[u8]) -> bool {
+        let mut start = 0;
+        let joined;
+        let bytes = if self.input.is_empty() {
+            read
+        } else {
+            self.input.extend_from_slice(read);
+            joined = std::mem::take(&mut self.input);
+            &joined[..]
+        };
+        loop {
+            match command(&bytes[start..]) {
+                Framed::Complete(length) => {
+                    self.output.extend_from_slice(REPLY);
+                    start += length;
+                }
+                Framed::Incomplete => break,
+                Framed::Broken => return false,
+            }
+        }
+        self.input.extend_from_slice(&bytes[start..]);
+        true
+    }
+
+    fn flush(&mut self) -> bool {
+        let mut sent = 0;
+        while sent < self.output.len() {
+            match self.stream.write(&self.output[sent..]) {
+                Ok(0) => return false,
+                Ok(length) => sent += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.output.drain(..sent);
+        true
+    }
+}
+
+/// What lies at the beginning of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framed {
+    /// A command of so many bytes.
+    Complete(usize),
+    Incomplete,
+    Broken,
+}
+
+/// Where the command at the beginning of `bytes` ends.
+fn command(bytes: &[u8]) -> Framed {
+    let Some((&kind, _)) = bytes.split_first() else {
+        return Framed::Incomplete;
+    };
+    if kind != b'*' {
+        return Framed::Broken;
+    }
+    let Some((arguments, mut at)) = number(bytes, 1) else {
+        return Framed::Incomplete;
+    };
+    for _ in 0..arguments {
+        let Some((length, start)) = number(bytes, at + 1) else {
+            return Framed::Incomplete;
+        };
+        at = start + length + 2;
+    }
+    if at <= bytes.len() {
+        Framed::Complete(at)
+    } else {
+        Framed::Incomplete
+    }
+}
+
+/// The number that begins at `at`, and where the next line begins.
+fn number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let mut value = 0_usize;
+    for (index, byte) in bytes.get(at..)?.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => value = value.wrapping_mul(10) + usize::from(byte - b'0'),
+            _ => return Some((value, at + index + 2)),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_framed() {
+        let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n";
+        assert_eq!(command(get), Framed::Complete(20));
+        for cut in 0..20 {
+            assert_eq!(command(&get[..cut]), Framed::Incomplete, "{cut}");
+        }
+        assert_eq!(command(b"GET k\r\n"), Framed::Broken);
+    }
+}
