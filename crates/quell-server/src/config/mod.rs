@@ -1,0 +1,128 @@
+//! Configuration in two stages: [`RawConfig`] is what was said, [`Config`] what that means.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quell::store::memory::DEFAULT_MAX_KEYS;
+use quell_protocol::http::AuthorizeMap;
+
+mod authorize;
+mod bounds;
+mod raw;
+mod resolve;
+
+use resolve::field;
+
+pub use bounds::Bounds;
+pub use raw::{RawAuthorize, RawConfig, RawEntrySource};
+
+/// Everything that a server needs to know before it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Files and directories of rules. Default none: `CL.THROTTLE` needs none.
+    pub rules: Vec<PathBuf>,
+    /// Address of the HTTP listener. Default `127.0.0.1:8080`: what people try first, and nobody
+    /// but this machine can reach it.
+    pub http: Option<SocketAddr>,
+    /// Address of the RESP listener. Default `127.0.0.1:6380`: beside a Redis on 6379.
+    pub resp: Option<SocketAddr>,
+    /// Whether addresses beyond loopback are accepted without TLS and credentials. Default no.
+    pub insecure: bool,
+    /// Whether every rule is in shadow. Default no.
+    pub shadow: bool,
+    /// Most keys with a state of their own. Default 10 million: about half a gigabyte when full.
+    pub max_keys: usize,
+    /// Directory in which states outlive the process. Default none: a restart starts afresh.
+    pub data_dir: Option<PathBuf>,
+    /// What a crash may lose, at most. Default 10 s: a second of writing at 10 million keys, every
+    /// five seconds at the most; and a burst that comes again after a crash is a small one.
+    pub snapshot_interval: Duration,
+    /// Where decisions are written. Default nowhere: each line costs more than its decision.
+    pub decision_log: Option<DecisionLog>,
+    /// Bounds on what clients may take.
+    pub bounds: Bounds,
+    /// Which headers `/v1/authorize` makes entries of. Default: those of nginx, Traefik and Caddy.
+    pub authorize: AuthorizeMap,
+    /// At most this much is added to `Retry-After`, drawn anew for each refusal. Default none: what
+    /// the header says is then exactly when the call passes.
+    pub retry_jitter: Duration,
+    /// Whether `/v1/authorize` also answers with `X-RateLimit-*` fields. Default no: no two servers
+    /// mean the same by them.
+    pub x_rate_limit_headers: bool,
+    /// What `authorize` was resolved from, for [`Config::to_raw`].
+    said: RawAuthorize,
+}
+
+/// Where decisions are written, which, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionLog {
+    /// Where.
+    pub target: LogTarget,
+    /// Every how-manieth query. Default 1: all.
+    pub one_in: NonZeroU64,
+    /// Whether keys are written as keyed hashes. Default no: a log without keys explains little.
+    pub hash_keys: bool,
+}
+
+/// Where decisions are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// To standard output.
+    Stdout,
+    /// To this file, at its end.
+    File(PathBuf),
+}
+
+/// The default address of a listener.
+const fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+/// The default snapshot interval.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rules: Vec::new(),
+            http: Some(loopback(8080)),
+            resp: Some(loopback(6380)),
+            insecure: false,
+            shadow: false,
+            max_keys: DEFAULT_MAX_KEYS,
+            data_dir: None,
+            snapshot_interval: SNAPSHOT_INTERVAL,
+            decision_log: None,
+            bounds: Bounds::default(),
+            authorize: AuthorizeMap::default(),
+            retry_jitter: Duration::ZERO,
+            x_rate_limit_headers: false,
+            said: RawAuthorize::default(),
+        }
+    }
+}
+
+/// Why there is no configuration. The text says what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file is none, or says something that nothing is known of.
+    #[error("{file}: {reason}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// The value of a field is impossible.
+    #[error("{field}: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
+}

@@ -1,0 +1,359 @@
+//! From what was said to what it means, and back.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quell_rules::{ExactDuration, parse_duration};
+
+use super::raw::RawConfig;
+use super::{Bounds, Config, ConfigError, DecisionLog, LogTarget, authorize};
+
+/// What an address that is turned off says.
+const OFF: &str = "off";
+
+/// An impossible value.
+pub(super) fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
+    let reason = reason.into();
+    ConfigError::Field { field, reason }
+}
+
+impl RawConfig {
+    /// What this means, with a default for all that was not said.
+    ///
+    /// # Errors
+    /// [`ConfigError::Field`] for the first value that is impossible.
+    pub fn resolve(&self) -> Result<Config, ConfigError> {
+        let default = Config::default();
+        let insecure = self.insecure.unwrap_or(default.insecure);
+        let said = self.authorize.clone().unwrap_or_default();
+        let config = Config {
+            rules: self.rules.clone().unwrap_or_default(),
+            http: address("http", self.http.as_deref(), default.http, insecure)?,
+            resp: address("resp", self.resp.as_deref(), default.resp, insecure)?,
+            insecure,
+            shadow: self.shadow.unwrap_or(default.shadow),
+            max_keys: at_least("max_keys", self.max_keys, default.max_keys, 1)?,
+            data_dir: self.data_dir.clone(),
+            snapshot_interval: duration(
+                "snapshot_interval",
+                self.snapshot_interval.as_deref(),
+                default.snapshot_interval,
+                MIN_INTERVAL,
+            )?,
+            decision_log: self.decision_log()?,
+            bounds: self.bounds()?,
+            authorize: authorize::resolve(&said)?,
+            retry_jitter: duration(
+                "retry_jitter",
+                self.retry_jitter.as_deref(),
+                default.retry_jitter,
+                Duration::ZERO,
+            )?,
+            x_rate_limit_headers: self
+                .x_rate_limit_headers
+                .unwrap_or(default.x_rate_limit_headers),
+            said,
+        };
+        if config.http.is_none() && config.resp.is_none() {
+            let reason = "both listeners are off, so nobody could ask: write an address for one";
+            return Err(field("http", reason));
+        }
+        Ok(config)
+    }
+
+    fn decision_log(&self) -> Result<Option<DecisionLog>, ConfigError> {
+        let Some(target) = &self.decision_log else {
+            return Ok(None);
+        };
+        let target = match target.as_str() {
+            "" => {
+                return Err(field(
+                    "decision_log",
+                    "write a file, or - for standard output",
+                ));
+            }
+            "-" => LogTarget::Stdout,
+            file => LogTarget::File(PathBuf::from(file)),
+        };
+        let one_in = NonZeroU64::new(self.decision_log_one_in.unwrap_or(1)).ok_or_else(|| {
+            field(
+                "decision_log_one_in",
+                "0 would write nothing: write 1 for all",
+            )
+        })?;
+        Ok(Some(DecisionLog {
+            target,
+            one_in,
+            hash_keys: self.decision_log_hash_keys.unwrap_or(false),
+        }))
+    }
+
+    fn bounds(&self) -> Result<Bounds, ConfigError> {
+        let default = Bounds::default();
+        let bounds = Bounds {
+            connections: at_least(
+                "max_connections",
+                self.max_connections,
+                default.connections,
+                1,
+            )?,
+            body: at_least("max_body_bytes", self.max_body_bytes, default.body, 64)?,
+            argument: at_least(
+                "max_argument_bytes",
+                self.max_argument_bytes,
+                default.argument,
+                64,
+            )?,
+            frame: at_least(
+                "max_frame_bytes",
+                self.max_frame_bytes,
+                default.frame,
+                1_024,
+            )?,
+            unsent: at_least(
+                "max_unsent_bytes",
+                self.max_unsent_bytes,
+                default.unsent,
+                1_024,
+            )?,
+            header_timeout: self.timeout(
+                "header_timeout",
+                &self.header_timeout,
+                default.header_timeout,
+            )?,
+            body_timeout: self.timeout("body_timeout", &self.body_timeout, default.body_timeout)?,
+            idle_timeout: self.timeout("idle_timeout", &self.idle_timeout, default.idle_timeout)?,
+            stall_timeout: self.timeout(
+                "stall_timeout",
+                &self.stall_timeout,
+                default.stall_timeout,
+            )?,
+            shutdown_grace: duration(
+                "shutdown_grace",
+                self.shutdown_grace.as_deref(),
+                default.shutdown_grace,
+                Duration::ZERO,
+            )?,
+        };
+        if bounds.argument > bounds.frame {
+            let reason = format!(
+                "an argument of {} bytes does not fit into a frame of {}: write at most max_frame_bytes",
+                bounds.argument, bounds.frame
+            );
+            return Err(field("max_argument_bytes", reason));
+        }
+        Ok(bounds)
+    }
+
+    fn timeout(
+        &self,
+        name: &'static str,
+        said: &Option<String>,
+        default: Duration,
+    ) -> Result<Duration, ConfigError> {
+        duration(name, said.as_deref(), default, MIN_TIMEOUT)
+    }
+}
+
+/// Shorter timeouts would end sound clients.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// Shorter intervals would write without a pause.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+fn at_least(
+    name: &'static str,
+    said: Option<usize>,
+    default: usize,
+    least: usize,
+) -> Result<usize, ConfigError> {
+    match said {
+        Some(value) if value < least => Err(field(
+            name,
+            format!("{value} is too small: write at least {least}"),
+        )),
+        Some(value) => Ok(value),
+        None => Ok(default),
+    }
+}
+
+fn duration(
+    name: &'static str,
+    said: Option<&str>,
+    default: Duration,
+    least: Duration,
+) -> Result<Duration, ConfigError> {
+    let Some(text) = said else {
+        return Ok(default);
+    };
+    let value = parse_duration(text).map_err(|reason| field(name, reason))?;
+    if value < least {
+        let least = ExactDuration(least);
+        return Err(field(
+            name,
+            format!("`{text}` is too short: write at least {least}"),
+        ));
+    }
+    Ok(value)
+}
+
+fn address(
+    name: &'static str,
+    said: Option<&str>,
+    default: Option<SocketAddr>,
+    insecure: bool,
+) -> Result<Option<SocketAddr>, ConfigError> {
+    let Some(text) = said else {
+        return Ok(default);
+    };
+    if text == OFF {
+        return Ok(None);
+    }
+    let wrong = || {
+        let reason = format!("`{text}` is no address: write one such as 127.0.0.1:8080, or off");
+        field(name, reason)
+    };
+    let address = match text.parse::<SocketAddr>() {
+        Ok(address) => address,
+        // Names: `localhost:8080`.
+        Err(_) => text
+            .to_socket_addrs()
+            .map_err(|_| wrong())?
+            .next()
+            .ok_or_else(wrong)?,
+    };
+    if !address.ip().to_canonical().is_loopback() && !insecure {
+        let reason = format!(
+            "`{text}` can be reached from other machines, and there are no TLS and no credentials yet: \
+             write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = true) if the \
+             network keeps strangers out",
+            address.port()
+        );
+        return Err(field(name, reason));
+    }
+    Ok(Some(address))
+}
+
+impl Config {
+    /// The same with nothing left unsaid, to be shown or kept: it resolves to this again.
+    #[must_use]
+    pub fn to_raw(&self) -> RawConfig {
+        let text = |duration: Duration| Some(ExactDuration(duration).to_string());
+        let address = |address: Option<SocketAddr>| {
+            Some(address.map_or_else(|| OFF.to_owned(), |address| address.to_string()))
+        };
+        let log = self.decision_log.as_ref();
+        RawConfig {
+            rules: Some(self.rules.clone()),
+            http: address(self.http),
+            resp: address(self.resp),
+            insecure: Some(self.insecure),
+            shadow: Some(self.shadow),
+            max_keys: Some(self.max_keys),
+            data_dir: self.data_dir.clone(),
+            snapshot_interval: text(self.snapshot_interval),
+            decision_log: log.map(|log| match &log.target {
+                LogTarget::Stdout => "-".to_owned(),
+                LogTarget::File(file) => file.to_string_lossy().into_owned(),
+            }),
+            decision_log_one_in: log.map(|log| log.one_in.get()),
+            decision_log_hash_keys: log.map(|log| log.hash_keys),
+            max_connections: Some(self.bounds.connections),
+            max_body_bytes: Some(self.bounds.body),
+            max_argument_bytes: Some(self.bounds.argument),
+            max_frame_bytes: Some(self.bounds.frame),
+            max_unsent_bytes: Some(self.bounds.unsent),
+            header_timeout: text(self.bounds.header_timeout),
+            body_timeout: text(self.bounds.body_timeout),
+            idle_timeout: text(self.bounds.idle_timeout),
+            stall_timeout: text(self.bounds.stall_timeout),
+            shutdown_grace: text(self.bounds.shutdown_grace),
+            retry_jitter: text(self.retry_jitter),
+            x_rate_limit_headers: Some(self.x_rate_limit_headers),
+            log: None,
+            log_format: None,
+            authorize: Some(self.said.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_equals_default() {
+        assert_eq!(RawConfig::default().resolve(), Ok(Config::default()));
+        let empty = RawConfig::from_toml("quell.toml", "").unwrap();
+        assert_eq!(empty.resolve(), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_shown_is_what_it_was_resolved_from() {
+        let text = "
+            rules = ['a.yaml', 'rules.d']
+            http = 'off'
+            resp = '127.0.0.1:0'
+            decision_log = '-'
+            decision_log_one_in = 10
+            stall_timeout = '1.5s'
+            [authorize]
+            gateway = 'forwarded'
+            entries = [{ entry = 'tenant', headers = ['X-Tenant'] }]
+        ";
+        let config = RawConfig::from_toml("quell.toml", text).unwrap().resolve();
+        let config = config.unwrap();
+        assert_eq!(config.authorize.entries.len(), 5);
+        let shown = config.to_raw().to_toml().unwrap();
+        let again = RawConfig::from_toml("shown", &shown).unwrap().resolve();
+        assert_eq!(again, Ok(config), "{shown}");
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        for (text, expected) in [
+            ("prot = 1", "unknown field `prot`"),
+            ("http = 1", "invalid type"),
+            (
+                "http = 'nowhere'",
+                "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
+            ),
+            ("resp = '0.0.0.0:1'", "say --insecure"),
+            ("http = 'off'\nresp = 'off'", "both listeners are off"),
+            ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
+            ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
+            ("idle_timeout = '1ms'", "write at least 10ms"),
+            ("max_argument_bytes = 300000", "does not fit into a frame"),
+            (
+                "decision_log = '-'\ndecision_log_one_in = 0",
+                "write 1 for all",
+            ),
+            ("[authorize]\ngateway = 'f5'", "write any, original"),
+        ] {
+            let raw = RawConfig::from_toml("quell.toml", text);
+            let error = raw.and_then(|raw| raw.resolve()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_first_counts() {
+        let flags = RawConfig {
+            shadow: Some(true),
+            ..RawConfig::default()
+        };
+        let file = RawConfig::from_toml("quell.toml", "shadow = false\nmax_keys = 7").unwrap();
+        let config = flags.or(file).resolve().unwrap();
+        assert!(config.shadow);
+        assert_eq!(config.max_keys, 7);
+    }
+
+    #[test]
+    fn beyond_loopback_needs_a_word() {
+        let raw = RawConfig::from_toml("quell.toml", "http = '0.0.0.0:8080'\ninsecure = true");
+        let config = raw.unwrap().resolve().unwrap();
+        assert_eq!(config.http.map(|address| address.port()), Some(8080));
+    }
+}

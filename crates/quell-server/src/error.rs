@@ -1,0 +1,60 @@
+//! Why a server does not start, or does not stop cleanly.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use quell::RulesError;
+use quell_rules::Problem;
+
+/// Why a server does not start, or does not stop cleanly. The text says what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The rules have mistakes: each with its place and what to write.
+    Rules(Vec<Problem>),
+    /// A rule is sound and still cannot be followed on this machine.
+    Impossible(RulesError),
+    /// An address cannot be listened on.
+    Bind {
+        /// Which listener.
+        listener: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Signals cannot be waited for.
+    Signals(io::Error),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(problems) => {
+                f.write_str("the rules have mistakes:")?;
+                for problem in problems {
+                    write!(f, "\n  {problem}")?;
+                }
+                Ok(())
+            }
+            Self::Impossible(error) => error.fmt(f),
+            Self::Bind {
+                listener, address, ..
+            } => write!(
+                f,
+                "cannot listen on {address} for {listener}: stop who does, or write another --{listener}"
+            ),
+            Self::Signals(_) => f.write_str("cannot wait for signals"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { source, .. } | Self::Signals(source) => Some(source),
+            Self::Rules(_) | Self::Impossible(_) => None,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Health: what the server knows of its own state.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+/// Whether the server is fine, and if not, why.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    stopping: AtomicBool,
+    reload_failure: Mutex<Option<Failure>>,
+}
+
+/// Something that went wrong and stays so until it goes right.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) since: Timestamp,
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Health {
+    /// From now on the server is on its way down.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The rules in the files are in force.
+    pub(crate) fn reloaded(&self) {
+        *self.reload_failure.lock() = None;
+    }
+
+    /// The rules in the files are wrong; what was in force stays so.
+    pub(crate) fn reload_failed(&self, reasons: Vec<String>) {
+        let mut failure = self.reload_failure.lock();
+        let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
+        *failure = Some(Failure { since, reasons });
+    }
+
+    pub(crate) fn reload_failure(&self) -> Option<Failure> {
+        self.reload_failure.lock().clone()
+    }
+}

@@ -1,0 +1,266 @@
+//! The questions: `/v1/acquire`, `/v1/peek` and `/v1/authorize`.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use quell::{Operation, Query, Verdict};
+use quell_core::rule::RuleSet;
+use quell_protocol::http::{
+    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, VerdictBody,
+};
+
+use super::connection::RemoteAddress;
+use super::{body, reply};
+use crate::shared::Shared;
+
+pub(super) async fn acquire(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    verdict(&shared, Operation::Acquire, &headers, body).await
+}
+
+pub(super) async fn peek(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    verdict(&shared, Operation::Peek, &headers, body).await
+}
+
+async fn verdict(
+    shared: &Shared,
+    operation: Operation,
+    headers: &HeaderMap,
+    body: Body,
+) -> Response {
+    let bytes = match body::read(headers, body, &shared.config.bounds).await {
+        Ok(bytes) => bytes,
+        Err(problem) => return reply::problem(&problem),
+    };
+    let query = match http::parse_query(&bytes) {
+        Ok(query) => query,
+        Err(error) => return reply::problem(&Problem::from(&error)),
+    };
+    match ask(shared, operation, &query).await {
+        Ok(verdict) => reply::json(&VerdictBody::from(&verdict)),
+        Err(problem) => reply::problem(&problem),
+    }
+}
+
+/// Asks, now that the request is here in whole.
+async fn ask(shared: &Shared, operation: Operation, query: &Query<'_>) -> Result<Verdict, Problem> {
+    let now = shared.limiter.now();
+    let answer = shared.limiter.ask(operation, query, now).await;
+    answer.map_err(|error| {
+        let rules = shared.limiter.rules();
+        let domains: Vec<&str> = rules.domains().collect();
+        reply::ask_problem(&error, query.domain(), &domains)
+    })
+}
+
+/// What the query string of `/v1/authorize` says.
+struct Parameters {
+    domain: String,
+    deny_status: Option<StatusCode>,
+}
+
+impl Parameters {
+    fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Problem> {
+        let wrong = |detail: String| Problem::new(ProblemKind::InvalidRequest, detail);
+        let said = pairs(query.unwrap_or_default());
+        let mut domain = None;
+        let mut deny_status = None;
+        for (name, value) in said {
+            match name.as_str() {
+                "domain" => domain = Some(value),
+                "deny_status" => {
+                    let number = value.parse::<u16>().ok();
+                    let number = number.filter(|number| (400..600).contains(number));
+                    let status = number.and_then(|number| StatusCode::from_u16(number).ok());
+                    deny_status = Some(status.ok_or_else(|| {
+                        wrong(format!(
+                            "deny_status={value} is no refusal: write 400 to 599, such as 403"
+                        ))
+                    })?);
+                }
+                _ => {
+                    let detail =
+                        format!("unknown parameter {name:?}: write domain and deny_status");
+                    return Err(wrong(detail));
+                }
+            }
+        }
+        let domain = match domain {
+            Some(domain) => domain,
+            None => only_domain(rules)
+                .ok_or_else(|| wrong("which domain? write /v1/authorize?domain=NAME".to_owned()))?,
+        };
+        Ok(Self {
+            domain,
+            deny_status,
+        })
+    }
+}
+
+/// The domain, if there is one only: then it need not be said.
+fn only_domain(rules: &RuleSet) -> Option<String> {
+    let mut domains = rules.domains();
+    let first = domains.next()?;
+    domains.next().is_none().then(|| first.to_owned())
+}
+
+/// Names and values of a query string, percent-decoded; `+` is a space.
+fn pairs(query: &str) -> Vec<(String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let read = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (percent_decode(name), percent_decode(value))
+    };
+    pairs.map(read).collect()
+}
+
+fn percent_decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match (first, after) {
+            (b'+', _) => bytes.push(b' '),
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                match (digit(*high), digit(*low)) {
+                    (Some(high), Some(low)) => {
+                        bytes.extend(u8::try_from(high * 16 + low));
+                        rest = after;
+                    }
+                    _ => bytes.push(b'%'),
+                }
+            }
+            (other, _) => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub(super) async fn authorize(
+    State(shared): State<Arc<Shared>>,
+    Extension(RemoteAddress(remote)): Extension<RemoteAddress>,
+    RawQuery(parameters): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let rules = shared.limiter.rules();
+    let parameters = match Parameters::parse(parameters.as_deref(), &rules) {
+        Ok(parameters) => parameters,
+        Err(problem) => return reply::problem(&problem),
+    };
+    let fields = headers.iter();
+    let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let fields: Vec<_> = fields.collect();
+    let map = &shared.config.authorize;
+    let query = match http::authorize(&parameters.domain, fields.iter().copied(), map) {
+        Ok(query) => query,
+        Err(error) => {
+            let problem = Problem::new(ProblemKind::InvalidRequest, error.to_string());
+            return reply::problem(&problem);
+        }
+    };
+    let address = "remote_address";
+    let is_known = query.descriptors().iter().any(|d| d.get(address).is_some());
+    let query = if is_known {
+        query
+    } else {
+        query.entry(address, remote.ip().to_canonical().to_string())
+    };
+    match ask(&shared, Operation::Acquire, &query).await {
+        Ok(verdict) => {
+            let mut response = answer(&shared, &parameters, &verdict);
+            add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
+            response
+        }
+        Err(problem) => reply::problem(&problem),
+    }
+}
+
+/// 204, or a problem with the status that the gateway understands.
+fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
+    if verdict.is_allow() {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return response;
+    }
+    let mut problem = Problem::refusal(verdict);
+    if let Some(status) = parameters.deny_status.filter(|_| !verdict.degraded) {
+        problem.status = status.as_u16();
+    }
+    let mut response = reply::problem(&problem);
+    let jitter = jitter(shared.config.retry_jitter);
+    if let Some(seconds) = http::retry_after(verdict, jitter) {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// A duration below `most`. Not secret, only different from the last one.
+fn jitter(most: Duration) -> Duration {
+    let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    if nanos == 0 {
+        return Duration::ZERO;
+    }
+    Duration::from_nanos(RandomState::new().hash_one(nanos) % nanos)
+}
+
+/// Adds the `RateLimit` fields, and the older ones if they are wanted.
+fn add_fields(
+    shared: &Shared,
+    rules: &RuleSet,
+    query: &Query<'_>,
+    verdict: &Verdict,
+    headers: &mut HeaderMap,
+) {
+    let Some(descriptor) = query.descriptors().first() else {
+        return;
+    };
+    let in_force = rules.domain(query.domain());
+    let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
+    let items: Vec<RateLimitItem<'_>> = with_say
+        .filter_map(|decided| {
+            let rule = in_force.iter().find(|r| r.rule().name == decided.rule)?;
+            let installed = rule.limit_for(descriptor)?;
+            Some(RateLimitItem {
+                rule: &decided.rule,
+                window: installed.limit.full_refill(),
+                unit: None,
+                partition_key: None,
+                decision: &decided.decision,
+            })
+        })
+        .collect();
+    let mut add = |name: &'static str, value: Option<String>| {
+        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    add(RATE_LIMIT_POLICY, http::definition_field(&items));
+    add(RATE_LIMIT, http::status_field(&items));
+    if shared.config.x_rate_limit_headers
+        && let Some(binding) = verdict.binding_rule()
+    {
+        let decision = &binding.decision;
+        let reset = decision.reset_after.as_nanos().div_ceil(1_000_000_000);
+        add("x-ratelimit-limit", Some(decision.limit.to_string()));
+        add(
+            "x-ratelimit-remaining",
+            Some(decision.remaining.to_string()),
+        );
+        add("x-ratelimit-reset", Some(reset.to_string()));
+    }
+}

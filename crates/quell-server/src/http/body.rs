@@ -1,0 +1,75 @@
+//! Bodies: read whole, of a bounded size, in a bounded time, and only as JSON.
+
+use axum::body::{Body, Bytes};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use quell_protocol::http::{Problem, ProblemKind};
+
+use crate::config::Bounds;
+
+/// What is read past the bound and thrown away, so that the client is still there for the answer.
+const EXCESS: usize = 8 * 1_024 * 1_024;
+
+/// Reads a JSON body.
+///
+/// A type is asked for, so that no web page can make a browser send one here unasked.
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    bounds: &Bounds,
+) -> Result<Bytes, Problem> {
+    if !is_json(headers) {
+        let detail = "the body must be JSON: write the header Content-Type: application/json";
+        return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
+    }
+    match tokio::time::timeout(bounds.body_timeout, collect(body, bounds.body)).await {
+        Ok(read) => read,
+        Err(_) => {
+            let detail = "the body did not arrive in time: send it at once";
+            Err(Problem::new(ProblemKind::RequestTimeout, detail))
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    let essence = essence.unwrap_or_default().trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/json")
+}
+
+async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut all = Vec::new();
+    let mut size = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            let detail = "the body broke off: send all of it";
+            return Err(Problem::new(ProblemKind::InvalidRequest, detail));
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        size = size.saturating_add(data.len());
+        if size > most {
+            all = Vec::new();
+            if size > most.saturating_add(EXCESS) {
+                break;
+            }
+        } else if first.is_empty() && all.is_empty() {
+            // Nearly always the only piece: kept as it is.
+            first = data;
+        } else {
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    if size > most {
+        let detail = format!("the body is longer than {most} bytes: write a shorter one");
+        return Err(Problem::new(ProblemKind::BodyTooLarge, detail));
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}

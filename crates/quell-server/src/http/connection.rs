@@ -1,0 +1,142 @@
+//! One HTTP connection, version 1 or 2, from accept to close.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use axum::routing::future::RouteFuture;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::sync::watch;
+use tower_service::Service;
+
+use super::stream::Watched;
+use crate::config::Bounds;
+use crate::listen::Accepted;
+use crate::metrics::ListenerMetrics;
+
+/// What a connection is told that comes when there are as many as may be.
+pub(crate) const SORRY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    Content-Type: application/problem+json\r\n\
+    Content-Length: 167\r\n\
+    Retry-After: 1\r\n\
+    Connection: close\r\n\r\n\
+    {\"type\":\"urn:quell:problem:overloaded\",\"title\":\"The server is overloaded\",\"status\":503,\"detail\":\"max_connections connections are open: close some, or raise the bound\"}";
+
+/// Requests of one HTTP/2 connection at a time.
+const MAX_STREAMS: u32 = 200;
+
+/// Bytes that a request's head may have, all fields together.
+const MAX_HEAD: usize = 64 * 1_024;
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemoteAddress(pub(super) SocketAddr);
+
+/// Hands requests to the router with the address they come from.
+#[derive(Clone, Debug)]
+struct Handler {
+    router: Router,
+    remote: RemoteAddress,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Handler {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(self.remote);
+        self.router.clone().call(request)
+    }
+}
+
+/// How connections are served.
+pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header_timeout)
+        .max_buf_size(MAX_HEAD)
+        .pipeline_flush(true)
+        .half_close(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .keep_alive_interval(bounds.idle_timeout)
+        .keep_alive_timeout(bounds.header_timeout);
+    builder
+}
+
+/// Serves a connection to its end, or until `stop` and what is in flight is answered.
+pub(crate) async fn run(
+    accepted: Accepted,
+    router: Router,
+    builder: Arc<Builder<TokioExecutor>>,
+    bounds: Arc<Bounds>,
+    numbers: Arc<ListenerMetrics>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let remote = RemoteAddress(accepted.remote);
+    let io = TokioIo::new(Watched::new(accepted.stream, bounds.idle_timeout));
+    let mut connection = pin!(builder.serve_connection(io, Handler { router, remote }));
+    let mut stopping = false;
+    let end = loop {
+        tokio::select! {
+            biased;
+            end = connection.as_mut() => break end,
+            _ = stop.changed(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    if let Err(error) = end {
+        let hyper = error.downcast_ref::<hyper::Error>();
+        if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(&*error) {
+            numbers.timeouts.add(1);
+        } else if hyper.is_some_and(hyper::Error::is_parse) {
+            numbers.protocol_errors.add(1);
+        }
+        tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
+    }
+}
+
+/// Whether a connection was ended by [`Watched`].
+fn is_idle_end(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return io.kind() == std::io::ErrorKind::TimedOut;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(SORRY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let said = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "));
+        assert_eq!(said, Some(body.len().to_string().as_str()));
+        let problem: quell_protocol::http::Problem = serde_json::from_str(body).unwrap();
+        assert_eq!(problem.status, 503);
+    }
+}

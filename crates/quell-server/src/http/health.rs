@@ -1,0 +1,78 @@
+//! Health, readiness and metrics.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+
+use super::reply;
+use crate::metrics::render;
+use crate::shared::Shared;
+
+/// How the server is.
+#[derive(Serialize)]
+struct HealthBody {
+    /// `ok`, `degraded` (it answers, but something wants a person) or `stopping`.
+    status: &'static str,
+    version: &'static str,
+    uptime_s: u64,
+    domains: usize,
+    rules: usize,
+    keys: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reload_failure: Option<FailureBody>,
+}
+
+/// A reload that failed.
+#[derive(Serialize)]
+struct FailureBody {
+    since: String,
+    reasons: Vec<String>,
+}
+
+fn body(shared: &Shared) -> HealthBody {
+    let rules = shared.limiter.rules();
+    let failure = shared.health.reload_failure();
+    let status = match (shared.health.is_stopping(), &failure) {
+        (true, _) => "stopping",
+        (false, Some(_)) => "degraded",
+        (false, None) => "ok",
+    };
+    HealthBody {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: shared.started.elapsed().as_secs(),
+        domains: rules.domains().count(),
+        rules: rules.all().count(),
+        keys: shared.limiter.store().keys(),
+        reload_failure: failure.map(|failure| FailureBody {
+            since: failure.since.to_string(),
+            reasons: failure.reasons,
+        }),
+    }
+}
+
+/// Whether the process is alive: always 200, the body says how it is.
+pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+    reply::json(&body(&shared))
+}
+
+/// Whether questions should be sent here: not once the server is on its way down. Old rules still
+/// decide, so a failed reload does not count.
+pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    let status = if shared.health.is_stopping() {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+    reply::json_with(status, &body(&shared))
+}
+
+/// The numbers, as Prometheus reads them.
+pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let text = render(&shared.metrics, &shared.gauges().await);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    reply::reply(StatusCode::OK, kind, text)
+}

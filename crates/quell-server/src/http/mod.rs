@@ -1,0 +1,49 @@
+//! HTTP: routes, and what is answered where there is none.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::{any, get, post};
+use quell_protocol::http::{Problem, ProblemKind};
+
+use crate::shared::Shared;
+
+mod ask;
+mod body;
+mod connection;
+mod health;
+mod reply;
+mod stream;
+
+pub(crate) use connection::{SORRY, builder, run};
+
+/// All routes.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/acquire", post(ask::acquire))
+        .route("/v1/peek", post(ask::peek))
+        .route("/v1/authorize", any(ask::authorize))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(shared)
+}
+
+async fn not_found(request: Request) -> Response {
+    let path = request.uri().path();
+    let detail = format!("there is nothing at {path}: /openapi.json lists what there is");
+    reply::problem(&Problem::new(ProblemKind::NotFound, detail))
+}
+
+async fn not_allowed(request: Request) -> Response {
+    let detail = format!(
+        "{} is not answered at {}: the Allow field lists what is",
+        request.method(),
+        request.uri().path()
+    );
+    reply::problem(&Problem::new(ProblemKind::MethodNotAllowed, detail))
+}

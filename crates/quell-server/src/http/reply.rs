@@ -1,0 +1,76 @@
+//! Replies: JSON, problem documents, and the one place that maps errors to them.
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use quell::AskError;
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use serde::Serialize;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A reply of this status and type.
+pub(super) fn reply(status: StatusCode, kind: HeaderValue, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// 200 with `value` as JSON.
+pub(super) fn json(value: &impl Serialize) -> Response {
+    json_with(StatusCode::OK, value)
+}
+
+/// `value` as JSON.
+pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => reply(status, JSON, body),
+        Err(error) => problem(&Problem::new(ProblemKind::Internal, error.to_string())),
+    }
+}
+
+/// A problem document.
+pub(super) fn problem(problem: &Problem) -> Response {
+    let status = StatusCode::from_u16(problem.status);
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    // A document of texts and a number cannot fail to be written.
+    let body = serde_json::to_vec(problem).unwrap_or_default();
+    reply(status, HeaderValue::from_static(PROBLEM_JSON), body)
+}
+
+/// What is told when there is no answer; `domains` are those that there are.
+pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> Problem {
+    match error {
+        AskError::UnknownDomain => {
+            let known = match domains {
+                [] => "there are no rules at all: start with --rules FILE".to_owned(),
+                _ => format!("write one of {}", listed(domains)),
+            };
+            let detail = format!("no rules for domain {domain:?}: {known}");
+            Problem::new(ProblemKind::UnknownDomain, detail)
+        }
+        AskError::UnknownRule => {
+            let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
+            Problem::new(ProblemKind::NotFound, detail)
+        }
+        AskError::Impossible(_) | AskError::TooManyLimits => {
+            Problem::new(ProblemKind::InvalidRequest, error.to_string())
+        }
+        _ => Problem::new(ProblemKind::Internal, error.to_string()),
+    }
+}
+
+/// The first few names of a list.
+fn listed(names: &[&str]) -> String {
+    const MOST: usize = 10;
+    let shown: Vec<&str> = names.iter().take(MOST).copied().collect();
+    let more = names.len() - shown.len();
+    let rest = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("{}{rest}", shown.join(", "))
+}

@@ -1,0 +1,98 @@
+//! Watched: a stream that ends when nothing moves on it for long.
+//!
+//! hyper watches heads only; a client that never reads its answer, or that stays silent for ever
+//! between requests, would keep its place. One timer per connection is enough, set again only when
+//! it fires: a move is a flag, not a look at the clock. So the end comes after one to two timeouts.
+
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+/// A stream with a watch.
+#[derive(Debug)]
+pub(super) struct Watched {
+    inner: TcpStream,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    has_moved: bool,
+}
+
+impl Watched {
+    pub(super) fn new(inner: TcpStream, timeout: Duration) -> Self {
+        Self {
+            inner,
+            timeout,
+            timer: Box::pin(tokio::time::sleep(timeout)),
+            has_moved: false,
+        }
+    }
+
+    /// Notes a move; where there was none, looks whether it is time.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        moved: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            self.has_moved = true;
+            return moved;
+        }
+        while self.timer.as_mut().poll(context).is_ready() {
+            if !self.has_moved {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            }
+            self.has_moved = false;
+            self.timer.as_mut().reset(Instant::now() + self.timeout);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let moved = Pin::new(&mut self.inner).poll_read(context, buffer);
+        self.watch(context, moved)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let moved = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.watch(context, moved)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let moved = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.watch(context, moved)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}

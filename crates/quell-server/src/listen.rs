@@ -1,0 +1,155 @@
+//! Listen: accepts connections, as many as may be, until the server stops.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::error::ServeError;
+use crate::metrics::ListenerMetrics;
+
+/// How long accepting pauses after the system could not give a connection, out of files mostly:
+/// without a pause the loop would do nothing else.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Refused connections that are told so at the same time; more are closed without a word.
+const MAX_REFUSALS: usize = 64;
+
+/// How long a client that is being left may go on talking.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How much it may say.
+const LINGER_BYTES: usize = 1_024 * 1_024;
+
+/// Where connections come in.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: TcpListener,
+    pub(crate) address: SocketAddr,
+    name: &'static str,
+}
+
+/// A connection with its right to be one.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// Binds `address`.
+    pub(crate) async fn bind(name: &'static str, address: SocketAddr) -> Result<Self, ServeError> {
+        let error = |source| ServeError::Bind {
+            listener: name,
+            address,
+            source,
+        };
+        let socket = TcpListener::bind(address).await.map_err(error)?;
+        let address = socket.local_addr().map_err(error)?;
+        Ok(Self {
+            socket,
+            address,
+            name,
+        })
+    }
+
+    /// Accepts until `stop` says so, at most `most` connections at a time; who is too much gets
+    /// `sorry`. Returns the connections that are still open.
+    pub(crate) async fn accept<F>(
+        self,
+        most: usize,
+        numbers: Arc<ListenerMetrics>,
+        sorry: &'static [u8],
+        mut stop: watch::Receiver<bool>,
+        mut start: impl FnMut(Accepted) -> F,
+    ) -> JoinSet<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let mut connections = JoinSet::new();
+        let mut refusals = JoinSet::new();
+        loop {
+            let arrived = tokio::select! {
+                biased;
+                _ = stop.changed() => break,
+                Some(_) = connections.join_next() => {
+                    numbers.open.set(connections.len() as u64);
+                    continue;
+                }
+                Some(_) = refusals.join_next() => continue,
+                arrived = self.socket.accept() => arrived,
+            };
+            let (stream, remote) = match arrived {
+                Ok(arrived) => arrived,
+                Err(error) => {
+                    self.pause(&error).await;
+                    continue;
+                }
+            };
+            numbers.accepted.add(1);
+            match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => {
+                    // Replies are written whole; waiting for more to send would only delay them.
+                    let _ = stream.set_nodelay(true);
+                    let local = stream.local_addr().unwrap_or(self.address);
+                    let accepted = Accepted {
+                        stream,
+                        remote,
+                        local,
+                        _place: place,
+                    };
+                    connections.spawn(start(accepted));
+                    numbers.open.set(connections.len() as u64);
+                }
+                Err(_) => {
+                    numbers.refused.add(1);
+                    if refusals.len() < MAX_REFUSALS {
+                        refusals.spawn(leave(stream, sorry));
+                    }
+                }
+            }
+        }
+        connections
+    }
+
+    /// A connection that went before it was accepted is no reason to wait.
+    async fn pause(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+        if !matches!(
+            error.kind(),
+            ConnectionAborted | ConnectionReset | Interrupted
+        ) {
+            tracing::warn!(listener = self.name, %error, "cannot accept connections");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Says `last` and closes; what the client still sends is read for a moment, since a connection that
+/// is closed with bytes unread takes the last words with it.
+pub(crate) async fn leave(mut stream: TcpStream, last: &[u8]) {
+    let farewell = async {
+        stream.write_all(last).await?;
+        stream.shutdown().await?;
+        let mut scratch = vec![0; 4_096];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match stream.read(&mut scratch).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        Ok::<(), io::Error>(())
+    };
+    // A client that does not take it has only itself to blame.
+    let _ = tokio::time::timeout(LINGER, farewell).await;
+}

@@ -1,0 +1,302 @@
+//! Renders the numbers as Prometheus text, format 0.0.4.
+
+use std::fmt::{Display, Write};
+use std::time::Duration;
+
+use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
+use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
+
+/// The label `rule` of limits that came with the call; their label `domain` is empty, which no
+/// domain of rules can be.
+const AD_HOC_RULE: &str = "cl.throttle";
+
+/// What is read when it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gauges {
+    pub(crate) keys: usize,
+    pub(crate) max_keys: usize,
+    pub(crate) overflow_states: usize,
+    pub(crate) bans: usize,
+    pub(crate) uptime: Duration,
+    /// Whether the last reload failed.
+    pub(crate) is_reload_failed: bool,
+}
+
+/// All numbers as text.
+pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
+    let mut text = Text(String::with_capacity(4_096));
+    decisions(&mut text, metrics);
+    queries(&mut text, metrics);
+    seconds(&mut text, metrics);
+    store(&mut text, gauges);
+    listeners(&mut text, metrics);
+    upkeep(&mut text, metrics, gauges);
+    text.0
+}
+
+fn decisions(text: &mut Text, metrics: &Metrics) {
+    let rules = metrics.rules.rules();
+    let name = "quell_decisions_total";
+    text.head(
+        name,
+        "counter",
+        "Decisions of rules on acquires; peeks are not among them.",
+    );
+    for ((domain, rule), tally) in &rules {
+        text.outcomes(name, (domain, rule), tally, 0);
+    }
+    text.outcomes(name, ("", AD_HOC_RULE), &metrics.ad_hoc, 0);
+    let name = "quell_peeks_total";
+    text.head(name, "counter", "Decisions of rules on peeks.");
+    for ((domain, rule), tally) in &rules {
+        text.outcomes(name, (domain, rule), tally, OUTCOMES.len());
+    }
+    text.outcomes(name, ("", AD_HOC_RULE), &metrics.ad_hoc, OUTCOMES.len());
+}
+
+fn queries(text: &mut Text, metrics: &Metrics) {
+    let domains = metrics.rules.domains();
+    let name = "quell_queries_total";
+    text.head(
+        name,
+        "counter",
+        "Acquires by the outcome of all rules together.",
+    );
+    for (domain, tally) in &domains {
+        for (outcome, index) in [("allow", ALLOWED), ("deny", DENIED)] {
+            text.labelled(
+                name,
+                &[("domain", domain), ("outcome", outcome)],
+                tally.sum(index),
+            );
+        }
+    }
+    let name = "quell_unmatched_total";
+    text.head(
+        name,
+        "counter",
+        "Acquires that no rule decided; they are allowed.",
+    );
+    for (domain, tally) in &domains {
+        text.labelled(name, &[("domain", domain)], tally.sum(UNMATCHED));
+    }
+}
+
+fn seconds(text: &mut Text, metrics: &Metrics) {
+    let name = "quell_decision_seconds";
+    let help =
+        "From reading the clock to the answer: every query of rules, and one in 64 of CL.THROTTLE.";
+    text.head(name, "histogram", help);
+    text.histogram(name, "rules", &metrics.query_seconds);
+    text.histogram(name, AD_HOC_RULE, &metrics.ad_hoc_seconds);
+}
+
+fn store(text: &mut Text, gauges: &Gauges) {
+    text.gauge(
+        "quell_keys",
+        "Keys that have a state of their own.",
+        gauges.keys,
+    );
+    text.gauge(
+        "quell_max_keys",
+        "The most keys that may have one.",
+        gauges.max_keys,
+    );
+    let help = "States that new keys share since the store is, or was, full.";
+    text.gauge("quell_overflow_states", help, gauges.overflow_states);
+    text.gauge(
+        "quell_bans",
+        "Keys under a ban, as far as their names are kept.",
+        gauges.bans,
+    );
+}
+
+/// A name, what it is, and where it stands.
+type Row = (&'static str, &'static str, fn(&ListenerMetrics) -> u64);
+
+fn listeners(text: &mut Text, metrics: &Metrics) {
+    let name = "quell_connections";
+    text.head(name, "gauge", "Connections that are open.");
+    let both = [("http", &*metrics.http), ("resp", &*metrics.resp)];
+    for (listener, numbers) in both {
+        text.labelled(name, &[("listener", listener)], numbers.open.get());
+    }
+    let rows: [Row; 4] = [
+        ("quell_connections_total", "Connections so far.", |l| {
+            l.accepted.get()
+        }),
+        (
+            "quell_connections_refused_total",
+            "Connections that came when there were max_connections.",
+            |l| l.refused.get(),
+        ),
+        (
+            "quell_protocol_errors_total",
+            "Requests and frames that could not be understood.",
+            |l| l.protocol_errors.get(),
+        ),
+        (
+            "quell_timeouts_total",
+            "Connections that were closed since they stood still.",
+            |l| l.timeouts.get(),
+        ),
+    ];
+    for (name, help, read) in rows {
+        text.head(name, "counter", help);
+        for (listener, numbers) in both {
+            text.labelled(name, &[("listener", listener)], read(numbers));
+        }
+    }
+    text.counter(
+        "quell_resp_commands_total",
+        "RESP commands so far.",
+        metrics.commands.sum(0),
+    );
+}
+
+fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    text.counter(
+        "quell_reloads_total",
+        "Reloads of the rules.",
+        metrics.reloads.get(),
+    );
+    let help = "Reloads that failed; the rules in force stayed.";
+    text.counter(
+        "quell_reload_failures_total",
+        help,
+        metrics.reload_failures.get(),
+    );
+    let help = "1 while the rules in force are not those in the files, since these are wrong.";
+    text.gauge(
+        "quell_reload_failed",
+        help,
+        u8::from(gauges.is_reload_failed),
+    );
+    text.counter(
+        "quell_snapshots_total",
+        "Snapshots written.",
+        metrics.snapshots.get(),
+    );
+    let help = "Snapshots that could not be written.";
+    text.counter(
+        "quell_snapshot_failures_total",
+        help,
+        metrics.snapshot_failures.get(),
+    );
+    let help = "Size of the last snapshot.";
+    text.gauge("quell_snapshot_bytes", help, metrics.snapshot_bytes.get());
+    let took = Duration::from_nanos(metrics.snapshot_nanos.get());
+    text.gauge("quell_snapshot_seconds", "How long it took.", Seconds(took));
+    let help = "Lines written to the decision log.";
+    text.counter(
+        "quell_decision_log_lines_total",
+        help,
+        metrics.log_written.get(),
+    );
+    let help = "Queries that the decision log could not keep up with.";
+    text.counter(
+        "quell_decision_log_dropped_total",
+        help,
+        metrics.log_dropped.get(),
+    );
+    text.gauge(
+        "quell_uptime_seconds",
+        "Time since the start.",
+        Seconds(gauges.uptime),
+    );
+    text.head("quell_build_info", "gauge", "The version, as a label.");
+    text.labelled(
+        "quell_build_info",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
+}
+
+/// A duration in seconds, exact.
+struct Seconds(Duration);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
+    }
+}
+
+/// Writes lines; writing to a string cannot fail.
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if index == 0 { '{' } else { ',' });
+            let _ = write!(self.0, "{label}=\"");
+            for letter in text.chars() {
+                match letter {
+                    '\\' | '"' => {
+                        self.0.push('\\');
+                        self.0.push(letter);
+                    }
+                    '\n' => self.0.push_str("\\n"),
+                    _ => self.0.push(letter),
+                }
+            }
+            self.0.push('"');
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{end} {value}");
+    }
+
+    fn outcomes(
+        &mut self,
+        name: &str,
+        (domain, rule): (&str, &str),
+        tally: &RuleTally,
+        from: usize,
+    ) {
+        for (index, outcome) in OUTCOMES.into_iter().enumerate() {
+            let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
+            self.labelled(name, &labels, tally.sum(from + index));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, source: &str, histogram: &Histogram) {
+        let mut count = 0;
+        for (edge, sum) in histogram.parts() {
+            count = sum;
+            self.labelled(
+                &format!("{name}_bucket"),
+                &[("source", source), ("le", edge)],
+                sum,
+            );
+        }
+        let labels = [("source", source)];
+        self.labelled(&format!("{name}_sum"), &labels, Seconds(histogram.sum()));
+        self.labelled(&format!("{name}_count"), &labels, count);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "counter", help);
+        self.labelled(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "gauge", help);
+        self.labelled(name, &[], value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = Text(String::new());
+        text.labelled("m", &[("a", "x\"\\\n"), ("b", "")], 1);
+        assert_eq!(text.0, "m{a=\"x\\\"\\\\\\n\",b=\"\"} 1\n");
+    }
+}

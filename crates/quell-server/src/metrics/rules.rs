@@ -1,0 +1,156 @@
+//! The numbers of each rule, found by the limit that decided: no names are compared on the way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use quell::{Operation, RuleDecision};
+use quell_core::charge::Charge;
+use quell_core::limit::LimitId;
+use quell_core::rule::RuleSet;
+
+use super::tally::Tally;
+
+/// What is counted of each rule; the order of the words in [`OUTCOMES`].
+pub(crate) type RuleTally = Tally<8>;
+
+/// What can come of a decision, as the label says it.
+pub(crate) const OUTCOMES: [&str; 4] = ["allow", "deny", "shadow_allow", "shadow_deny"];
+
+/// Where a decision is counted in a [`RuleTally`].
+pub(crate) fn place(operation: Operation, is_allow: bool, shadow: bool) -> usize {
+    let peek = usize::from(operation == Operation::Peek) * OUTCOMES.len();
+    peek + usize::from(shadow) * 2 + usize::from(!is_allow)
+}
+
+/// What is counted of each domain.
+pub(crate) type DomainTally = Tally<3>;
+
+/// Queries that were allowed.
+pub(crate) const ALLOWED: usize = 0;
+/// Queries that were denied.
+pub(crate) const DENIED: usize = 1;
+/// Queries that no rule decided; they are among those allowed.
+pub(crate) const UNMATCHED: usize = 2;
+
+type Name = (Arc<str>, Arc<str>);
+
+/// Numbers of the rules in force.
+#[derive(Debug, Default)]
+pub(crate) struct RuleTallies {
+    table: ArcSwap<Table>,
+    /// Rules that decided before the table knew of them: a reload is on its way.
+    early: Mutex<BTreeMap<Name, Arc<RuleTally>>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    by_limit: HashMap<LimitId, Arc<RuleTally>, BuildHasherDefault<IdHasher>>,
+    by_name: BTreeMap<Name, Arc<RuleTally>>,
+    domains: HashMap<Arc<str>, Arc<DomainTally>>,
+}
+
+impl RuleTallies {
+    /// Takes over the rules in force: what they have counted stays, what others have goes.
+    pub(crate) fn adopt(&self, rules: &RuleSet) {
+        let mut early = self.early.lock();
+        let before = self.table.load();
+        let mut table = Table::default();
+        for domain in rules.domains() {
+            let known = before.domains.get(domain).cloned();
+            let tally = known.unwrap_or_else(|| Arc::new(Tally::new()));
+            table.domains.insert(Arc::from(domain), tally);
+        }
+        for (domain, in_force) in rules.all() {
+            let name = (Arc::from(domain), Arc::clone(&in_force.rule().name));
+            let known = before.by_name.get(&name).or_else(|| early.get(&name));
+            let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
+            for installed in in_force.limits() {
+                table.by_limit.insert(installed.id, Arc::clone(&tally));
+            }
+            table.by_name.insert(name, tally);
+        }
+        self.table.store(Arc::new(table));
+        early.clear();
+    }
+
+    /// Counts the decision of a rule.
+    pub(crate) fn count(
+        &self,
+        operation: Operation,
+        domain: &str,
+        charge: &Charge<'_>,
+        decided: &RuleDecision,
+    ) {
+        let place = place(
+            operation,
+            decided.decision.outcome.is_allow(),
+            decided.shadow,
+        );
+        match self.table.load().by_limit.get(&charge.installed.id) {
+            Some(tally) => tally.add(place, 1),
+            None => self.count_early(domain, decided, place),
+        }
+    }
+
+    #[cold]
+    fn count_early(&self, domain: &str, decided: &RuleDecision, place: usize) {
+        let mut early = self.early.lock();
+        let name = (Arc::from(domain), Arc::clone(&decided.rule));
+        // Looked up under the lock: the table may have been swapped by now.
+        let tally = match self.table.load().by_name.get(&name) {
+            Some(tally) => Arc::clone(tally),
+            None => Arc::clone(early.entry(name).or_insert_with(|| Arc::new(Tally::new()))),
+        };
+        tally.add(place, 1);
+    }
+
+    /// Counts a query of a domain.
+    pub(crate) fn count_query(&self, domain: &str, is_allow: bool, is_unmatched: bool) {
+        if let Some(tally) = self.table.load().domains.get(domain) {
+            tally.add(if is_allow { ALLOWED } else { DENIED }, 1);
+            if is_unmatched {
+                tally.add(UNMATCHED, 1);
+            }
+        }
+    }
+
+    /// All rules, by name.
+    pub(crate) fn rules(&self) -> Vec<(Name, Arc<RuleTally>)> {
+        let table = self.table.load();
+        let all = table.by_name.iter();
+        all.map(|(name, tally)| (name.clone(), Arc::clone(tally)))
+            .collect()
+    }
+
+    /// All domains, by name.
+    pub(crate) fn domains(&self) -> BTreeMap<Arc<str>, Arc<DomainTally>> {
+        let table = self.table.load();
+        let all = table.domains.iter();
+        all.map(|(name, tally)| (Arc::clone(name), Arc::clone(tally)))
+            .collect()
+    }
+}
+
+/// Hashes the name of a limit, a number that the server itself chose: multiplying is enough.
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        let mixed = self.0 ^ u64::from(number);
+        self.0 = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+}

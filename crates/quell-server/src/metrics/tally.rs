@@ -1,0 +1,137 @@
+//! Tally: numbers that many threads add to without waiting for each other.
+//!
+//! One atomic would do, but two cores that add to it pass its cache line to and fro, which costs as
+//! much as the decision that is counted. So every thread adds in a line of its own, and who reads
+//! sums up.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Lines per tally: beyond so many threads some share a line, which is slower and still right.
+const LINES: usize = 8;
+
+/// `N` numbers that only grow.
+#[derive(Debug)]
+pub(crate) struct Tally<const N: usize> {
+    lines: Box<[Line<N>]>,
+}
+
+/// Numbers that no other line shares a cache line with.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line<const N: usize>([AtomicU64; N]);
+
+static NEXT_LINE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static LINE: usize = NEXT_LINE.fetch_add(1, Ordering::Relaxed) % LINES;
+}
+
+impl<const N: usize> Tally<N> {
+    pub(crate) fn new() -> Self {
+        let line = || Line([const { AtomicU64::new(0) }; N]);
+        Self {
+            lines: (0..LINES).map(|_| line()).collect(),
+        }
+    }
+
+    /// Adds to number `index`; nothing if there is none.
+    pub(crate) fn add(&self, index: usize, more: u64) {
+        let line = LINE.with(|line| *line);
+        if let Some(number) = self.lines.get(line).and_then(|line| line.0.get(index)) {
+            number.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// Number `index`.
+    pub(crate) fn sum(&self, index: usize) -> u64 {
+        let of_line = |line: &Line<N>| {
+            let number = line.0.get(index);
+            number.map_or(0, |number| number.load(Ordering::Relaxed))
+        };
+        self.lines.iter().map(of_line).fold(0, u64::wrapping_add)
+    }
+}
+
+/// Upper edges of the histogram's parts, in nanoseconds: a decision takes less than a microsecond,
+/// what takes a millisecond was kept from running.
+const EDGES: [(u64, &str); 13] = [
+    (250, "0.00000025"),
+    (500, "0.0000005"),
+    (1_000, "0.000001"),
+    (2_000, "0.000002"),
+    (4_000, "0.000004"),
+    (8_000, "0.000008"),
+    (16_000, "0.000016"),
+    (32_000, "0.000032"),
+    (64_000, "0.000064"),
+    (250_000, "0.00025"),
+    (1_000_000, "0.001"),
+    (10_000_000, "0.01"),
+    (100_000_000, "0.1"),
+];
+
+const ABOVE: usize = EDGES.len();
+const SUM: usize = ABOVE + 1;
+
+/// How long something took, how often.
+#[derive(Debug)]
+pub(crate) struct Histogram(Tally<{ SUM + 1 }>);
+
+impl Histogram {
+    pub(crate) fn new() -> Self {
+        Self(Tally::new())
+    }
+
+    pub(crate) fn record(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let part = EDGES.iter().position(|(edge, _)| nanos <= *edge);
+        self.0.add(part.unwrap_or(ABOVE), 1);
+        self.0.add(SUM, nanos);
+    }
+
+    /// The upper edges in seconds, with how often it took at most so long.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let edges = EDGES.iter().map(|(_, text)| *text).chain(["+Inf"]);
+        let mut sum = 0_u64;
+        edges.enumerate().map(move |(index, edge)| {
+            sum = sum.wrapping_add(self.0.sum(index));
+            (edge, sum)
+        })
+    }
+
+    /// All durations together.
+    pub(crate) fn sum(&self) -> Duration {
+        Duration::from_nanos(self.0.sum(SUM))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up() {
+        let tally = Tally::<2>::new();
+        std::thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| (0..1_000).for_each(|_| tally.add(1, 2)));
+            }
+        });
+        tally.add(2, 1);
+        assert_eq!((tally.sum(0), tally.sum(1), tally.sum(2)), (0, 20_000, 0));
+    }
+
+    #[test]
+    fn parts_of_a_histogram_include_those_below() {
+        let histogram = Histogram::new();
+        for nanos in [1, 250, 251, 100_000_001] {
+            histogram.record(Duration::from_nanos(nanos));
+        }
+        let parts: Vec<_> = histogram.parts().collect();
+        assert_eq!(parts.first(), Some(&("0.00000025", 2)));
+        assert_eq!(parts.get(1), Some(&("0.0000005", 3)));
+        assert_eq!(parts.last(), Some(&("+Inf", 4)));
+        assert_eq!(histogram.sum(), Duration::from_nanos(100_000_503));
+    }
+}

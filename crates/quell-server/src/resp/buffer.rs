@@ -1,0 +1,168 @@
+//! Buffers of a RESP connection: small while it is idle, bounded when it is not.
+
+/// Room that a connection begins with: a dozen commands, and little enough for ten thousand
+/// connections that say nothing.
+const FIRST: usize = 2 * 1_024;
+
+/// Room up to which reading grows by itself: a thousand commands per system call.
+const BATCH: usize = 64 * 1_024;
+
+/// Bytes that came and are not understood yet.
+#[derive(Debug)]
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Longest frame: what must fit.
+    most: usize,
+}
+
+impl Input {
+    pub(super) fn new(max_frame: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            end: 0,
+            most: max_frame.max(BATCH),
+        }
+    }
+
+    /// What came.
+    pub(super) fn filled(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Drops `count` bytes from the front.
+    pub(super) fn drop_front(&mut self, count: usize) {
+        self.start = self.start.saturating_add(count).min(self.end);
+        if self.is_empty() {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Room to read into, at least one byte unless the longest frame is already here.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.end == self.bytes.len() {
+            if self.start > 0 {
+                self.bytes.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            } else {
+                let size = (self.bytes.len() * 2).clamp(FIRST, self.most);
+                self.bytes.resize(size, 0);
+            }
+        }
+        self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// Notes that `count` bytes were read into the room.
+    pub(super) fn read(&mut self, count: usize) {
+        self.end = self.end.saturating_add(count).min(self.bytes.len());
+        // A full buffer says that there is more where this came from.
+        let is_full = self.end == self.bytes.len();
+        if is_full && self.start == 0 && self.bytes.len() < BATCH {
+            self.bytes.resize((self.bytes.len() * 2).min(BATCH), 0);
+        }
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+/// Replies that were not sent yet.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    /// What is to be sent.
+    pub(super) fn unsent(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.unsent().is_empty()
+    }
+
+    /// Notes that `count` bytes were sent.
+    pub(super) fn sent(&mut self, count: usize) {
+        self.sent = self.sent.saturating_add(count);
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= BATCH {
+            // Rarely: only a client that is slow to read leaves so much.
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(input: &mut Input, bytes: &[u8]) {
+        let room = input.room();
+        room[..bytes.len()].copy_from_slice(bytes);
+        input.read(bytes.len());
+    }
+
+    #[test]
+    fn input_grows_to_its_bound_and_no_further() {
+        let mut input = Input::new(100_000);
+        let mut total = 0;
+        loop {
+            let room = input.room().len();
+            if room == 0 {
+                break;
+            }
+            input.read(room);
+            total += room;
+        }
+        assert_eq!(total, 100_000);
+        input.drop_front(99_999);
+        assert_eq!(input.room().len(), 99_999);
+        input.drop_front(1);
+        input.shrink();
+        assert_eq!(input.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn input_keeps_what_was_not_understood() {
+        let mut input = Input::new(64);
+        fill(&mut input, b"abcdef");
+        input.drop_front(4);
+        assert_eq!(input.filled(), b"ef");
+        fill(&mut input, b"gh");
+        assert_eq!(input.filled(), b"efgh");
+    }
+
+    #[test]
+    fn output_remembers_what_was_sent() {
+        let mut output = Output::default();
+        output.bytes.extend_from_slice(&[7; BATCH + 10]);
+        output.sent(BATCH);
+        assert_eq!(output.unsent(), [7; 10]);
+        output.sent(10);
+        assert!(output.is_empty() && output.bytes.is_empty());
+    }
+}

@@ -1,0 +1,284 @@
+//! One RESP connection, from accept to close.
+//!
+//! All complete commands of what has come are answered into one buffer, which is written at once;
+//! writing and reading go on side by side, so a client may send a long pipeline before it reads.
+//! When more than `max_unsent_bytes` wait to be read, the connection stops reading and answering
+//! until the client has caught up: back-pressure, never an error.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use quell_protocol::resp::{Decoded, Decoder, Encoder, FrameError};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::buffer::{Input, Output};
+use super::registry::Entry;
+use super::session::{Next, Session};
+use crate::listen::{Accepted, leave};
+use crate::shared::Shared;
+
+/// Commands that are answered before other connections of the same thread get a turn: about a
+/// millisecond.
+const TURN: u32 = 1_024;
+
+/// Why a connection ends.
+#[derive(Debug)]
+enum End {
+    /// It was asked to, or the client is gone.
+    Closed,
+    /// The server stops, and all that came is answered.
+    Stopping,
+    /// What came is no RESP.
+    Protocol(FrameError),
+    /// A command stayed half sent, or a reply unread.
+    Stalled,
+    /// The system says so.
+    Io(io::Error),
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
+    let entry = shared.connections.add(accepted.remote, accepted.local);
+    let mut connection = Connection::new(accepted.stream, &shared, Arc::clone(&entry));
+    let end = connection.serve(&shared).await;
+    shared.connections.remove(&entry);
+    let numbers = &shared.metrics.resp;
+    tracing::debug!(remote = %accepted.remote, ?end, "a RESP connection ended");
+    match end {
+        End::Protocol(error) => {
+            numbers.protocol_errors.add(1);
+            connection.say_last(&error).await;
+        }
+        End::Closed => connection.say_rest().await,
+        End::Stalled => numbers.timeouts.add(1),
+        End::Stopping | End::Io(_) => {}
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    entry: Arc<Entry>,
+    session: Session,
+    decoder: Decoder,
+    input: Input,
+    output: Output,
+    watch: Watch,
+    /// The client sends no more; what it sent is answered, as with `nc`.
+    is_input_over: bool,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, shared: &Arc<Shared>, entry: Arc<Entry>) -> Self {
+        let bounds = &shared.config.bounds;
+        Self {
+            stream,
+            session: Session::new(Arc::clone(shared), Arc::clone(&entry)),
+            entry,
+            decoder: Decoder::new(bounds.frame_limits()),
+            input: Input::new(bounds.frame),
+            output: Output::default(),
+            watch: Watch::new(bounds.stall_timeout),
+            is_input_over: false,
+        }
+    }
+
+    async fn serve(&mut self, shared: &Shared) -> End {
+        let most = shared.config.bounds.unsent;
+        loop {
+            let answered = match self.answer(most).await {
+                Ok(answered) => answered,
+                Err(end) => return end,
+            };
+            if answered.commands > 0 {
+                shared.metrics.commands.add(0, u64::from(answered.commands));
+                self.watch.has_moved = true;
+            }
+            if self.is_input_over && answered.is_all && self.output.is_empty() {
+                return End::Closed;
+            }
+            if let Err(end) = self.transfer(shared, most, answered.is_all).await {
+                return end;
+            }
+            if answered.commands >= TURN {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Answers complete commands until there is none, or it is another's turn, or too much waits to
+    /// be sent.
+    async fn answer(&mut self, most: usize) -> Result<Answered, End> {
+        let mut commands = 0;
+        while commands < TURN && self.output.unsent().len() < most {
+            let length = match self.decoder.decode(self.input.filled()) {
+                Ok(Decoded::Command { args, length }) => {
+                    commands += 1;
+                    let next = self.session.answer(args, &mut self.output.bytes).await;
+                    if next == Next::Close {
+                        return Err(End::Closed);
+                    }
+                    length
+                }
+                Ok(Decoded::Nothing { length }) => length,
+                Ok(Decoded::Incomplete { .. }) => {
+                    let is_all = true;
+                    return Ok(Answered { commands, is_all });
+                }
+                Err(error) => return Err(End::Protocol(error)),
+            };
+            self.input.drop_front(length);
+        }
+        let is_all = false;
+        Ok(Answered { commands, is_all })
+    }
+
+    /// Writes what can be written and reads what may be read, until one of them got on.
+    async fn transfer(&mut self, shared: &Shared, most: usize, is_all: bool) -> Result<(), End> {
+        poll_fn(|context| {
+            let mut moved = false;
+            while !self.output.is_empty() {
+                let unsent = self.output.unsent();
+                match Pin::new(&mut self.stream).poll_write(context, unsent) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(End::Closed)),
+                    Poll::Ready(Ok(count)) => {
+                        self.output.sent(count);
+                        self.watch.has_moved = true;
+                        moved = true;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Io(error))),
+                    Poll::Pending => break,
+                }
+            }
+            let unsent = self.output.unsent().len();
+            if !is_all && unsent < most {
+                // There is more to answer than to read.
+                return Poll::Ready(Ok(()));
+            }
+            if is_all && unsent < most && !self.is_input_over {
+                match self.poll_read(context) {
+                    Poll::Ready(Ok(())) => moved = true,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Io(error))),
+                    Poll::Pending => {}
+                }
+            }
+            if moved {
+                return Poll::Ready(Ok(()));
+            }
+            self.poll_rest(shared, context)
+        })
+        .await
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let room = self.input.room();
+        let mut buffer = ReadBuf::new(room);
+        let outcome = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+        let count = buffer.filled().len();
+        if let Poll::Ready(Ok(())) = outcome {
+            self.is_input_over = count == 0;
+            self.input.read(count);
+        }
+        outcome
+    }
+
+    /// Nothing gets on: is the server stopping, or has this stood still for too long?
+    fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
+        self.entry.park(context);
+        if shared.connections.is_stopping() && self.output.is_empty() {
+            return Poll::Ready(Err(End::Stopping));
+        }
+        let is_idle = self.input.is_empty() && self.output.is_empty();
+        match self.watch.poll(context, is_idle) {
+            Standing::Short => {}
+            Standing::Idle => {
+                self.input.shrink();
+                self.output.shrink();
+            }
+            Standing::Stalled => return Poll::Ready(Err(End::Stalled)),
+        }
+        Poll::Pending
+    }
+
+    /// Sends what is still to be sent, with the error at its end, and closes.
+    async fn say_last(mut self, error: &FrameError) {
+        let protocol = self.session.protocol();
+        Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
+        leave(self.stream, self.output.unsent()).await;
+    }
+
+    /// Sends what is still to be sent, and closes.
+    async fn say_rest(self) {
+        if !self.output.is_empty() {
+            leave(self.stream, self.output.unsent()).await;
+        }
+    }
+}
+
+/// What was answered in one go.
+struct Answered {
+    commands: u32,
+    /// Whether what is left needs more bytes.
+    is_all: bool,
+}
+
+/// Looks now and then whether a connection stands still. A move is a flag, not a look at the clock.
+struct Watch {
+    half: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// Not while nothing was heard since the last look: an idle connection wakes nobody.
+    is_set: bool,
+    has_moved: bool,
+    /// Looks in a row that saw no move.
+    still: u32,
+}
+
+enum Standing {
+    Short,
+    Idle,
+    Stalled,
+}
+
+impl Watch {
+    fn new(timeout: Duration) -> Self {
+        let half = timeout / 2;
+        Self {
+            half,
+            timer: Box::pin(tokio::time::sleep(half)),
+            is_set: true,
+            has_moved: false,
+            still: 0,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>, is_idle: bool) -> Standing {
+        if !self.is_set && (self.has_moved || !is_idle) {
+            self.set();
+        }
+        while self.is_set && self.timer.as_mut().poll(context).is_ready() {
+            let moved = std::mem::take(&mut self.has_moved);
+            if moved || !is_idle {
+                self.still = if moved { 0 } else { self.still + 1 };
+                if self.still >= 2 {
+                    return Standing::Stalled;
+                }
+                self.set();
+            } else {
+                self.still = 0;
+                self.is_set = false;
+                return Standing::Idle;
+            }
+        }
+        Standing::Short
+    }
+
+    fn set(&mut self) {
+        self.timer.as_mut().reset(Instant::now() + self.half);
+        self.is_set = true;
+    }
+}

@@ -1,0 +1,196 @@
+//! Session: what a connection has agreed on, and the answer to each of its commands.
+
+use std::sync::Arc;
+
+use quell::{AskError, Cost, Limit, Operation, Query};
+use quell_protocol::http::VerdictBody;
+use quell_protocol::resp::{
+    Args, Client, Command, Credentials, Encoder, Hello, LibraryField, NO_PASSWORD_SET, Protocol,
+    Ready, ServerFacts, Throttle, WRONG_PASSWORD,
+};
+
+use super::registry::{About, Entry};
+use crate::shared::Shared;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The user that everybody is while there are no credentials.
+const DEFAULT_USER: &[u8] = b"default";
+
+/// What a connection has agreed on.
+#[derive(Debug)]
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    entry: Arc<Entry>,
+    protocol: Protocol,
+}
+
+/// Whether the connection goes on after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    GoOn,
+    Close,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>, entry: Arc<Entry>) -> Self {
+        Self {
+            shared,
+            entry,
+            protocol: Protocol::Resp2,
+        }
+    }
+
+    pub(super) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Answers one command.
+    pub(super) async fn answer(&mut self, args: Args<'_>, out: &mut Vec<u8>) -> Next {
+        let mut encoder = Encoder::new(out, self.protocol);
+        match Command::parse(args) {
+            Ok(Command::Throttle(throttle)) => self.throttle(&throttle, &mut encoder).await,
+            Ok(Command::Acquire(query)) => {
+                self.ask(Operation::Acquire, &query, &mut encoder).await;
+            }
+            Ok(Command::Peek(query)) => self.ask(Operation::Peek, &query, &mut encoder).await,
+            Ok(command) => return self.connection(&command, out),
+            Err(error) => error.write(&mut encoder),
+        }
+        Next::GoOn
+    }
+
+    async fn throttle(&self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) {
+        let (operation, cost) = match throttle.cost {
+            Some(cost) => (Operation::Acquire, cost),
+            None => (Operation::Peek, Cost::ONE),
+        };
+        let limiter = &self.shared.limiter;
+        let bucket = Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst());
+        let now = limiter.now();
+        match limiter
+            .throttle(operation, throttle.key, &bucket, cost, now)
+            .await
+        {
+            Ok(decision) => throttle.write_reply(&decision, encoder),
+            Err(error) => encoder.error("ERR", &error.to_string()),
+        }
+    }
+
+    async fn ask(&self, operation: Operation, query: &Query<'_>, encoder: &mut Encoder<'_>) {
+        let limiter = &self.shared.limiter;
+        match limiter.ask(operation, query, limiter.now()).await {
+            Ok(verdict) => encoder.verdict(&VerdictBody::from(&verdict)),
+            Err(AskError::UnknownDomain) => {
+                let text = format!(
+                    "no rules for domain {:?}: write one of those that GET /v1/rules lists",
+                    query.domain()
+                );
+                encoder.error("ERR", &text);
+            }
+            Err(error) => encoder.error("ERR", &error.to_string()),
+        }
+    }
+
+    /// Answers what is about the connection or the server.
+    fn connection(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Next {
+        let mut encoder = Encoder::new(out, self.protocol);
+        match command {
+            Command::Ping(None) => encoder.simple("PONG"),
+            Command::Ping(Some(message)) | Command::Echo(message) => encoder.bulk(message),
+            Command::Hello(hello) => self.hello(hello, out),
+            Command::Auth(credentials) => match authenticate(credentials) {
+                Ok(()) => encoder.simple("OK"),
+                Err((code, text)) => encoder.error(code, text),
+            },
+            Command::Client(client) => self.client(client, &mut encoder),
+            Command::Table(request) => request.write_reply(&mut encoder),
+            Command::Info(sections) => self.facts().write_reply(*sections, &mut encoder),
+            Command::Select => encoder.simple("OK"),
+            Command::Quit => {
+                encoder.simple("OK");
+                return Next::Close;
+            }
+            Command::Reset => {
+                self.protocol = Protocol::Resp2;
+                *self.entry.about.lock() = About::default();
+                Encoder::new(out, self.protocol).simple("RESET");
+            }
+            _ => encoder.error("ERR", "this command is not available yet"),
+        }
+        Next::GoOn
+    }
+
+    fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
+        let checked = hello.credentials.as_ref().map_or(Ok(()), authenticate);
+        if let Err((code, text)) = checked {
+            Encoder::new(out, self.protocol).error(code, text);
+            return;
+        }
+        let mut about = self.entry.about.lock();
+        if let Some(protocol) = hello.protocol {
+            self.protocol = protocol;
+            about.protocol = protocol;
+        }
+        if let Some(name) = hello.name {
+            about.name = name.to_vec();
+        }
+        drop(about);
+        let ready = Ready {
+            version: VERSION,
+            id: self.entry.id,
+        };
+        ready.write_reply(&mut Encoder::new(out, self.protocol));
+    }
+
+    fn client(&self, client: &Client<'_>, encoder: &mut Encoder<'_>) {
+        let mut about = self.entry.about.lock();
+        match client {
+            Client::SetName(name) => about.name = name.to_vec(),
+            Client::SetInfo { field, value } => match field {
+                LibraryField::Name => about.library_name = value.to_vec(),
+                LibraryField::Version => about.library_version = value.to_vec(),
+            },
+            Client::GetName if about.name.is_empty() => return encoder.null(),
+            Client::GetName => return encoder.bulk(&about.name),
+            Client::Id => {
+                return encoder.integer(i64::try_from(self.entry.id).unwrap_or(i64::MAX));
+            }
+            Client::Info | Client::List => {
+                drop(about);
+                let mut text = String::new();
+                match client {
+                    Client::List => text = self.shared.connections.list(),
+                    _ => self.entry.write_line(&mut text),
+                }
+                return encoder.verbatim(&text);
+            }
+            _ => {}
+        }
+        encoder.simple("OK");
+    }
+
+    fn facts(&self) -> ServerFacts<'static> {
+        let shared = &self.shared;
+        ServerFacts {
+            version: VERSION,
+            process_id: std::process::id(),
+            port: self.entry.local.port(),
+            uptime: shared.started.elapsed(),
+            connections: shared.metrics.resp.open.get(),
+            connections_received: shared.metrics.resp.accepted.get(),
+            commands_processed: shared.metrics.commands.sum(0),
+            keys: shared.limiter.store().keys() as u64,
+        }
+    }
+}
+
+/// While there is no password the default user has any, as in Redis; who names only a password is
+/// told that there is none.
+fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
+    match credentials.user {
+        Some(DEFAULT_USER) => Ok(()),
+        Some(_) => Err(WRONG_PASSWORD),
+        None => Err(NO_PASSWORD_SET),
+    }
+}

@@ -1,0 +1,219 @@
+//! Serve: how a server comes up, and how it goes down.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quell::Limiter;
+use quell::clock::{Clock, SystemClock};
+use quell::store::memory::{HashKey, MemoryStore};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::config::Config;
+use crate::error::ServeError;
+use crate::health::Health;
+use crate::listen::Listener;
+use crate::metrics::Metrics;
+use crate::resp::Connections;
+use crate::shared::Shared;
+use crate::telemetry::Telemetry;
+use crate::{http, resp};
+
+/// Brings a server up: when this returns, its listeners accept.
+///
+/// Needs a tokio runtime with time and I/O.
+///
+/// # Errors
+/// [`ServeError`] if the rules are wrong or an address is taken.
+pub async fn serve(config: Config) -> Result<Server, ServeError> {
+    serve_with_clock(config, Arc::new(SystemClock::new())).await
+}
+
+/// [`serve`] with another clock for decisions than the system's, for tests.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
+    let loaded = crate::rules::load(&config).map_err(ServeError::Rules)?;
+    let metrics = Arc::new(Metrics::new());
+    let telemetry = Telemetry {
+        metrics: Arc::clone(&metrics),
+        clock: Arc::clone(&clock),
+    };
+    let store = MemoryStore::with(config.max_keys, HashKey::random());
+    let limiter = Limiter::builder(store)
+        .clock(clock)
+        .observer(Arc::new(telemetry))
+        .build();
+    let shared = Arc::new(Shared {
+        config,
+        limiter,
+        metrics,
+        health: Health::default(),
+        connections: Connections::default(),
+        started: Instant::now(),
+    });
+    crate::rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
+    listen(shared).await
+}
+
+async fn listen(shared: Arc<Shared>) -> Result<Server, ServeError> {
+    let http = match shared.config.http {
+        Some(address) => Some(Listener::bind("http", address).await?),
+        None => None,
+    };
+    let resp = match shared.config.resp {
+        Some(address) => Some(Listener::bind("resp", address).await?),
+        None => None,
+    };
+    let (stop, stopped) = watch::channel(false);
+    let mut server = Server {
+        http_address: http.as_ref().map(|listener| listener.address),
+        resp_address: resp.as_ref().map(|listener| listener.address),
+        shared: Arc::clone(&shared),
+        stop,
+        listeners: Vec::new(),
+    };
+    if let Some(listener) = http {
+        tracing::info!(address = %listener.address, "HTTP");
+        server.listeners.push(tokio::spawn(accept_http(
+            listener,
+            Arc::clone(&shared),
+            stopped.clone(),
+        )));
+    }
+    if let Some(listener) = resp {
+        tracing::info!(address = %listener.address, "RESP");
+        server
+            .listeners
+            .push(tokio::spawn(accept_resp(listener, shared, stopped)));
+    }
+    Ok(server)
+}
+
+async fn accept_http(
+    listener: Listener,
+    shared: Arc<Shared>,
+    stop: watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let numbers = Arc::clone(&shared.metrics.http);
+    let bounds = Arc::new(shared.config.bounds.clone());
+    let builder = Arc::new(http::builder(&bounds));
+    let router = http::router(shared);
+    let most = bounds.connections;
+    let stopped = stop.clone();
+    let connections = Arc::clone(&numbers);
+    listener
+        .accept(most, numbers, http::SORRY, stop, move |accepted| {
+            http::run(
+                accepted,
+                router.clone(),
+                Arc::clone(&builder),
+                Arc::clone(&bounds),
+                Arc::clone(&connections),
+                stopped.clone(),
+            )
+        })
+        .await
+}
+
+async fn accept_resp(
+    listener: Listener,
+    shared: Arc<Shared>,
+    stop: watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let numbers = Arc::clone(&shared.metrics.resp);
+    let most = shared.config.bounds.connections;
+    listener
+        .accept(most, numbers, resp::SORRY, stop, move |accepted| {
+            resp::run(accepted, Arc::clone(&shared))
+        })
+        .await
+}
+
+/// A server that accepts. Dropping it without [`Server::shutdown`] ends it at once, as a crash would.
+#[derive(Debug)]
+pub struct Server {
+    http_address: Option<SocketAddr>,
+    resp_address: Option<SocketAddr>,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    listeners: Vec<JoinHandle<JoinSet<()>>>,
+}
+
+impl Server {
+    /// Where the HTTP listener is bound; never port 0.
+    #[must_use]
+    pub const fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Where the RESP listener is bound; never port 0.
+    #[must_use]
+    pub const fn resp_address(&self) -> Option<SocketAddr> {
+        self.resp_address
+    }
+
+    /// Stops accepting, answers what is in flight for at most `shutdown_grace`, and ends.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the last snapshot cannot be written.
+    pub async fn shutdown(mut self) -> Result<(), ServeError> {
+        tracing::info!("stopping");
+        self.shared.health.stop();
+        let _ = self.stop.send(true);
+        let mut open = Vec::new();
+        for listener in self.listeners.drain(..) {
+            open.extend(listener.await);
+        }
+        self.shared.connections.stop();
+        let all_gone = async {
+            for connections in &mut open {
+                while connections.join_next().await.is_some() {}
+            }
+        };
+        let grace = self.shared.config.bounds.shutdown_grace;
+        let in_time = tokio::time::timeout(grace, all_gone).await.is_ok();
+        if !in_time {
+            let left: usize = open.iter().map(JoinSet::len).sum();
+            tracing::warn!(
+                connections = left,
+                ?grace,
+                "closing what did not end in time"
+            );
+        }
+        for connections in &mut open {
+            connections.shutdown().await;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Serves until SIGINT or SIGTERM, then shuts down; SIGHUP reloads.
+    ///
+    /// # Errors
+    /// [`ServeError::Signals`] if the system does not deliver signals; else as
+    /// [`Server::shutdown`].
+    pub async fn run_until_signal(self) -> Result<(), ServeError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| signal(kind).map_err(ServeError::Signals);
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut terminate = listen(SignalKind::terminate())?;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+            }
+        }
+        self.shutdown().await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for listener in &self.listeners {
+            listener.abort();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Telemetry: the observer through which every answer is counted.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use quell::clock::Clock;
+use quell::observer::{Event, Observer};
+use quell::{Operation, Query, Verdict};
+use quell_core::charge::LimitSet;
+
+use crate::metrics::{Metrics, place};
+
+/// Of so many answers to `CL.THROTTLE` one is timed: reading the clock again takes a tenth of what
+/// the answer takes.
+const TIMED_ONE_IN: u32 = 64;
+
+/// Counts every answer.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+thread_local! {
+    static UNTIMED: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Telemetry {
+    fn query(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        verdict: &Verdict,
+    ) {
+        let rules = &self.metrics.rules;
+        let domain = query.domain();
+        for (charge, decided) in set.charges().iter().zip(&verdict.decisions) {
+            rules.count(operation, domain, charge, decided);
+        }
+        if operation == Operation::Acquire {
+            rules.count_query(domain, verdict.is_allow(), verdict.is_unmatched());
+        }
+    }
+}
+
+impl Observer for Telemetry {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Query {
+                now,
+                operation,
+                query,
+                set,
+                verdict,
+            } => {
+                let took = self.clock.monotonic().since(now.monotonic);
+                self.metrics.query_seconds.record(took);
+                self.query(*operation, query, set, verdict);
+            }
+            Event::AdHoc {
+                now,
+                operation,
+                decision,
+                ..
+            } => {
+                let place = place(*operation, decision.outcome.is_allow(), false);
+                self.metrics.ad_hoc.add(place, 1);
+                let untimed = UNTIMED.get().wrapping_add(1);
+                UNTIMED.set(untimed);
+                if untimed.is_multiple_of(TIMED_ONE_IN) {
+                    let took = self.clock.monotonic().since(now.monotonic);
+                    self.metrics.ad_hoc_seconds.record(took);
+                }
+            }
+        }
+    }
+}

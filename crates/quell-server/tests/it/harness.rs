@@ -1,0 +1,288 @@
+//! A server on free ports, and clients that speak raw bytes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quell::clock::{Clock, ManualClock, SystemClock};
+use quell_core::time::Now;
+use quell_server::config::RawConfig;
+use quell_server::{ServeError, Server};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Nothing here takes as long; what does is stuck.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The rules of most tests.
+pub(crate) const SHOP: &str = "
+domain: shop
+rules:
+  - name: login
+    match: { path: /login }
+    per: [user]
+    rate: 100/min
+  - name: watched
+    match: { path: /watched }
+    rate: 1/min
+    shadow: true
+  - name: strict
+    match: { path: /strict }
+    per: [user]
+    algorithm: sliding_log
+    limit: 1/min
+    ban: { after: 2, within: 10m, for: [1h] }
+";
+
+/// A server, its runtime, and a directory for its files.
+pub(crate) struct Fixture {
+    pub(crate) directory: TempDir,
+    pub(crate) clock: Option<Arc<ManualClock>>,
+    runtime: Runtime,
+    server: Option<Server>,
+    config: RawConfig,
+}
+
+impl Fixture {
+    /// A server with these rules and, as TOML, these settings.
+    pub(crate) fn new(rules: &str, settings: &str) -> Self {
+        Self::try_new(rules, settings).unwrap()
+    }
+
+    /// The same on a clock that stands.
+    pub(crate) fn with_clock(rules: &str, settings: &str) -> Self {
+        let mut fixture = Self::prepare(rules, settings);
+        let now = Now::from_nanos(1_700_000_000_000_000_000);
+        fixture.clock = Some(Arc::new(ManualClock::new(now)));
+        fixture.start().unwrap();
+        fixture
+    }
+
+    pub(crate) fn try_new(rules: &str, settings: &str) -> Result<Self, ServeError> {
+        let mut fixture = Self::prepare(rules, settings);
+        fixture.start()?;
+        Ok(fixture)
+    }
+
+    /// Writes the rules, and starts nothing yet. `DIR` in the settings stands for the directory.
+    pub(crate) fn prepare(rules: &str, settings: &str) -> Self {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().to_str().unwrap();
+        let settings = settings.replace("DIR", path);
+        let mut config = RawConfig::from_toml("test", &settings).unwrap();
+        config.http.get_or_insert("127.0.0.1:0".to_owned());
+        config.resp.get_or_insert("127.0.0.1:0".to_owned());
+        if !rules.is_empty() {
+            let file = directory.path().join("rules.yaml");
+            std::fs::write(&file, rules).unwrap();
+            config.rules.get_or_insert(vec![file]);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        Self {
+            directory,
+            clock: None,
+            runtime,
+            server: None,
+            config,
+        }
+    }
+
+    pub(crate) fn start(&mut self) -> Result<(), ServeError> {
+        let config = self.config.clone().resolve().unwrap();
+        let clock: Arc<dyn Clock> = match &self.clock {
+            Some(clock) => Arc::clone(clock) as Arc<dyn Clock>,
+            None => Arc::new(SystemClock::new()),
+        };
+        let server = quell_server::serve_with_clock(config, clock);
+        self.server = Some(self.runtime.block_on(server)?);
+        Ok(())
+    }
+
+    /// Stops it cleanly.
+    pub(crate) fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.shutdown()).unwrap();
+        }
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let _guard = self.runtime.enter();
+        drop(self.server.take());
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.server().http_address().unwrap()
+    }
+
+    pub(crate) fn resp(&self) -> SocketAddr {
+        self.server().resp_address().unwrap()
+    }
+
+    /// A request with a body as JSON, on a connection of its own.
+    pub(crate) fn request(&self, method: &str, target: &str, body: &str) -> Answer {
+        let fields = if body.is_empty() {
+            ""
+        } else {
+            "Content-Type: application/json\r\n"
+        };
+        self.request_with(method, target, fields, body)
+    }
+
+    /// A request with these header lines.
+    pub(crate) fn request_with(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &str,
+    ) -> Answer {
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n",
+            body.len()
+        );
+        Answer::read(&send(
+            self.http(),
+            &[head.as_bytes(), body.as_bytes()].concat(),
+        ))
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        self.request("GET", target, "")
+    }
+
+    /// Asks for `path` as `user`.
+    pub(crate) fn acquire(&self, path: &str, user: &str) -> Answer {
+        let body = format!(r#"{{"domain":"shop","entries":{{"path":"{path}","user":"{user}"}}}}"#);
+        self.request("POST", "/v1/acquire", &body)
+    }
+
+    /// The value of a line of the metrics.
+    pub(crate) fn metric(&self, series: &str) -> Option<String> {
+        let text = self.get("/metrics").body;
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.map(|rest| rest.trim().to_owned())
+    }
+
+    /// Says `bytes` on a RESP connection, ends its side, and reads to the end.
+    pub(crate) fn resp_exchange(&self, bytes: &[u8]) -> String {
+        let reply = send(self.resp(), bytes);
+        String::from_utf8(reply).unwrap()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A connection that gives up in time.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Says `bytes`, ends its side, and reads to the end.
+pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(address);
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    reply
+}
+
+/// Reads exactly as many bytes as `expected` has, and compares.
+#[track_caller]
+pub(crate) fn expect(stream: &mut TcpStream, expected: &str) {
+    let mut reply = vec![0; expected.len()];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), expected);
+}
+
+/// Waits until `ready` says so, in bounded time.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Replaces a file as editors do: another one takes its name.
+pub(crate) fn replace(path: &Path, text: &str) {
+    let other = path.with_extension("new");
+    std::fs::write(&other, text).unwrap();
+    std::fs::rename(&other, path).unwrap();
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).unwrap_or_default();
+        Self {
+            status: status
+                .parse()
+                .unwrap_or_else(|_| panic!("no answer: {text:?}")),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    /// The value of a header field, its name in lower case.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let line = |line: &'_ str| {
+            line.split_once(": ")
+                .filter(|(n, _)| *n == name)
+                .map(|(_, v)| v.len())
+        };
+        let found = self.head.lines().find(|l| line(l).is_some())?;
+        found.split_once(": ").map(|(_, value)| value)
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Checks that this is a problem document of this status, whose detail says `words`.
+    #[track_caller]
+    pub(crate) fn assert_problem(&self, status: u16, words: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(
+            self.field("content-type"),
+            Some("application/problem+json"),
+            "{self:?}"
+        );
+        let problem = self.json();
+        assert_eq!(problem["status"], status, "{self:?}");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(words), "{words:?} is not in {detail:?}");
+    }
+}
