@@ -105,7 +105,7 @@ fn first_call_after_idling_counts(bench: &Bench, call: &Call) {
 }
 
 proptest! {
-    #![proptest_config(config(1_500))]
+    #![proptest_config(config(700))]
 
     #[test]
     fn a_refusal_and_a_peek_cost_nothing((kind, start, steps) in traces(kinds())) {

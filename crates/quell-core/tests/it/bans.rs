@@ -103,7 +103,7 @@ fn check(ledger: &mut Ledger, offender: &mut Offender, call: &Call) {
 }
 
 proptest! {
-    #![proptest_config(config(1_500))]
+    #![proptest_config(config(700))]
 
     #[test]
     fn bans_are_the_oracles(kind in kinds(), offender in offenders(), steps in steps(50)) {

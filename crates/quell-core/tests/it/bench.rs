@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell_core::algorithm::At;
+use quell_core::algorithm::{At, Edges};
 use quell_core::ban::Ban;
 use quell_core::charge::{Entry, LimitSet, Operation, decide, decide_one};
 use quell_core::cost::Cost;
@@ -21,6 +21,8 @@ pub(crate) struct Bench {
     pub(crate) installed: Installed,
     pub(crate) state: State,
     pub(crate) now: u64,
+    /// Where calendar windows lie.
+    pub(crate) edges: fn(u64) -> Edges,
     is_calendar: bool,
 }
 
@@ -41,12 +43,14 @@ impl Bench {
             installed: install(1, limit, since),
             state: State::rest(LimitId(1)),
             now,
+            edges: calendar::edges,
             is_calendar,
         }
     }
 
     /// Asks now; a peek works on a copy, as `decide` wants it.
     pub(crate) fn ask(&mut self, operation: Operation, cost: u64) -> Decision {
+        let edges = self.edges();
         let mut copy = self.state.clone();
         let state = match operation {
             Operation::Acquire => &mut self.state,
@@ -57,9 +61,7 @@ impl Bench {
         let cost = Cost::new(cost).unwrap();
         let set = LimitSet::ad_hoc(b"key", &self.installed, cost);
         let mut charge = set.charges()[0].clone();
-        if self.is_calendar {
-            charge.edges = Some(calendar::edges(self.now));
-        }
+        charge.edges = edges;
         let charge = &charge;
         let decision = decide_one(now, operation, &mut Entry { charge, state });
         let state_of_twin = &mut twin;
@@ -70,6 +72,10 @@ impl Bench {
         assert_eq!(decide(now, operation, &mut [entry]), [decision]);
         assert_eq!(*state, twin, "decide and decide_one write the same");
         decision
+    }
+
+    fn edges(&self) -> Option<Edges> {
+        self.is_calendar.then(|| (self.edges)(self.now))
     }
 
     pub(crate) fn acquire(&mut self, cost: u64) -> Decision {
@@ -109,15 +115,15 @@ impl Bench {
     pub(crate) fn change(&mut self, limit: Limit, is_calendar: bool) {
         let id = self.installed.id.0 + 1;
         let to = install(id, limit, self.installed.since.as_nanos());
+        self.is_calendar = is_calendar;
         let at = At {
             now: Now::from_nanos(self.now),
             since: to.since,
-            edges: is_calendar.then(|| calendar::edges(self.now)),
+            edges: self.edges(),
         };
         self.state.carry(&self.installed.limit, &to, &at);
         assert_eq!(self.state.limit, to.id);
         self.installed = to;
-        self.is_calendar = is_calendar;
     }
 }
 

@@ -134,7 +134,7 @@ fn greedy() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(config(1_200))]
+    #![proptest_config(config(700))]
 
     #[test]
     fn no_interval_admits_more_than_its_bound(

@@ -98,7 +98,7 @@ fn change(bench: &mut Bench, to: &Kind) {
 }
 
 proptest! {
-    #![proptest_config(config(1_500))]
+    #![proptest_config(config(700))]
 
     #[test]
     fn a_raised_limit_refuses_nobody_who_was_allowed(

@@ -122,7 +122,7 @@ fn drive_jumping(bench: &mut Bench, steps: &[(Jump, Step)]) -> Vec<Admitted> {
 }
 
 proptest! {
-    #![proptest_config(config(1_500))]
+    #![proptest_config(config(700))]
 
     /// Setting the clock back grants nothing (a calendar has the last day once more), setting it
     /// forward at most one burst each time; every answer in between is true.

@@ -155,7 +155,7 @@ fn same_key(one: &Parts, two: &Parts) -> bool {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(config(1_500))]
 
     #[test]
     fn two_keys_are_the_same_bytes_only_if_all_their_parts_are(one in keys(), two in keys()) {

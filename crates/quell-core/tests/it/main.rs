@@ -12,6 +12,8 @@ mod bench;
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod buckets;
+#[cfg(test)]
 mod calendar;
 #[cfg(test)]
 mod carry;
@@ -28,9 +30,13 @@ mod oracle;
 #[cfg(test)]
 mod sets;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod trace;
 #[cfg(test)]
 mod truths;
+#[cfg(test)]
+mod windows;
 
 /// So many cases, whatever the environment says; what fails is printed, small, and not kept in
 /// files.

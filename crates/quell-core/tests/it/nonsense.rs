@@ -114,7 +114,7 @@ fn bench(kind: &Kind, now: u64, usage: Usage, since: u64) -> Bench {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(config(1_500))]
 
     /// Nonsense is read as at most fully used: after one call, all answers are true, and none
     /// speaks of more than a full refill.

@@ -171,7 +171,7 @@ fn run(members: &mut [Member], asks: &[Ask]) -> Vec<Asked> {
 }
 
 proptest! {
-    #![proptest_config(config(1_000))]
+    #![proptest_config(config(600))]
 
     #[test]
     fn a_set_is_charged_as_a_whole_or_not_at_all(members in members(), asks in asks()) {
