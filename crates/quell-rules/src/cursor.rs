@@ -239,7 +239,10 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
                 table.name
             )
         }
-        None => format!("unknown field `{word}`: {} has {list}", table.name),
+        None => format!(
+            "unknown field `{word}`: leave it out, {} has {list}",
+            table.name
+        ),
     }
 }
 

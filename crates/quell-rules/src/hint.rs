@@ -99,9 +99,11 @@ pub(crate) fn no_such(what: &str, word: &str, candidates: &[&str]) -> String {
     }
 }
 
+/// The most characters of a file that a message repeats.
+pub(crate) const LONGEST: usize = 60;
+
 /// `text` for a message: one line, not too long.
 pub(crate) fn shorten(text: &str) -> String {
-    const LONGEST: usize = 60;
     let mut short: String = text
         .chars()
         .take(LONGEST)

@@ -4,6 +4,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::hint;
+
 /// A place in a text: line and column, both from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -45,11 +47,11 @@ impl fmt::Display for Path {
         before.fmt(f)?;
         match step {
             Step::Index(index) => write!(f, "[{index}]"),
-            Step::Field(name) if is_plain(name) => {
+            Step::Field(name) if is_plain(name) && name.len() <= hint::LONGEST => {
                 let dot = if before.0.is_some() { "." } else { "" };
                 write!(f, "{dot}{name}")
             }
-            Step::Field(name) => write!(f, "[{name:?}]"),
+            Step::Field(name) => write!(f, "[\"{}\"]", hint::shorten(name)),
         }
     }
 }

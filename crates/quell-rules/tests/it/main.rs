@@ -7,8 +7,16 @@ mod bounds;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod explained;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
 mod mistakes;
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod resolved;
+#[cfg(test)]
+mod scenarios;
 #[cfg(test)]
 mod subject;

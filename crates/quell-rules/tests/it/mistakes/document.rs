@@ -70,7 +70,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: d\ndefaults: {burst: 2}\n",
-        &["2:12: defaults.burst: unknown field `burst`: a map of defaults has shadow"],
+        &[
+            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow",
+        ],
     ),
     (
         "domain: d\ndefaults:\n",

@@ -49,11 +49,11 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, overrides: [{when: {a: b}, cost: 2}]",
-        &["3:54: rules[0].overrides[0].cost: unknown field `cost`: {override}"],
+        &["3:54: rules[0].overrides[0].cost: unknown field `cost`: leave it out, {override}"],
     ),
     (
         "rate: 1/s, overrides: [{when: {a: b}, name: x}]",
-        &["3:54: rules[0].overrides[0].name: unknown field `name`: {override}"],
+        &["3:54: rules[0].overrides[0].name: unknown field `name`: leave it out, {override}"],
     ),
     (
         "rate: 10/s, initial: 7, overrides: [{when: {a: b}, burst: 5}]",

@@ -265,7 +265,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {limit: 1}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: an expectation has outcome, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, allowed, denied",
+            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, allowed, denied",
         ],
     ),
     (

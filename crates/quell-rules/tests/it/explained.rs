@@ -1,0 +1,191 @@
+//! Explanations: which rules apply and why others do not.
+
+use quell_core::cost::Cost;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_rules::{explain, parse_str};
+
+const RULES: &str = "\
+domain: shop
+rules:
+  - name: login
+    match: { method: [POST, PUT], path: /login }
+    per: [{ remote_address: { v4: 24 } }]
+    algorithm: sliding_log
+    limit: 5/min
+    ban: { after: 3, within: 10m, for: [1m, 1h] }
+  - name: api
+    match: { path: \"/api/*\" }
+    per: [tenant]
+    rate: 1.5/s
+    burst: 20
+    initial: 0
+    cost: 1
+    overrides:
+      - { when: { tenant: internal }, unlimited: true }
+      - { when: { tenant: [acme, \"a*\"] }, refill: { amount: 10, every: 1s }, burst: 50, initial: 50 }
+  - name: all
+    per: [user]
+    on_missing: shared_key
+    algorithm: fixed_window
+    limit: 1000/day
+    align: calendar
+    time_zone: Europe/Berlin
+    shadow: true
+";
+
+fn explained(query: &Query<'_>) -> String {
+    explain(&parse_str("f", RULES).unwrap().domains, query).to_string()
+}
+
+#[test]
+fn a_rule_that_applies_and_those_that_do_not() {
+    let query = Query::new("shop")
+        .entry("method", "POST")
+        .entry("path", "/login")
+        .entry("remote_address", "10.1.2.3")
+        .entry("user", &b"a\xff"[..]);
+    let expected = "\
+descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
+  + login: sliding_log 5/1m
+      key: remote_address=10.1.2.0
+      cost: 1
+      ban: after 3 refusals within 10m for 1m, 1h
+  - api: does not apply: `path` is `/login` and must be `/api/*`
+  + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
+      key: user=a\\xff
+      cost: 1";
+    assert_eq!(
+        explained(&query),
+        expected
+            .replace("5/1m", "5/60s")
+            .replace("for 1m", "for 60s")
+    );
+}
+
+#[test]
+fn overrides_and_missing_entries() {
+    let descriptor = |tenant: Option<&'static str>| {
+        let mut descriptor = Descriptor::new();
+        descriptor.push("path", "/api/x");
+        if let Some(tenant) = tenant {
+            descriptor.push("tenant", tenant);
+        }
+        descriptor.cost = Cost::new(3).unwrap();
+        descriptor
+    };
+    let tenants = [Some("b"), Some("abc"), Some("internal"), None];
+    let query = Query::with_descriptors("shop", tenants.into_iter().map(descriptor).collect());
+    let expected = "\
+descriptor path=/api/x tenant=b (cost 3)
+  - login: does not apply: no entry `method`, which must be `POST` or `PUT`
+  + api: token_bucket 3/2s, burst 20, initial 0
+      key: tenant=b
+      cost: 1
+  + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
+      key: user?
+      cost: 3
+descriptor path=/api/x tenant=abc (cost 3)
+  - login: does not apply: no entry `method`, which must be `POST` or `PUT`
+  + api: token_bucket 10 every 1s, burst 50
+      by overrides[1], when `tenant` is `acme` or `a*`
+      key: tenant=abc
+      cost: 1
+  + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
+      key: user?
+      cost: 3
+descriptor path=/api/x tenant=internal (cost 3)
+  - login: does not apply: no entry `method`, which must be `POST` or `PUT`
+  + api: unlimited
+      by overrides[0], when `tenant` is `internal`
+  + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
+      key: user?
+      cost: 3
+descriptor path=/api/x (cost 3)
+  - login: does not apply: no entry `method`, which must be `POST` or `PUT`
+  - api: does not apply: no entry `tenant`, by which keys are told apart (on_missing: skip)
+  + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
+      key: user?
+      cost: 3";
+    assert_eq!(explained(&query), expected);
+}
+
+#[test]
+fn nothing_that_applies() {
+    assert_eq!(
+        explained(&Query::new("other")),
+        "no domain `other` in these rules: nothing applies, every call is allowed"
+    );
+    let domains = parse_str(
+        "f",
+        "domain: d\nrules: [{ name: r, match: { a: b }, rate: 1/s }]",
+    )
+    .unwrap()
+    .domains;
+    assert_eq!(
+        explain(&domains, &Query::new("d").entry("x", "y")).to_string(),
+        "descriptor x=y (cost 1)\n  - r: does not apply: no entry `a`, which must be `b`\n  no limit applies: allowed"
+    );
+}
+
+#[test]
+fn every_algorithm_in_words() {
+    for (fields, words) in [
+        ("rate: 100/s", "token_bucket 100/1s, burst 100"),
+        ("rate: 1/year, burst: 9", "token_bucket 1/365d, burst 9"),
+        (
+            "algorithm: leaky_bucket, rate: 2/s, burst: 5",
+            "leaky_bucket 2/1s, burst 5, delay_after 0",
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/h",
+            "fixed_window 5/1h from the first request",
+        ),
+        (
+            "algorithm: sliding_window, limit: 30/250ms",
+            "sliding_window 30/250ms in 10 segments",
+        ),
+    ] {
+        let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
+        let explanation = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
+        assert_eq!(
+            explanation.descriptors[0].rules[0].limit.as_deref(),
+            Some(words)
+        );
+    }
+}
+
+#[test]
+fn the_twin_for_programs() {
+    let query = Query::new("shop")
+        .entry("user", "ann")
+        .entry("method", "GET");
+    let json =
+        serde_json::to_value(explain(&parse_str("f", RULES).unwrap().domains, &query)).unwrap();
+    let no = |rule: &str, why: &str| {
+        serde_json::json!({
+            "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
+            "unlimited": false, "limit": null, "algorithm": null, "max": null, "ban": null, "key": null,
+            "cost": null, "shadow": false,
+        })
+    };
+    let expected = serde_json::json!({
+        "domain": "shop",
+        "known_domain": true,
+        "descriptors": [{
+            "entries": [["user", "ann"], ["method", "GET"]],
+            "cost": 1,
+            "rules": [
+                no("login", "`method` is `GET` and must be `POST` or `PUT`"),
+                no("api", "no entry `path`, which must be `/api/*`"),
+                {
+                    "rule": "all", "applies": true, "why_not": null, "override_index": null,
+                    "override_when": null, "unlimited": false,
+                    "limit": "fixed_window 1000 per calendar day in Europe/Berlin",
+                    "algorithm": "fixed_window", "max": 1000, "ban": null, "key": "user=ann", "cost": 1,
+                    "shadow": true,
+                },
+            ],
+        }],
+    });
+    assert_eq!(json, expected);
+}

@@ -1,0 +1,158 @@
+//! Files and directories: which are read, in which order, and what is told of those that cannot be.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quell_rules::load;
+
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn domain(name: &str) -> String {
+    format!("domain: {name}\nrules: [{{ name: r, rate: 1/s }}]\n")
+}
+
+#[test]
+fn directories_are_read_in_the_order_of_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (name, said) in [
+        ("b.yaml", "b"),
+        ("a.yml", "a"),
+        ("c/z.yaml", "cz"),
+        ("c/d/e.yaml", "cde"),
+        (".hidden.yaml", "hidden"),
+        (".git/x.yaml", "git"),
+        ("x.test.yaml", "scenario"),
+        ("notes.txt", "notes"),
+    ] {
+        write(root, name, &domain(said));
+    }
+    let first = write(root, "other/first.conf", &domain("first"));
+    let loaded = load(&[&first, &root.to_owned()]).unwrap();
+    let domains: Vec<&str> = loaded
+        .domains
+        .iter()
+        .map(|domain| &*domain.domain)
+        .collect();
+    assert_eq!(domains, ["first", "a", "b", "cde", "cz"]);
+    let files = [
+        "other/first.conf",
+        "a.yml",
+        "b.yaml",
+        "c/d/e.yaml",
+        "c/z.yaml",
+    ];
+    assert_eq!(loaded.files, files.map(|file| root.join(file)));
+}
+
+#[test]
+fn one_domain_may_stand_in_several_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let a = write(
+        directory.path(),
+        "a.yaml",
+        "domain: d\nrules: [{ name: one, rate: 1/s }]\n",
+    );
+    let b = write(
+        directory.path(),
+        "b.yaml",
+        "domain: d\nrules:\n  - { name: two, rate: 1/s }\n  - { name: one, rate: 1/s }\n",
+    );
+    let told = load(&[&a, &b]).unwrap_err();
+    let expected = format!(
+        "{}:4:13: rules[1].name: domain `d` has a rule `one` already, at {}:2:17: write another name",
+        b.display(),
+        a.display()
+    );
+    assert_eq!(
+        told.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [expected]
+    );
+    fs::write(&b, "domain: d\nrules:\n  - { name: two, rate: 1/s }\n").unwrap();
+    let rules = load(&[&a, &b]).unwrap().domains.remove(0).rules;
+    assert_eq!(
+        rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(),
+        ["one", "two"]
+    );
+}
+
+#[test]
+fn all_files_are_told_of_in_one_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let a = write(
+        directory.path(),
+        "a.yaml",
+        "domain: a\nrules: [{ name: r, rate: 1 }]\n",
+    );
+    let b = directory.path().join("missing.yaml");
+    let c = write(
+        directory.path(),
+        "c.yaml",
+        "domain: c\nrules: [{ name: r, rate: 2 }]\n",
+    );
+    let told = load(&[&a, &b, &c]).unwrap_err();
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            format!(
+                "{}:2:26: rules[0].rate: `1` has no period: write `1/s`, `1/min` or the like",
+                a.display()
+            ),
+            format!(
+                "{}: cannot be read (No such file or directory (os error 2)): write the path of a file that can",
+                b.display()
+            ),
+            format!(
+                "{}:2:26: rules[0].rate: `2` has no period: write `2/s`, `2/min` or the like",
+                c.display()
+            ),
+        ]
+    );
+}
+
+#[test]
+fn an_empty_directory_is_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let loaded = load(&[directory.path()]).unwrap();
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    let expected = format!(
+        "{}: no rules in this directory: write files named *.yaml or *.yml",
+        directory.path().display()
+    );
+    assert_eq!(warnings, [expected]);
+    assert_eq!(loaded.domains, []);
+}
+
+#[test]
+fn directories_that_lead_into_themselves_end() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(directory.path(), directory.path().join("again")).unwrap();
+    let told = load(&[directory.path()]).unwrap_err();
+    assert!(
+        told[0]
+            .message
+            .ends_with("is too deep: write rules at most 16 directories down"),
+        "{}",
+        told[0]
+    );
+}
+
+#[test]
+fn a_scenario_file_is_no_rules_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = write(
+        directory.path(),
+        "x.test.yaml",
+        "rules: a.yaml\ntests: []\n",
+    );
+    let told = load(&[&file]).unwrap_err();
+    assert!(told.iter().any(
+        |problem| problem.message == "this is a file of tests: run it with `quell rules test`"
+    ));
+}

@@ -1,0 +1,280 @@
+//! The scenario runner: what it compares, how it reports, and how it behaves when nobody answers.
+
+use quell_core::charge::Operation;
+use quell_core::descriptor::Query;
+use quell_core::rule::DomainRules;
+use quell_core::time::Now;
+use quell_core::verdict::Verdict;
+use quell_rules::scenario::{FileReport, Report, Subject, parse_str, run};
+
+use crate::subject::Plain;
+
+const RULES: &str = "\
+rules:
+  domain: d
+  rules:
+    - { name: r, per: [user], rate: 1/s, burst: 2 }
+    - { name: s, per: [user], algorithm: leaky_bucket, rate: 1/s, burst: 5, shadow: true }
+";
+
+/// Runs one test of these steps.
+fn steps(steps: &str) -> FileReport {
+    let text = format!("{RULES}tests:\n  - name: t\n    steps:\n{steps}");
+    let scenarios = parse_str("f.test.yaml", &text, "").unwrap_or_else(|told| panic!("{told:#?}"));
+    run(&scenarios, &mut Plain::default())
+}
+
+#[test]
+fn each_field_is_compared() {
+    let good = "{ outcome: deny, binding: r, remaining: 0, retry_after: 1s, reset_after: 2s, \
+                delay: 0s, permanent: false, banned: false, unmatched: false }";
+    let step = |expect: &str| {
+        steps(&format!(
+            "      - {{ at: 0s, entries: {{ user: a }}, cost: 2 }}\n\
+             \x20     - {{ at: 0s, entries: {{ user: a }}, expect: {expect} }}\n"
+        ))
+    };
+    let report = step(good);
+    assert!(report.is_ok(), "{report}");
+    for (field, expected, got) in [
+        ("outcome", "allow", "deny"),
+        ("binding", "s", "r"),
+        ("binding", "null", "r"),
+        ("remaining", "1", "0"),
+        ("remaining", "null", "0"),
+        ("retry_after", "999.999999ms", "1s"),
+        ("retry_after", "null", "1s"),
+        ("reset_after", "2m", "2s"),
+        ("reset_after", "null", "2s"),
+        ("delay", "1ns", "0s"),
+        ("permanent", "true", "false"),
+        ("banned", "true", "false"),
+        ("unmatched", "true", "false"),
+    ] {
+        let report = step(&format!("{{ {field}: {expected} }}"));
+        let unexpected = &report.tests[0].failures[0].unexpected;
+        let said: Vec<_> = unexpected
+            .iter()
+            .map(|u| (u.field, &*u.expected, &*u.got))
+            .collect();
+        assert_eq!(said, [(field, expected, got)]);
+    }
+}
+
+#[test]
+fn never_is_permanent_and_no_limit_is_null() {
+    let report = steps(
+        "      - { at: 0s, entries: { user: a }, cost: 3, expect: { outcome: deny, permanent: true, retry_after: null, remaining: 2 } }
+      - { at: 0s, expect: { outcome: allow, unmatched: true, binding: null, remaining: null, retry_after: null, reset_after: null, delay: 0s } }
+",
+    );
+    assert!(report.is_ok(), "{report}");
+}
+
+#[test]
+fn failures_say_where_what_and_what_came() {
+    let report = steps(
+        "      - { at: 0s, entries: { user: a }, repeat: 4, every: 250ms, expect: { outcome: allow } }
+      - { at: 1s, op: peek, entries: { user: a }, expect: { remaining: 2, delay: 1s } }
+      - { at: 1m, entries: { user: a }, repeat: 10, expect: { allowed: 3, denied: 8 } }
+      - { at: 3h, entries: { user: a } }
+",
+    );
+    let expected = "\
+f.test.yaml
+  FAILED  t (16 calls)
+    f.test.yaml:9:9: tests[0].steps[0] at 500ms, call 3 of 4 (the first of 2 that failed)
+      outcome: expected allow, got deny
+      answer: {outcome: deny, binding: r, remaining: 0, retry_after: 500ms, reset_after: 1.5s, delay: 0s, permanent: false, banned: false, unmatched: false}
+        r: deny, 0 of 2 remaining, retry_after 500ms, reset_after 1.5s, delay 0s
+        s: allow, 3 of 5 remaining, reset_after 1.5s, delay 0s, in shadow
+    f.test.yaml:10:9: tests[0].steps[1] at 1s
+      remaining: expected 2, got 1
+      delay: expected 1s, got 0s
+      answer: {outcome: allow, binding: r, remaining: 1, retry_after: null, reset_after: 1s, delay: 0s, permanent: false, banned: false, unmatched: false}
+        r: allow, 1 of 2 remaining, reset_after 1s, delay 0s
+        s: allow, 4 of 5 remaining, reset_after 1s, delay 1s, in shadow
+    f.test.yaml:11:9: tests[0].steps[2] at 60s, all 10 calls
+      allowed: expected 3, got 2
+      denied: expected 8, got 8";
+    let expected = expected.rsplit_once('\n').unwrap().0;
+    assert_eq!(report.to_string(), expected);
+}
+
+#[test]
+fn the_twin_for_programs_says_the_same() {
+    let report = steps("      - { at: 0s, entries: { user: a }, expect: { outcome: deny } }\n");
+    let mut all = Report::default();
+    all.push(report);
+    let json = serde_json::to_value(&all).unwrap();
+    let expected = r#"{
+        "ok": 0,
+        "failed": 1,
+        "files": [{
+            "file": "f.test.yaml",
+            "tests": [{
+                "name": "t",
+                "ok": false,
+                "calls": 1,
+                "failures": [{
+                    "line": 9, "column": 9, "path": "tests[0].steps[0]",
+                    "at": "0s", "call": 1, "calls": 1, "failed_calls": 1,
+                    "unexpected": [{ "field": "outcome", "expected": "deny", "got": "allow" }],
+                    "answer": {
+                        "outcome": "allow", "binding": "r", "remaining": 1, "retry_after": null,
+                        "reset_after": "1s", "delay": "0s", "permanent": false, "banned": false,
+                        "unmatched": false,
+                        "decisions": [
+                            { "rule": "r", "outcome": "allow", "limit": 2, "remaining": 1,
+                              "retry_after": null, "reset_after": "1s", "delay": "0s",
+                              "permanent": false, "banned": false, "shadow": false },
+                            { "rule": "s", "outcome": "allow", "limit": 5, "remaining": 4,
+                              "retry_after": null, "reset_after": "1s", "delay": "0s",
+                              "permanent": false, "banned": false, "shadow": true }
+                        ]
+                    }
+                }],
+                "error": null
+            }]
+        }]
+    }"#;
+    let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
+    assert_eq!(json, expected);
+    assert!(all.to_string().ends_with("FAILED: 0 as expected, 1 not"));
+    assert!(!all.is_ok());
+}
+
+#[test]
+fn every_test_starts_from_an_empty_store() {
+    let text = format!(
+        "{RULES}tests:
+  - {{ name: one, steps: [{{ at: 0s, entries: {{ user: a }}, cost: 2, expect: {{ outcome: allow }} }}] }}
+  - {{ name: two, steps: [{{ at: 0s, entries: {{ user: a }}, cost: 2, expect: {{ outcome: allow }} }}] }}
+"
+    );
+    let scenarios = parse_str("f", &text, "").unwrap();
+    assert_eq!(scenarios.tests().collect::<Vec<_>>(), ["one", "two"]);
+    let mut all = Report::default();
+    all.push(run(&scenarios, &mut Plain::default()));
+    assert_eq!(
+        all.to_string(),
+        "f\n  ok      one (1 call)\n  ok      two (1 call)\nok: 2 as expected, 0 not"
+    );
+}
+
+#[test]
+fn several_domains_are_asked_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "domain: a\nrules: [{ name: x, rate: 1/s }]\n---\ndomain: b\nrules: [{ name: y, rate: 2/s }]\n";
+    std::fs::write(directory.path().join("two.yaml"), rules).unwrap();
+    let text = "\
+rules: [two.yaml]
+tests:
+  - name: t
+    domain: a
+    steps:
+      - { at: 0s, expect: { binding: x } }
+      - { at: 0s, domain: b, expect: { binding: y } }
+      - { at: 0s, domain: c, expect: { unmatched: true } }
+";
+    let scenarios = parse_str("f", text, directory.path()).unwrap();
+    let report = run(&scenarios, &mut Plain::default());
+    assert!(report.is_ok(), "{report}");
+    let unsaid = text.replace("    domain: a\n", "");
+    let told = parse_str("f", &unsaid, directory.path()).unwrap_err();
+    assert_eq!(
+        told[0].to_string(),
+        "f:5:9: tests[0].steps[0]: the rules do not have one domain only: write `domain: NAME`"
+    );
+}
+
+#[test]
+fn mistakes_in_the_rules_are_told_where_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("bad.yaml");
+    std::fs::write(&rules, "domain: a\nrules: [{ name: x, rate: 1 }]\n").unwrap();
+    let text = "rules: bad.yaml\ntests: [{ name: t, steps: [{ at: 1 }] }]\n";
+    let told = parse_str("f", text, directory.path()).unwrap_err();
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    let bad = rules.display();
+    assert_eq!(
+        told,
+        [
+            "f:2:34: tests[0].steps[0].at: `1` has no unit: write `1s`, `1ms` or `1m`".to_owned(),
+            format!(
+                "{bad}:2:26: rules[0].rate: `1` has no period: write `1/s`, `1/min` or the like"
+            ),
+        ]
+    );
+}
+
+/// Answers a few times and then no more.
+struct Tired(u32);
+
+impl Subject for Tired {
+    fn reset(&mut self, _now: Now) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn set_rules(&mut self, _domains: Vec<DomainRules>, _now: Now) -> Result<(), String> {
+        self.answer().map(drop)
+    }
+
+    fn ask(&mut self, _: Operation, _: &Query<'_>, _: Now) -> Result<Verdict, String> {
+        self.answer()
+    }
+}
+
+impl Tired {
+    fn answer(&mut self) -> Result<Verdict, String> {
+        self.0 = self.0.checked_sub(1).ok_or("the store is gone")?;
+        Ok(Verdict::default())
+    }
+}
+
+#[test]
+fn no_answer_ends_the_test() {
+    let text = format!(
+        "{RULES}tests:\n  - name: t\n    steps:\n      - {{ at: 0s, repeat: 5 }}\n      - {{ at: 0s, expect: {{ outcome: deny }} }}\n"
+    );
+    let scenarios = parse_str("f", &text, "").unwrap();
+    for (answers, expected) in [
+        (0, "f\n  FAILED  t (0 calls)\n    f: the store is gone"),
+        (
+            3,
+            "f\n  FAILED  t (2 calls)\n    f: line 9, tests[0].steps[0]: the store is gone",
+        ),
+    ] {
+        assert_eq!(run(&scenarios, &mut Tired(answers)).to_string(), expected);
+    }
+}
+
+#[test]
+fn instants_are_those_that_were_written() {
+    /// Writes down when it was asked.
+    #[derive(Default)]
+    struct Diary(Vec<u64>);
+    impl Subject for Diary {
+        fn reset(&mut self, now: Now) -> Result<(), String> {
+            self.0.push(now.wall.as_nanos());
+            Ok(())
+        }
+        fn set_rules(&mut self, _: Vec<DomainRules>, now: Now) -> Result<(), String> {
+            self.0.push(now.wall.as_nanos());
+            Ok(())
+        }
+        fn ask(&mut self, _: Operation, _: &Query<'_>, now: Now) -> Result<Verdict, String> {
+            assert_eq!(now.wall.as_nanos(), now.monotonic.as_nanos());
+            self.0.push(now.wall.as_nanos());
+            Ok(Verdict::default())
+        }
+    }
+    let text = format!(
+        "{RULES}tests:\n  - name: t\n    start: 1970-01-01T01:00:00.000000001+01:00\n    steps:\n      \
+         - {{ at: 5ns, repeat: 3, every: 2ns }}\n      - {{ at: 3ns, set_rules: {{ domain: d }} }}\n      - {{ at: 0s }}\n"
+    );
+    let mut diary = Diary::default();
+    let report = run(&parse_str("f", &text, "").unwrap(), &mut diary);
+    assert!(report.is_ok());
+    assert_eq!(diary.0, [1, 1, 6, 8, 10, 4, 1]);
+}
