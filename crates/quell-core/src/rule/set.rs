@@ -112,7 +112,8 @@ impl RuleSet {
     ///
     /// A rule is the same if its domain and name are. A limit that did not change keeps its name;
     /// one that did takes the old one's place, and with it what was used. Overrides are the same
-    /// if their `when` is; one that is gone leaves its keys to the rule's own limit.
+    /// if their `when` is; one that is gone leaves its keys to the rule's own limit. The rules of a
+    /// domain that stands here several times add up.
     #[must_use]
     pub fn succeed(
         &self,
@@ -133,8 +134,8 @@ impl RuleSet {
                 let old = by_name.get(&*rule.name).copied();
                 install(&domain, rule, old, now, ids, &mut changes)
             });
-            let rules = rules.collect();
-            next.domains.insert(domain, rules);
+            let rules: Vec<InForce> = rules.collect();
+            next.domains.entry(domain).or_default().extend(rules);
         }
         for (domain, old) in self.all() {
             let is_there = next

@@ -1,6 +1,8 @@
 //! A calendar whose edges anybody can count: days of 24, 23, 24 and 25 hours, over and over.
 
 use quell_core::algorithm::Edges;
+use quell_core::algorithm::fixed_window::Calendar;
+use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
 
 const HOUR: u64 = 3_600_000_000_000;
@@ -30,5 +32,14 @@ pub(crate) fn edges(wall: u64) -> Edges {
         start: Wall::from_nanos(start),
         end: Wall::from_nanos(end),
         next_end: Wall::from_nanos(day(end).1),
+    }
+}
+
+/// The same days for every unit and zone.
+pub(crate) struct FourDays;
+
+impl CalendarEdges for FourDays {
+    fn edges(&self, _calendar: &Calendar, wall: Wall) -> Edges {
+        edges(wall.as_nanos())
     }
 }

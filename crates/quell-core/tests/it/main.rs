@@ -20,6 +20,8 @@ mod carry;
 #[cfg(test)]
 mod clocks;
 #[cfg(test)]
+mod extremes;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod kind;
@@ -28,13 +30,21 @@ mod nonsense;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod reloads;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod sets;
+#[cfg(test)]
+mod shop;
 #[cfg(test)]
 mod table;
 #[cfg(test)]
 mod trace;
 #[cfg(test)]
 mod truths;
+#[cfg(test)]
+mod verdicts;
 #[cfg(test)]
 mod windows;
 

@@ -1,0 +1,273 @@
+//! P6 on rule sets: which limits keep their names, which take another's place, which are gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::limit::{Limit, LimitId};
+use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, Per, Prefix, Rule, RuleSet};
+use quell_core::time::{Monotonic, Now};
+
+use crate::kind::{MINUTE, SECOND};
+use crate::shop::{Shop, With, minutely, query, rule, said};
+
+fn limit(limit: u64) -> Effect {
+    Effect::Limit(minutely(limit))
+}
+
+/// The names of all limits of the domain `shop`, overrides first, rule by rule.
+fn ids(rules: &RuleSet) -> Vec<u32> {
+    let all = rules.domain("shop").iter().flat_map(|rule| rule.limits());
+    all.map(|installed| installed.id.0).collect()
+}
+
+/// New names, replaced names and removed names.
+fn summary(changes: &Changes) -> (Vec<u32>, Vec<(u32, u32)>, Vec<u32>) {
+    let installed = changes.installed.iter().map(|installed| installed.id.0);
+    let replaced = changes.replaced.iter().map(|one| (one.from.0, one.to.0));
+    let removed = changes.removed.iter().map(|id| id.0);
+    (installed.collect(), replaced.collect(), removed.collect())
+}
+
+#[test]
+fn what_did_not_change_keeps_its_name() {
+    let rules = || {
+        let overridden = rule("b", 5).per("tenant");
+        vec![rule("a", 5), overridden.when("tenant", "acme", limit(9))]
+    };
+    let mut shop = Shop::default();
+    assert_eq!(
+        summary(&shop.reload(rules())),
+        (vec![0, 1, 2], vec![], vec![])
+    );
+    assert_eq!(ids(&shop.rules), [0, 2, 1]);
+    assert_eq!(summary(&shop.reload(rules())), (vec![], vec![], vec![]));
+    assert_eq!(ids(&shop.rules), [0, 2, 1]);
+    // The order of rules, matchers, shadow and costs are not the limit's.
+    let mut turned = rules();
+    turned.reverse();
+    turned[0].shadow = true;
+    turned[1] = turned[1].clone().matching("path", &["/x"]);
+    assert_eq!(summary(&shop.reload(turned)), (vec![], vec![], vec![]));
+    assert_eq!(ids(&shop.rules), [2, 1, 0]);
+}
+
+#[test]
+fn a_changed_limit_takes_the_place_of_the_old() {
+    let mut shop = Shop::new(vec![rule("a", 5), rule("b", 5)]);
+    shop.now = 7;
+    let changes = shop.reload(vec![rule("a", 6), rule("b", 5)]);
+    assert_eq!(summary(&changes), (vec![2], vec![(0, 2)], vec![]));
+    assert_eq!(changes.replaced[0].at, Now::from_nanos(7));
+    assert_eq!(ids(&shop.rules), [2, 1]);
+}
+
+#[test]
+fn removed_rules_and_domains_forget_their_state() {
+    let mut shop = Shop::new(vec![rule("a", 5), rule("b", 5)]);
+    shop.acquire(&query(&[]));
+    assert_eq!(shop.states.len(), 2);
+    let changes = shop.reload(vec![rule("b", 5)]);
+    assert_eq!(summary(&changes), (vec![], vec![], vec![0]));
+    assert_eq!(shop.states.len(), 1);
+    let changes = shop.reload(vec![rule("a", 5), rule("b", 5)]);
+    assert_eq!(
+        summary(&changes),
+        (vec![2], vec![], vec![]),
+        "a name is never used again"
+    );
+    assert_eq!(
+        said(&shop.acquire(&query(&[]))),
+        [("a", true, 4), ("b", true, 3)]
+    );
+    let mut names = LimitIds::starting_at(9);
+    let (empty, changes) = shop.rules.succeed(vec![], Now::from_nanos(0), &mut names);
+    assert_eq!(summary(&changes).2, [2, 1]);
+    assert_eq!(empty.domains().count(), 0);
+}
+
+#[test]
+fn a_renamed_rule_is_another() {
+    let mut shop = Shop::new(vec![rule("a", 5)]);
+    let changes = shop.reload(vec![rule("b", 5)]);
+    assert_eq!(summary(&changes), (vec![1], vec![], vec![0]));
+}
+
+#[test]
+fn overrides_are_known_by_their_when() {
+    let base = || rule("r", 5).per("tenant");
+    let mut shop = Shop::new(vec![base().when("tenant", "a", limit(10)).when(
+        "tenant",
+        "b",
+        limit(20),
+    )]);
+    assert_eq!(ids(&shop.rules), [1, 2, 0]);
+    // In another order, and one of them changed.
+    let changes = shop.reload(vec![base().when("tenant", "b", limit(20)).when(
+        "tenant",
+        "a",
+        limit(11),
+    )]);
+    assert_eq!(summary(&changes), (vec![3], vec![(1, 3)], vec![]));
+    assert_eq!(ids(&shop.rules), [2, 3, 0]);
+    // One that is gone leaves its keys to the rule's own limit.
+    let changes = shop.reload(vec![base().when("tenant", "a", limit(11))]);
+    assert_eq!(summary(&changes), (vec![], vec![(2, 0)], vec![]));
+    // Where the rule has none, they are forgotten.
+    let unlimited = Rule {
+        effect: Effect::Unlimited,
+        ..base()
+    };
+    let changes = shop.reload(vec![unlimited]);
+    let (installed, replaced, mut removed) = summary(&changes);
+    removed.sort_unstable();
+    assert_eq!((installed, replaced, removed), (vec![], vec![], vec![0, 3]));
+}
+
+#[test]
+fn an_override_that_becomes_unlimited_forgets_its_keys() {
+    let base = || rule("r", 5).per("tenant");
+    let mut shop = Shop::new(vec![base().when("tenant", "a", limit(10))]);
+    let key = query(&[("tenant", "a")]);
+    shop.acquire(&key);
+    let changes = shop.reload(vec![base().when("tenant", "a", Effect::Unlimited)]);
+    assert_eq!(summary(&changes), (vec![], vec![], vec![1]));
+    assert!(shop.acquire(&key).is_unmatched());
+    let changes = shop.reload(vec![base().when("tenant", "a", limit(10))]);
+    assert_eq!(summary(&changes), (vec![2], vec![], vec![]));
+    assert_eq!(said(&shop.acquire(&key)), [("r", true, 9)]);
+}
+
+/// P6 end to end: raised, lowered, overridden, and back to the rule's own limit.
+#[test]
+fn use_follows_a_key_from_limit_to_limit() {
+    let base = |limit| rule("r", limit).per("tenant");
+    let key = query(&[("tenant", "a")]);
+    let mut shop = Shop::new(vec![base(5)]);
+    for _ in 0..3 {
+        shop.acquire(&key);
+    }
+    shop.now = 10 * SECOND;
+    let remaining = |shop: &mut Shop| shop.peek(&key).remaining;
+    shop.reload(vec![base(10)]);
+    assert_eq!(remaining(&mut shop), Some(7));
+    shop.reload(vec![base(10).when("tenant", "a", limit(4))]);
+    assert_eq!(
+        remaining(&mut shop),
+        Some(1),
+        "an override that is new takes the use along"
+    );
+    shop.reload(vec![base(2)]);
+    assert_eq!(remaining(&mut shop), Some(0));
+    shop.now = MINUTE - 1;
+    assert_eq!(remaining(&mut shop), Some(0), "the window keeps its start");
+    shop.now = MINUTE;
+    assert_eq!(remaining(&mut shop), Some(2));
+}
+
+#[test]
+fn other_captured_values_start_fresh() {
+    let per = |prefix: Option<(u8, u8)>| Rule {
+        per: vec![Per {
+            entry: Arc::from("remote_address"),
+            prefix: prefix.and_then(|(v4, v6)| Prefix::new(v4, v6)),
+        }],
+        ..rule("r", 5)
+    };
+    let key = query(&[("remote_address", "10.0.0.1"), ("user", "10.0.0.1")]);
+    let mut shop = Shop::new(vec![per(None)]);
+    for rule in [
+        per(None),
+        per(Some((32, 128))),
+        per(Some((24, 128))),
+        per(Some((24, 64))),
+        rule("r", 5).per("user"),
+        rule("r", 5),
+        rule("r", 5).per("user").per("remote_address"),
+        rule("r", 5).per("remote_address").per("user"),
+    ] {
+        let changes = shop.reload(vec![rule]);
+        assert_eq!(summary(&changes), (vec![], vec![], vec![]));
+        assert_eq!(shop.acquire(&key).remaining, Some(4));
+    }
+}
+
+#[test]
+fn a_change_of_numbers_leaves_the_start_of_the_rule_alone() {
+    let bucket = |count: u64| {
+        let limit = Limit::per_second(count).burst(10).initial(0).build();
+        Rule {
+            effect: Effect::Limit(limit.unwrap()),
+            ..rule("r", 1)
+        }
+    };
+    let mut shop = Shop {
+        now: 100 * SECOND,
+        ..Shop::default()
+    };
+    shop.reload(vec![bucket(1)]);
+    shop.now = 105 * SECOND;
+    assert_eq!(shop.peek(&query(&[])).remaining, Some(5));
+    shop.reload(vec![bucket(2)]);
+    assert_eq!(
+        shop.peek(&query(&[])).remaining,
+        Some(10),
+        "it has filled since 100 s"
+    );
+    let since = |shop: &Shop| {
+        let rule = &shop.rules.domain("shop")[0];
+        rule.limits().map(|installed| installed.since).next()
+    };
+    assert_eq!(since(&shop), Some(Monotonic::from_nanos(100 * SECOND)));
+}
+
+#[test]
+fn the_same_numbers_said_otherwise_keep_what_was_used() {
+    let effect = |bucket: Limit| Rule {
+        effect: Effect::Limit(bucket),
+        ..rule("r", 1)
+    };
+    let mut shop = Shop::new(vec![effect(Limit::per_minute(60).build().unwrap())]);
+    shop.acquire(&query(&[]).cost(quell_core::cost::Cost::new(50).unwrap()));
+    shop.reload(vec![effect(
+        Limit::per_second(1).burst(60).build().unwrap(),
+    )]);
+    assert_eq!(shop.peek(&query(&[])).remaining, Some(10));
+}
+
+/// A domain may come in several documents; none of their rules is lost.
+#[test]
+fn the_rules_of_one_domain_add_up() {
+    let document = |name, limit| DomainRules {
+        domain: Arc::from("shop"),
+        rules: vec![rule(name, limit)],
+    };
+    let mut names = LimitIds::default();
+    let none = RuleSet::default();
+    let now = Now::from_nanos(0);
+    let documents = || vec![document("a", 1), document("b", 2)];
+    let (rules, _) = none.succeed(documents(), now, &mut names);
+    assert_eq!(ids(&rules), [0, 1]);
+    let (rules, changes) = rules.succeed(documents(), now, &mut names);
+    assert_eq!(ids(&rules), [0, 1]);
+    assert_eq!(summary(&changes), (vec![], vec![], vec![]));
+}
+
+/// A ban stands through a reload, whatever becomes of the limit.
+#[test]
+fn a_ban_by_hand_survives_a_reload() {
+    let mut shop = Shop::new(vec![rule("r", 5)]);
+    shop.acquire(&query(&[]));
+    let state = shop.states.values_mut().next().unwrap();
+    let minute = Duration::from_secs(60);
+    quell_core::charge::ban(state, Now::from_nanos(0), minute);
+    assert_eq!(state.limit, LimitId(0));
+    let bucket = Limit::per_second(1).build().unwrap();
+    shop.reload(vec![Rule {
+        effect: Effect::Limit(bucket),
+        ..rule("r", 1)
+    }]);
+    let verdict = shop.acquire(&query(&[]));
+    assert!(verdict.banned && !verdict.is_allow());
+    shop.now = MINUTE;
+    assert!(shop.acquire(&query(&[])).is_allow());
+}
