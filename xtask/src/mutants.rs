@@ -107,6 +107,9 @@ pub(crate) fn run(word: &str) -> Result<()> {
     }
     let root = repository::root()?;
     let snapshot = Snapshot::take(&root)?;
+    for row in &rows {
+        row.apply(snapshot.text(row.file)?)?;
+    }
     let workshop = Workshop::open(&root.join("target/mutants"))?;
     baseline(&rows, &snapshot, &workshop)?;
 
