@@ -46,6 +46,7 @@ pub enum Captured<'a> {
 
 const MISSING: u8 = 0;
 const BYTES: u8 = 1;
+const WHEN: u8 = 2;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
@@ -54,21 +55,27 @@ const RULE: u8 = b'r';
 const AD_HOC: u8 = b'a';
 
 /// Appends `part` with its length.
-fn push_part(bytes: &mut Vec<u8>, part: &[u8]) {
+pub(crate) fn push_part(bytes: &mut Vec<u8>, part: &[u8]) {
     let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(part);
 }
 
-/// The scope of a rule: its domain, its name, and how each value is captured.
+/// The scope of a rule: its domain, its name, what an override with keys of its own demands, and
+/// how each value is captured.
 pub(crate) fn rule_scope<'a>(
     domain: &str,
     rule: &str,
+    when: Option<&[u8]>,
     per: impl Iterator<Item = (&'a str, Option<(u8, u8)>)>,
 ) -> Vec<u8> {
     let mut bytes = Vec::from([RULE]);
     push_part(&mut bytes, domain.as_bytes());
     push_part(&mut bytes, rule.as_bytes());
+    if let Some(when) = when {
+        bytes.push(WHEN);
+        push_part(&mut bytes, when);
+    }
     for (name, prefix) in per {
         match prefix {
             None => bytes.push(BYTES),
@@ -137,6 +144,10 @@ impl KeyName {
         loop {
             match rest.byte()? {
                 MISSING => break,
+                WHEN => {
+                    rest.part()?;
+                    continue;
+                }
                 BYTES => {}
                 V6 => {
                     rest.take(2)?;
@@ -226,7 +237,7 @@ mod tests {
     #[test]
     fn reads_back_what_it_wrote() {
         let per = [("user", None), ("remote_address", Some((24, 64)))];
-        let mut bytes = rule_scope("shop", "login", per.into_iter());
+        let mut bytes = rule_scope("shop", "login", None, per.into_iter());
         let scope = bytes.len();
         push_value(&mut bytes, Captured::Bytes(b"a\xff"));
         push_value(
@@ -249,7 +260,7 @@ mod tests {
     fn separators_do_not_mix_keys_up() {
         let key = |domain: &str, rule: &str, values: &[&[u8]]| {
             let per = values.iter().map(|_| ("k", None));
-            let mut bytes = rule_scope(domain, rule, per);
+            let mut bytes = rule_scope(domain, rule, None, per);
             for value in values {
                 push_value(&mut bytes, Captured::Bytes(value));
             }

@@ -285,8 +285,14 @@ impl CalendarEngine {
         if from.calendar == self.calendar {
             return Usage::CalendarWindow { end, used };
         }
-        let end = self.end(at);
-        Usage::CalendarWindow { end, used }
+        match at.edges {
+            // The change was in an earlier window, which is over.
+            Some(edges) if at.now.wall < edges.start => Usage::Rest,
+            _ => Usage::CalendarWindow {
+                end: self.end(at),
+                used,
+            },
+        }
     }
 }
 

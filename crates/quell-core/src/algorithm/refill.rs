@@ -126,7 +126,7 @@ impl Mechanics for RefillEngine {
             self.fresh(at)
         };
         // Full again before the start: the clock went back. It stays so.
-        let stays = is_charged && self.fresh(at).1 > 0;
+        let stays = is_charged && self.missing > 0 && self.fresh(at).1 > 0;
         *usage = if used > 0 || stays {
             Usage::Refill { anchor, used }
         } else {

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use crate::cost::Cost;
 use crate::descriptor::Descriptor;
-use crate::key::{Captured, push_value};
+use crate::key::{Captured, push_value, rule_scope};
 use crate::limit::Limit;
 
 mod pattern;
@@ -54,6 +54,19 @@ pub struct Override {
     pub effect: Effect,
 }
 
+impl Override {
+    /// Whether the values that `per` captures decide if it applies.
+    ///
+    /// If so, no key is now under this limit and now under another, and all limits of the rule may
+    /// share its keys. If not, it has keys of its own: a key cannot be charged under two limits in
+    /// turn, since each would cut what was used to its own size.
+    fn is_told_by(&self, per: &[Per]) -> bool {
+        self.when
+            .iter()
+            .all(|matcher| per.iter().any(|per| per.tells(matcher)))
+    }
+}
+
 /// An entry whose value tells keys apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Per {
@@ -61,6 +74,23 @@ pub struct Per {
     pub entry: Arc<str>,
     /// For addresses, how many leading bits count; values that are no address count whole.
     pub prefix: Option<Prefix>,
+}
+
+impl Per {
+    /// Whether what is captured decides if `matcher` holds.
+    fn tells(&self, matcher: &Matcher) -> bool {
+        let Some(prefix) = self.prefix else {
+            return self.entry == matcher.entry;
+        };
+        let is_coarser = |pattern: &Pattern| match pattern {
+            Pattern::Network(network) if network.addr().is_ipv4() => {
+                network.prefix_len() <= prefix.v4
+            }
+            Pattern::Network(network) => network.prefix_len() <= prefix.v6,
+            Pattern::Exact(_) | Pattern::Glob(_) => false,
+        };
+        self.entry == matcher.entry && matcher.patterns.iter().all(is_coarser)
+    }
 }
 
 /// How many leading bits of an address count.
@@ -149,14 +179,30 @@ impl Rule {
             .position(|entry| check_all(&entry.when, descriptor).is_ok())
     }
 
-    /// The scope that all keys of this rule share.
+    /// The scope that the keys of this rule share.
     #[must_use]
     pub fn scope(&self, domain: &str) -> Vec<u8> {
+        self.scope_when(domain, None)
+    }
+
+    /// The scope of an override that has keys of its own, if it has.
+    fn scope_of(&self, domain: &str, entry: &Override) -> Option<Vec<u8>> {
+        if entry.is_told_by(&self.per) {
+            return None;
+        }
+        let mut when = Vec::new();
+        for matcher in &entry.when {
+            matcher.write(&mut when);
+        }
+        Some(self.scope_when(domain, Some(&when)))
+    }
+
+    fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> Vec<u8> {
         let per = self.per.iter().map(|per| {
             let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
             (&*per.entry, prefix)
         });
-        crate::key::rule_scope(domain, &self.name, per)
+        rule_scope(domain, &self.name, when, per)
     }
 
     /// Appends the values that the rule captures from `descriptor`.

@@ -1,11 +1,14 @@
 //! Pattern: what the value of an entry must look like.
 
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
 use ipnet::IpNet;
+
+use crate::key::push_part;
 
 /// An entry that must be there, and what its value may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,20 @@ impl Matcher {
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(value))
+    }
+
+    /// Appends bytes that no other matcher has.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        push_part(bytes, self.entry.as_bytes());
+        for pattern in &self.patterns {
+            bytes.push(match pattern {
+                Pattern::Exact(_) => 1,
+                Pattern::Glob(_) => 2,
+                Pattern::Network(_) => 3,
+            });
+            push_part(bytes, pattern.to_string().as_bytes());
+        }
+        bytes.push(0);
     }
 }
 

@@ -82,7 +82,14 @@ pub struct InForce {
     rule: Rule,
     scope: Vec<u8>,
     base: Option<Installed>,
-    overrides: Vec<Option<Installed>>,
+    overrides: Vec<OverrideInForce>,
+}
+
+/// An override with its limit named, and the scope of its keys where that is not the rule's.
+#[derive(Clone, Debug)]
+struct OverrideInForce {
+    scope: Option<Vec<u8>>,
+    installed: Option<Installed>,
 }
 
 impl InForce {
@@ -95,15 +102,23 @@ impl InForce {
     /// The limit that applies to `descriptor`, or `None` if it is unlimited.
     #[must_use]
     pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&Installed> {
-        match self.rule.override_for(descriptor) {
-            Some(index) => self.overrides.get(index)?.as_ref(),
-            None => self.base.as_ref(),
-        }
+        self.applying(descriptor).map(|(installed, _)| installed)
+    }
+
+    /// The limit that applies to `descriptor`, and the scope of its keys.
+    fn applying(&self, descriptor: &Descriptor<'_>) -> Option<(&Installed, &[u8])> {
+        let Some(index) = self.rule.override_for(descriptor) else {
+            return Some((self.base.as_ref()?, &self.scope));
+        };
+        let entry = self.overrides.get(index)?;
+        let scope = entry.scope.as_deref().unwrap_or(&self.scope);
+        Some((entry.installed.as_ref()?, scope))
     }
 
     /// All limits of the rule.
     pub fn limits(&self) -> impl Iterator<Item = &Installed> {
-        self.overrides.iter().chain([&self.base]).flatten()
+        let overrides = self.overrides.iter().map(|entry| &entry.installed);
+        overrides.chain([&self.base]).flatten()
     }
 }
 
@@ -193,7 +208,7 @@ impl RuleSet {
                 if rule.applies(descriptor).is_err() {
                     continue;
                 }
-                let Some(installed) = in_force.limit_for(descriptor) else {
+                let Some((installed, scope)) = in_force.applying(descriptor) else {
                     continue;
                 };
                 let charge = NewCharge {
@@ -203,7 +218,7 @@ impl RuleSet {
                     edges: edges(&installed.limit, now, calendar),
                     tag: u32::try_from(index).unwrap_or(u32::MAX),
                 };
-                set.push(charge, &in_force.scope, |bytes| {
+                set.push(charge, scope, |bytes| {
                     rule.capture(descriptor, bytes);
                 });
             }
@@ -228,7 +243,7 @@ impl RuleSet {
         let rules = self.domain(domain);
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
-        let installed = in_force.limit_for(descriptor)?;
+        let (installed, scope) = in_force.applying(descriptor)?;
         let mut set = LimitSet::new();
         let charge = NewCharge {
             installed,
@@ -237,7 +252,7 @@ impl RuleSet {
             edges: edges(&installed.limit, now, calendar),
             tag: u32::try_from(index).unwrap_or(u32::MAX),
         };
-        set.push(charge, &in_force.scope, |bytes| {
+        set.push(charge, scope, |bytes| {
             in_force.rule.capture(descriptor, bytes);
         });
         Some(set)
@@ -287,15 +302,18 @@ fn install(
             let same = |other: &super::Override| other.when == entry.when;
             let index = old.rule.overrides.iter().position(same)?;
             taken.push(index);
-            old.overrides.get(index)?.as_ref()
+            old.overrides.get(index)?.installed.as_ref()
         });
-        overrides.push(naming.name(&entry.effect, before));
+        overrides.push(OverrideInForce {
+            scope: rule.scope_of(domain, entry),
+            installed: naming.name(&entry.effect, before),
+        });
     }
     let orphans = old
         .into_iter()
         .flat_map(|old| old.overrides.iter().enumerate());
     for (_, orphan) in orphans.filter(|(index, _)| !taken.contains(index)) {
-        if let Some(orphan) = orphan {
+        if let Some(orphan) = &orphan.installed {
             naming.retire(orphan, base.as_ref());
         }
     }

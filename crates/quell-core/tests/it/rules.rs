@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::KeyName;
 use quell_core::rule::{Effect, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet};
 use quell_core::time::Now;
 
@@ -95,8 +96,11 @@ fn all_matchers_must_hold_and_say_which_does_not() {
     assert_eq!(reason(&[login[0], login[1], ("user", "u")]), "applies");
 }
 
+/// How many bits of an IPv4 and an IPv6 address count.
+type Bits = Option<(u8, u8)>;
+
 /// The number of different keys that these values of `remote_address` make.
-fn keys(prefix: Option<(u8, u8)>, values: &[&str]) -> usize {
+fn keys(prefix: Bits, values: &[&str]) -> usize {
     let prefix = prefix.and_then(|(v4, v6)| Prefix::new(v4, v6));
     let per = Per {
         entry: Arc::from("remote_address"),
@@ -115,7 +119,7 @@ fn keys(prefix: Option<(u8, u8)>, values: &[&str]) -> usize {
 #[test]
 fn addresses_are_cut_to_their_prefix() {
     let (cut, whole) = (Some((24, 64)), Some((32, 128)));
-    let table: &[(Option<(u8, u8)>, &[&str], usize)] = &[
+    let table: &[(Bits, &[&str], usize)] = &[
         (cut, &["10.0.0.1", "10.0.0.255", "10.0.0.0"], 1),
         (cut, &["10.0.0.1", "10.0.1.1"], 2),
         (cut, &["2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff"], 1),
@@ -388,4 +392,95 @@ fn a_rule_names_a_key_whatever_its_matchers_say() {
             .select("other", "r", descriptor, now, &FourDays)
             .is_none()
     );
+}
+
+/// Limits of 100 and 2 for one user, by an entry that tells no keys apart.
+fn two_plans() -> Shop {
+    let small = Effect::Limit(minutely(2));
+    Shop::new(vec![
+        rule("r", 100).per("user").when("plan", "small", small),
+    ])
+}
+
+/// Who asks under two limits in turn loses no use of either.
+#[test]
+fn an_override_on_another_entry_has_keys_of_its_own() {
+    let mut shop = two_plans();
+    let large = query(&[("user", "u"), ("plan", "large")]);
+    let small = query(&[("user", "u"), ("plan", "small")]);
+    assert_eq!(
+        shop.acquire(&large.clone().cost(cost(100))).remaining,
+        Some(0)
+    );
+    assert_eq!(shop.acquire(&small).remaining, Some(1));
+    assert_eq!(
+        shop.acquire(&large).remaining,
+        Some(0),
+        "not let off by the other limit"
+    );
+    assert!(!shop.acquire(&large).is_allow());
+    assert_eq!(shop.acquire(&small).remaining, Some(0));
+    assert_eq!(shop.states.len(), 2);
+    let names = shop
+        .states
+        .keys()
+        .map(|key| KeyName::parse(key).unwrap().to_string());
+    assert_eq!(names.collect::<Vec<_>>(), ["user=u", "user=u"]);
+}
+
+/// Both descriptors of one query: two keys, each charged under its own limit.
+#[test]
+fn descriptors_under_two_limits_are_not_summed() {
+    let mut shop = two_plans();
+    let plan = |plan| {
+        let mut descriptor = descriptor("u", 2);
+        descriptor.push("plan", plan);
+        descriptor
+    };
+    let both = Query::with_descriptors("shop", vec![plan("large"), plan("small")]);
+    assert_eq!(
+        said(&shop.acquire(&both)),
+        [("r", true, 98), ("r", true, 0)]
+    );
+    assert_eq!(
+        said(&shop.acquire(&both)),
+        [("r", true, 98), ("r", false, 0)]
+    );
+}
+
+/// Where the captured values decide which override applies, a key has one state under all limits.
+#[test]
+fn an_override_on_captured_values_shares_the_keys() {
+    let limit = || Effect::Limit(minutely(9));
+    let per = |bits: Bits| Rule {
+        per: vec![Per {
+            entry: Arc::from("address"),
+            prefix: bits.and_then(|(v4, v6)| Prefix::new(v4, v6)),
+        }],
+        ..rule("r", 5)
+    };
+    let key_of = |rule: Rule| {
+        let mut shop = Shop::new(vec![rule]);
+        let verdict = shop.acquire(&query(&[("address", "10.1.2.3"), ("plan", "x")]));
+        (
+            verdict.decisions[0].decision.limit,
+            shop.states.keys().next().cloned(),
+        )
+    };
+    for (bits, pattern, shares) in [
+        (None, "10.1.2.3", true),
+        (None, "10.*", true),
+        (None, "10.0.0.0/8", true),
+        (Some((24, 64)), "10.0.0.0/8", true),
+        (Some((24, 64)), "10.1.2.0/24", true),
+        (Some((24, 64)), "10.1.2.0/25", false),
+        (Some((24, 64)), "10.1.2.3", false),
+        (Some((24, 64)), "10.*", false),
+    ] {
+        let (base, own) = key_of(per(bits));
+        let (over, other) = key_of(per(bits).when("address", pattern, limit()));
+        assert_eq!((base, over), (5, 9), "{pattern}");
+        assert_eq!(own == other, shares, "{bits:?} {pattern}");
+        assert_ne!(own, key_of(per(bits).when("plan", "x", limit())).1);
+    }
 }
