@@ -144,7 +144,7 @@ pub enum AuthorizeError {
 pub fn authorize<'a, I>(
     domain: &'a str,
     headers: I,
-    map: &AuthorizeMap,
+    map: &'a AuthorizeMap,
 ) -> Result<Query<'a>, AuthorizeError>
 where
     I: Iterator<Item = (&'a str, &'a [u8])> + Clone,
@@ -153,7 +153,7 @@ where
     let mut descriptor = Descriptor::new();
     for source in &map.entries {
         if let Some(value) = find(headers.clone(), source)? {
-            push_entry(&mut descriptor, Cow::Owned(source.entry.clone()), value)?;
+            push_entry(&mut descriptor, Cow::Borrowed(source.entry.as_str()), value)?;
         }
     }
     let from_sources = descriptor.entries().len();

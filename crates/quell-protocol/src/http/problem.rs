@@ -3,6 +3,7 @@
 use quell_core::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
+use super::authorize::AuthorizeError;
 use super::body::BodyError;
 use super::fields::wire_name;
 
@@ -189,5 +190,11 @@ impl From<&BodyError> for Problem {
             pointer: error.pointer().map(ToOwned::to_owned),
             ..Self::new(kind, error.to_string())
         }
+    }
+}
+
+impl From<&AuthorizeError> for Problem {
+    fn from(error: &AuthorizeError) -> Self {
+        Self::new(ProblemKind::InvalidRequest, error.to_string())
     }
 }

@@ -143,31 +143,45 @@ impl<'b> Encoder<'b> {
     }
 
     fn head(&mut self, kind: u8, value: i64) {
-        // A sign, 19 digits, the kind and the line end.
-        let mut buffer = [0u8; 24];
-        let mut at = buffer.len();
-        let mut put = |byte| {
-            at -= 1;
-            if let Some(place) = buffer.get_mut(at) {
-                *place = byte;
-            }
-        };
-        put(b'\n');
-        put(b'\r');
+        // Nearly all numbers of a reply are small.
+        if let Ok(ones @ 0..=9) = u8::try_from(value) {
+            self.out
+                .extend_from_slice(&[kind, b'0' + ones, b'\r', b'\n']);
+            return;
+        }
+        if let Ok(small @ 10..=99) = u8::try_from(value) {
+            let (tens, ones) = (small / 10, small % 10);
+            self.out
+                .extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+            return;
+        }
+        if value == -1 {
+            self.out
+                .extend_from_slice(&[kind, b'-', b'1', b'\r', b'\n']);
+            return;
+        }
+        self.long_head(kind, value);
+    }
+
+    fn long_head(&mut self, kind: u8, value: i64) {
+        self.out.push(kind);
+        if value < 0 {
+            self.out.push(b'-');
+        }
+        // The digits of a 64 bit integer, the last first.
+        let mut digits = [0u8; 20];
         let mut rest = value.unsigned_abs();
-        loop {
-            let digit = u8::try_from(rest % 10).unwrap_or_default();
-            put(b'0' + digit);
+        let mut length = 0;
+        for digit in &mut digits {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
             rest /= 10;
+            length += 1;
             if rest == 0 {
                 break;
             }
         }
-        if value < 0 {
-            put(b'-');
-        }
-        put(kind);
-        self.out
-            .extend_from_slice(buffer.get(at..).unwrap_or_default());
+        let digits = digits.get(..length).unwrap_or_default();
+        self.out.extend(digits.iter().rev());
+        self.out.extend_from_slice(b"\r\n");
     }
 }

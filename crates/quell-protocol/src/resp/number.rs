@@ -1,5 +1,8 @@
 //! Integers in arguments.
 
+/// So many digits cannot overflow, so they are not checked one by one.
+const SAFE_DIGITS: usize = 18;
+
 /// `text` as an integer: an optional sign and digits, nothing else; `None` if it does not fit.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -9,6 +12,16 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     };
     if digits.is_empty() {
         return None;
+    }
+    if digits.len() <= SAFE_DIGITS {
+        let mut value: i64 = 0;
+        for byte in digits {
+            match byte {
+                b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
+                _ => return None,
+            }
+        }
+        return Some(if negative { -value } else { value });
     }
     let mut value: i64 = 0;
     for byte in digits {

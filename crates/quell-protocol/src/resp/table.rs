@@ -178,8 +178,11 @@ const ROWS: [Row; 13] = [
 
 /// The row of a command, whatever the case of its name.
 pub(super) fn find(name: &[u8]) -> Option<&'static Row> {
-    ROWS.iter()
-        .find(|row| row.upper.as_bytes().eq_ignore_ascii_case(name))
+    ROWS.iter().find(|row| {
+        let upper = row.upper.as_bytes();
+        // The cheap comparison first: clients send capitals.
+        upper == name || upper.eq_ignore_ascii_case(name)
+    })
 }
 
 impl Row {

@@ -1,12 +1,12 @@
 //! Headers of gateways as queries.
 
 use quell_core::descriptor::Query;
-use quell_protocol::http::{AuthorizeError, AuthorizeMap, authorize};
+use quell_protocol::http::{AuthorizeError, AuthorizeMap, Problem, authorize};
 use quell_protocol::query::QueryError;
 
 fn ask<'a>(
     headers: &'a [(&'a str, &'a str)],
-    map: &AuthorizeMap,
+    map: &'a AuthorizeMap,
 ) -> Result<Query<'a>, AuthorizeError> {
     let headers = headers
         .iter()
@@ -149,6 +149,9 @@ fn sources_that_contradict_each_other_are_refused() {
         "x-original-uri and x-forwarded-uri are both there and differ: have the gateway overwrite or drop the one that it does not send"
     );
     assert_eq!(entries(&headers, &AuthorizeMap::forwarded()), "path=/login");
+    let problem = Problem::from(&error);
+    assert_eq!(problem.kind, "urn:quell:problem:invalid-request");
+    assert_eq!(problem.detail, Some(error.to_string()));
     let same = [
         ("x-forwarded-uri", "/login?a"),
         ("x-original-uri", "/login"),

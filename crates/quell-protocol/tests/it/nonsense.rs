@@ -148,7 +148,8 @@ proptest! {
         headers in vec(("(x-original-(method|uri)|x-forwarded-(for|uri)|x-real-ip|x-quell-entry-[a-z]{0,2}|host)", vec(any::<u8>(), 0..40)), 0..80),
     ) {
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        if let Ok(query) = authorize("shop", headers, &AuthorizeMap::default()) {
+        let map = AuthorizeMap::default();
+        if let Ok(query) = authorize("shop", headers, &map) {
             let entries = query.descriptors()[0].entries();
             prop_assert!(entries.len() <= MAX_ENTRIES);
             prop_assert!(entries.iter().all(|entry| entry.value.len() <= MAX_VALUE_BYTES));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quell_protocol::resp::{
-    Client, Command, ConnectionFacts, Credentials, Hello, LibraryField, Protocol, Ready,
-    ServerFacts,
+    Client, Command, ConnectionFacts, Credentials, Decoder, FrameLimits, Hello, LibraryField,
+    Protocol, Ready, ServerFacts,
 };
 
 use crate::support::{Reply, frame, parse, refusal, words, written};
@@ -89,6 +89,14 @@ fn credentials_are_never_shown() {
             assert!(!format!("{command:?}").contains("secret"), "{command:?}");
         });
     }
+}
+
+#[test]
+fn frames_do_not_show_what_is_in_them() {
+    let input = words("AUTH secret");
+    let mut decoder = Decoder::new(FrameLimits::default());
+    let shown = format!("{:?}", decoder.decode(&input).unwrap());
+    assert_eq!(shown, "Command { args: Args { len: 2, .. }, length: 26 }");
 }
 
 #[test]
