@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::hex;
+
 /// The path of `uri` (which may be absolute), without query and fragment, normalised: escapes of
 /// unreserved characters are undone, other escapes are in capitals (RFC 3986 section 6.2.2), runs
 /// of `/` are one, and dot segments are resolved.
@@ -48,26 +50,24 @@ fn is_normal(path: &[u8]) -> bool {
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(path.len());
     let mut rest = path;
-    loop {
-        rest = match rest {
-            [] => return text,
-            [b'%', high, low, after @ ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                let byte = hex(*high) << 4 | hex(*low);
-                if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-                    text.push(byte);
-                } else {
-                    text.extend([b'%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
-                }
-                after
-            }
-            [byte, after @ ..] => {
-                text.push(*byte);
-                after
-            }
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let escaped = match (first, after) {
+            (b'%', [high, low, ..]) => hex::byte(*high, *low).map(|byte| (byte, *high, *low)),
+            _ => None,
+        };
+        let Some((byte, high, low)) = escaped else {
+            text.push(*first);
+            continue;
+        };
+        rest = after.get(2..).unwrap_or_default();
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            text.push(byte);
+        } else {
+            text.extend([b'%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
         }
     }
+    text
 }
 
 /// Takes out empty and dot segments.
@@ -93,16 +93,6 @@ fn resolve(path: &[u8]) -> Vec<u8> {
         text.push(b'/');
     }
     text
-}
-
-/// The value of a hexadecimal digit.
-const fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        b'A'..=b'F' => digit - b'A' + 10,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

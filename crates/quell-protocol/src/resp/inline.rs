@@ -5,6 +5,7 @@
 
 use super::args::{Args, Span};
 use super::frame::FrameError;
+use crate::hex;
 
 /// Splits `line` into words, written to `unquoted` one after the other.
 ///
@@ -59,11 +60,10 @@ fn double_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [
         let (byte, after) = match rest {
             [] => return Err(FrameError::Quotes),
             [b'"', after @ ..] => return Ok(after),
-            [b'\\', b'x', high, low, after @ ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                (hex(*high) << 4 | hex(*low), after)
-            }
+            [b'\\', b'x', high, low, after @ ..] => match hex::byte(*high, *low) {
+                Some(byte) => (byte, after),
+                None => (b'x', rest.get(2..).unwrap_or_default()),
+            },
             [b'\\', escaped, after @ ..] => (unescape(*escaped), after),
             [byte, after @ ..] => (*byte, after),
         };
@@ -105,16 +105,6 @@ const fn unescape(byte: u8) -> u8 {
         b'b' => 0x08,
         b'a' => 0x07,
         other => other,
-    }
-}
-
-/// The value of a hexadecimal digit.
-const fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        b'A'..=b'F' => digit - b'A' + 10,
-        _ => 0,
     }
 }
 

@@ -160,7 +160,7 @@ fn small() -> FrameLimits {
         max_args: 3,
         max_bulk: 20,
         max_line: 30,
-        max_frame: 60,
+        max_frame: 58,
     }
 }
 
@@ -174,8 +174,8 @@ fn limits_hold_to_the_byte() {
         ),
         (frame(&[&[b'x'; 20]]), Ok(1)),
         (frame(&[&[b'x'; 21]]), Err(FrameError::BulkLength)),
-        // 4 for the array, 27 and 29 for the arguments: 60 in all.
-        (frame(&[&[b'x'; 20], &[b'x'; 20]])[..].to_vec(), Ok(2)),
+        // 4 for the array, 27 for each argument: 58 in all.
+        (frame(&[&[b'x'; 20], &[b'x'; 20]]), Ok(2)),
         (
             frame(&[&[b'x'; 20], &[b'x'; 20], b"x"]),
             Err(FrameError::LongFrame),
@@ -194,6 +194,17 @@ fn limits_hold_to_the_byte() {
         };
         assert_eq!(found, expected, "{}", input.escape_ascii());
     }
+}
+
+#[test]
+fn a_frame_one_byte_too_long_is_refused() {
+    let limits = FrameLimits {
+        max_frame: 57,
+        ..small()
+    };
+    let input = frame(&[&[b'x'; 20], &[b'x'; 20]]);
+    let end = Decoder::new(limits).decode(&input).map(|_| ());
+    assert_eq!(end, Err(FrameError::LongFrame));
 }
 
 /// A length is believed only within the bounds, before anything is waited for.
