@@ -4,6 +4,7 @@
 //! compiled the next one finds: clippy and the docs share their dependencies,
 //! the tests and the packages share theirs.
 
+use std::iter;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -13,6 +14,10 @@ use anyhow::{Context, Result};
 use crate::programs::{self, cargo};
 use crate::{install, mutants, repository, terminal};
 
+/// The benchmarks and the fuzz targets are workspaces of their own, so that what
+/// they need stays out of the product's lock file.
+const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
+
 /// One step of the test command.
 struct Step {
     name: &'static str,
@@ -21,7 +26,7 @@ struct Step {
 
 /// Installing comes first: no test may find a client missing. Then what fails
 /// fastest.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         name: "install",
         run: |_| install::run(),
@@ -33,6 +38,10 @@ const STEPS: [Step; 7] = [
     Step {
         name: "clippy",
         run: clippy,
+    },
+    Step {
+        name: "side",
+        run: side_workspaces,
     },
     Step {
         name: "docs",
@@ -84,14 +93,11 @@ fn run_all(steps: &[Step], root: &Path, say: &mut dyn FnMut(&str)) -> Result<()>
     Ok(())
 }
 
-/// The benchmarks and the fuzz targets are workspaces of their own.
 fn format(root: &Path) -> Result<()> {
-    for manifest in ["Cargo.toml", "bench/Cargo.toml", "fuzz/Cargo.toml"] {
-        if root.join(manifest).exists() {
-            let mut command = cargo(root);
-            command.args(["fmt", "--all", "--check", "--manifest-path", manifest]);
-            programs::run(&mut command)?;
-        }
+    let side = SIDE_WORKSPACES.iter().copied();
+    for manifest in iter::once("Cargo.toml").chain(side) {
+        let arguments = format!("fmt --all --check --manifest-path {manifest}");
+        programs::run(&mut cargo_words(root, &arguments))?;
     }
     Ok(())
 }
@@ -99,6 +105,19 @@ fn format(root: &Path) -> Result<()> {
 fn clippy(root: &Path) -> Result<()> {
     let arguments = "clippy --workspace --all-targets --locked -- -D warnings";
     programs::run(&mut cargo_words(root, arguments))
+}
+
+/// Lints the side workspaces, and so sees that they still compile; nothing of
+/// them is run here.
+fn side_workspaces(root: &Path) -> Result<()> {
+    for manifest in SIDE_WORKSPACES {
+        let arguments = "clippy --all-targets --locked --manifest-path";
+        let mut command = cargo_words(root, arguments);
+        command.args([manifest, "--", "-D", "warnings"]);
+        command.env("CARGO_TARGET_DIR", root.join("target/side"));
+        programs::run(&mut command)?;
+    }
+    Ok(())
 }
 
 /// Only libraries: the binary `quell` and the library `quell` would write the

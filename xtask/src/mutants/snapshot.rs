@@ -9,6 +9,9 @@ use anyhow::{Context, Result};
 
 use crate::repository;
 
+/// Folders that the workspace leaves out.
+const SIDE_WORKSPACES: [&str; 2] = ["bench/", "fuzz/"];
+
 /// Every file of the workspace, in memory: edits made while the table runs do
 /// not mix with it.
 pub(crate) struct Snapshot {
@@ -24,6 +27,9 @@ impl Snapshot {
     pub(crate) fn take(root: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         for path in repository::walk(root)? {
+            if SIDE_WORKSPACES.iter().any(|side| path.starts_with(side)) {
+                continue;
+            }
             let content =
                 fs::read(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
             files.insert(path, content);
