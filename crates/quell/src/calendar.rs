@@ -158,86 +158,36 @@ mod tests {
 
     #[test]
     fn edges_follow_the_calendar() {
-        use CalendarUnit::{Day, Hour, Minute, Month, Week, Year};
-        for (unit, zone, at, start, end, next) in [
-            // Clocks go forward: the 29th has 23 hours.
-            (
-                Day,
-                "Europe/Berlin",
-                "2026-03-29T00:30:00Z",
-                "2026-03-28T23:00:00Z",
-                "2026-03-29T22:00:00Z",
-                "2026-03-30T22:00:00Z",
-            ),
-            // Clocks go back: the 25th has 25 hours.
-            (
-                Day,
-                "Europe/Berlin",
-                "2026-10-25T12:00:00Z",
-                "2026-10-24T22:00:00Z",
-                "2026-10-25T23:00:00Z",
-                "2026-10-26T23:00:00Z",
-            ),
-            (
-                Hour,
-                "Europe/Berlin",
-                "2026-10-25T00:30:00Z",
-                "2026-10-25T00:00:00Z",
-                "2026-10-25T01:00:00Z",
-                "2026-10-25T02:00:00Z",
-            ),
-            (
-                Hour,
-                "Asia/Kolkata",
-                "2026-01-01T00:00:00Z",
-                "2025-12-31T23:30:00Z",
-                "2026-01-01T00:30:00Z",
-                "2026-01-01T01:30:00Z",
-            ),
-            // Half an hour goes missing and comes again.
-            (
-                Hour,
-                "Australia/Lord_Howe",
-                "2026-04-04T14:50:00Z",
-                "2026-04-04T14:00:00Z",
-                "2026-04-04T15:00:00Z",
-                "2026-04-04T15:30:00Z",
-            ),
-            (
-                Minute,
-                "UTC",
-                "2026-01-01T00:00:59.5Z",
-                "2026-01-01T00:00:00Z",
-                "2026-01-01T00:01:00Z",
-                "2026-01-01T00:02:00Z",
-            ),
-            (
-                Week,
-                "UTC",
-                "2026-11-22T23:59:59Z",
-                "2026-11-16T00:00:00Z",
-                "2026-11-23T00:00:00Z",
-                "2026-11-30T00:00:00Z",
-            ),
-            (
-                Month,
-                "UTC",
-                "2028-02-29T12:00:00Z",
-                "2028-02-01T00:00:00Z",
-                "2028-03-01T00:00:00Z",
-                "2028-04-01T00:00:00Z",
-            ),
-            (
-                Year,
-                "America/New_York",
-                "2026-01-01T04:59:59Z",
-                "2025-01-01T05:00:00Z",
-                "2026-01-01T05:00:00Z",
-                "2027-01-01T05:00:00Z",
-            ),
-        ] {
-            let expected = (start.to_string(), end.to_string(), next.to_string());
-            assert_eq!(edges(unit, zone, at), expected, "{unit:?} {zone} {at}");
+        // Unit, zone, an instant; where its window starts and ends, and where the next one ends.
+        const TABLE: &str = "
+            Day    Europe/Berlin       2026-03-29T00:30:00Z   2026-03-28T23:00:00Z 2026-03-29T22:00:00Z 2026-03-30T22:00:00Z
+            Day    Europe/Berlin       2026-10-25T12:00:00Z   2026-10-24T22:00:00Z 2026-10-25T23:00:00Z 2026-10-26T23:00:00Z
+            Hour   Europe/Berlin       2026-10-25T00:30:00Z   2026-10-25T00:00:00Z 2026-10-25T01:00:00Z 2026-10-25T02:00:00Z
+            Hour   Asia/Kolkata        2026-01-01T00:00:00Z   2025-12-31T23:30:00Z 2026-01-01T00:30:00Z 2026-01-01T01:30:00Z
+            Hour   Australia/Lord_Howe 2026-04-04T14:50:00Z   2026-04-04T14:00:00Z 2026-04-04T15:00:00Z 2026-04-04T15:30:00Z
+            Minute UTC                 2026-01-01T00:00:59.5Z 2026-01-01T00:00:00Z 2026-01-01T00:01:00Z 2026-01-01T00:02:00Z
+            Week   UTC                 2026-11-22T23:59:59Z   2026-11-16T00:00:00Z 2026-11-23T00:00:00Z 2026-11-30T00:00:00Z
+            Month  UTC                 2028-02-29T12:00:00Z   2028-02-01T00:00:00Z 2028-03-01T00:00:00Z 2028-04-01T00:00:00Z
+            Year   America/New_York    2026-01-01T04:59:59Z   2025-01-01T05:00:00Z 2026-01-01T05:00:00Z 2027-01-01T05:00:00Z
+        ";
+        for row in TABLE.lines().filter(|row| !row.trim().is_empty()) {
+            let cells: Vec<_> = row.split_whitespace().map(str::to_owned).collect();
+            let [unit, zone, at, start, end, next] = cells.try_into().unwrap();
+            let unit = [
+                CalendarUnit::Minute,
+                CalendarUnit::Hour,
+                CalendarUnit::Day,
+                CalendarUnit::Week,
+                CalendarUnit::Month,
+                CalendarUnit::Year,
+            ]
+            .into_iter()
+            .find(|other| format!("{other:?}") == unit);
+            assert_eq!(
+                edges(unit.unwrap(), &zone, &at),
+                (start, end, next),
+                "{row}"
+            );
         }
     }
 }

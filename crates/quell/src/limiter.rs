@@ -213,7 +213,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`AskError`] if the limit is impossible, there are too many different ones, or the store
     /// cannot tell.
-    pub async fn throttle(
+    pub async fn ask_ad_hoc(
         &self,
         operation: Operation,
         key: &[u8],

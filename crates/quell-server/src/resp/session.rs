@@ -69,7 +69,7 @@ impl Session {
         let bucket = Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst());
         let now = limiter.now();
         match limiter
-            .throttle(operation, throttle.key, &bucket, cost, now)
+            .ask_ad_hoc(operation, throttle.key, &bucket, cost, now)
             .await
         {
             Ok(decision) => throttle.write_reply(&decision, encoder),
