@@ -137,7 +137,7 @@ async fn a_limit_that_comes_with_the_call_takes_over_what_was_used() {
         let bucket = Limit::per_minute(count);
         let cost = Cost::new(cost).unwrap();
         limiter
-            .throttle(Operation::Acquire, b"k\0\xff", &bucket, cost, now)
+            .ask_ad_hoc(Operation::Acquire, b"k\0\xff", &bucket, cost, now)
             .await
     };
     assert_eq!(ask(10, 6).await.unwrap().remaining, 4);
@@ -163,7 +163,7 @@ async fn limits_that_come_with_the_call_are_bounded_and_reclaimed() {
     let ask = async |burst: u64| {
         let bucket = Limit::per_second(1).burst(burst);
         limiter
-            .throttle(Operation::Acquire, b"k", &bucket, Cost::ONE, limiter.now())
+            .ask_ad_hoc(Operation::Acquire, b"k", &bucket, Cost::ONE, limiter.now())
             .await
     };
     for burst in 1..=65_536 {
