@@ -4,11 +4,17 @@ use std::mem::discriminant;
 
 use proptest::prelude::{BoxedStrategy, Strategy};
 use proptest::{prop_oneof, proptest};
+use quell_core::algorithm::At;
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::limit::Limit;
+use quell_core::time::Now;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, install};
+use crate::calendar;
 use crate::config;
 use crate::kind::{
-    Kind, Speed, calendars, fixed, full_tokens, kinds, leaks, logs, refills, segments, tokens,
+    DAY, HOUR, Kind, Speed, calendars, fixed, full_tokens, kinds, leaks, logs, refills, segments,
+    tokens,
 };
 use crate::trace::{Step, begin, drive, starts, steps};
 use crate::truths::every_number_is_true;
@@ -226,5 +232,35 @@ proptest! {
         let before = bench.state.usage.clone();
         change(&mut bench, &kind);
         assert_eq!(bench.state.usage, before);
+    }
+}
+
+/// A store may carry a state long after the change, at the change's instant and with the edges of
+/// its own day: what was used on a day that is over counts no more.
+#[test]
+fn use_of_a_day_that_is_over_stays_there() {
+    let limit = |zone| {
+        Limit::calendar_window(5, CalendarUnit::Day, zone)
+            .build()
+            .unwrap()
+    };
+    let to = install(2, limit("Test/Elsewhere"), 0);
+    for (days_later, remaining) in [(0, 2), (1, 5), (30, 5)] {
+        let mut bench = Bench::of(limit("Test/Days"), true, 0, 10 * HOUR);
+        bench.acquire(3);
+        let asked = bench.now + days_later * DAY;
+        let at = At {
+            now: Now::from_nanos(11 * HOUR),
+            since: to.since,
+            edges: Some(calendar::edges(asked)),
+        };
+        bench.state.carry(&bench.installed.limit, &to, &at);
+        bench.installed = to.clone();
+        bench.now = asked;
+        assert_eq!(
+            bench.peek(1).remaining,
+            remaining,
+            "{days_later} days later"
+        );
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::{Strategy, any};
 use proptest::proptest;
 use quell_core::charge::{Entry, LimitSet, Operation, decide};
 use quell_core::cost::Cost;
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, RetryAfter};
 use quell_core::limit::Limit;
 use quell_core::time::Now;
 
@@ -165,9 +165,41 @@ fn run(members: &mut [Member], asks: &[Ask]) -> Vec<Asked> {
             decisions,
         };
         check(members, &asked);
+        the_longest_wait_is_true(members, &asked);
         all.push(asked);
     }
     all
+}
+
+/// The longest wait of those who refused is the wait of the whole query, to the nanosecond.
+fn the_longest_wait_is_true(members: &[Member], asked: &Asked) {
+    let denies = |(member, decision): (&Member, &Decision)| {
+        let wait = decision.retry_after();
+        wait.filter(|_| !member.shadow)
+    };
+    let longest = members
+        .iter()
+        .zip(&asked.decisions)
+        .filter_map(denies)
+        .max();
+    let Some(RetryAfter::After(wait)) = longest else {
+        return;
+    };
+    let Some(later) = u64::try_from(wait.as_nanos())
+        .ok()
+        .and_then(|wait| asked.now.checked_add(wait))
+    else {
+        return;
+    };
+    let passes = |now: u64| {
+        let mut copies = members.to_vec();
+        let decisions = ask(&mut copies, now, &asked.costs, Operation::Acquire);
+        let passes =
+            |(member, decision): (&Member, &Decision)| member.shadow || decision.outcome.is_allow();
+        members.iter().zip(&decisions).all(passes)
+    };
+    assert!(passes(later), "refused after {wait:?}: {asked:?}");
+    assert!(!passes(later - 1), "allowed before {wait:?}: {asked:?}");
 }
 
 proptest! {
