@@ -312,7 +312,7 @@ fn full_refills() {
 }
 
 #[test]
-fn impossible_numbers_are_refused() {
+fn impossible_buckets_and_windows_are_refused() {
     let second = Duration::from_secs(1);
     let nanos = Duration::from_nanos;
     let long = MAX_PERIOD + nanos(1);
@@ -354,6 +354,16 @@ fn impossible_numbers_are_refused() {
         (window(0, second), LimitError::ZeroLimit),
         (window(1, Duration::ZERO), LimitError::ZeroPeriod),
         (window(1, Duration::MAX), LimitError::LongPeriod),
+    ];
+    all_refused(table);
+}
+
+#[test]
+fn impossible_sliding_windows_are_refused() {
+    let second = Duration::from_secs(1);
+    let nanos = Duration::from_nanos;
+    let long = MAX_PERIOD + nanos(1);
+    let table = [
         (
             Limit::sliding_window(0, second).build(),
             LimitError::ZeroLimit,
@@ -381,6 +391,10 @@ fn impossible_numbers_are_refused() {
             LimitError::MaxEntries,
         ),
     ];
+    all_refused(table);
+}
+
+fn all_refused<const N: usize>(table: [(Result<Limit, LimitError>, LimitError); N]) {
     for (index, (built, error)) in table.into_iter().enumerate() {
         assert_eq!(built.unwrap_err(), error, "row {index}");
         assert!(!error.to_string().is_empty());
