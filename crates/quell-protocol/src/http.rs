@@ -2,7 +2,6 @@
 
 mod ask;
 mod authorize;
-mod base64;
 mod body;
 mod fields;
 mod path;

@@ -10,6 +10,7 @@ mod info;
 mod inline;
 mod number;
 mod question;
+mod queue;
 mod session;
 mod table;
 mod throttle;
@@ -22,6 +23,7 @@ pub use encode::{Encoder, Protocol};
 pub use error::CommandError;
 pub use frame::{FrameError, FrameLimits};
 pub use info::{ConnectionFacts, ServerFacts};
+pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use session::{
     Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,
 };

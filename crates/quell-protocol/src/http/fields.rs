@@ -14,10 +14,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::verdict::Verdict;
 
-use super::base64;
 use crate::rounding::seconds;
 
 /// The name of the field that says what the limits are, as HTTP/2 writes it.
@@ -56,7 +57,7 @@ impl RateLimitItem<'_> {
     fn write_partition_key(&self, text: &mut String) {
         if let Some(key) = self.partition_key {
             text.push_str(";pk=:");
-            base64::encode(key, text);
+            STANDARD.encode_string(key, text);
             text.push(':');
         }
     }

@@ -35,6 +35,12 @@ pub enum Command<'a> {
     Info(Args<'a>),
     /// `SELECT 0`: answer `OK`.
     Select,
+    /// `MULTI`: queue what follows in a [`Queue`](super::Queue), as clients do with pipelines.
+    Multi,
+    /// `EXEC`: answer what was queued.
+    Exec,
+    /// `DISCARD`: forget what was queued.
+    Discard,
     /// `QUIT`: answer `OK` and close.
     Quit,
     /// `RESET`: back to RESP2, no name, not authenticated; answer `RESET`.
@@ -71,6 +77,9 @@ impl<'a> Command<'a> {
                 session::select(rest)?;
                 Self::Select
             }
+            Name::Multi => Self::Multi,
+            Name::Exec => Self::Exec,
+            Name::Discard => Self::Discard,
             Name::Quit => Self::Quit,
             Name::Reset => Self::Reset,
         })

@@ -18,6 +18,9 @@ pub(super) enum Name {
     Command,
     Info,
     Select,
+    Multi,
+    Exec,
+    Discard,
     Quit,
     Reset,
 }
@@ -43,7 +46,7 @@ pub(super) struct Row {
 const MANY: usize = usize::MAX;
 
 /// The commands, the busiest first: a look-up goes through them in this order.
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 16] = [
     Row {
         name: Name::Throttle,
         upper: "CL.THROTTLE",
@@ -153,6 +156,36 @@ const ROWS: [Row; 13] = [
         flags: &["fast"],
         group: "connection",
         summary: "Chooses a database; there is one, 0",
+    },
+    Row {
+        name: Name::Multi,
+        upper: "MULTI",
+        lower: "multi",
+        arity: (1, 1),
+        key: 0,
+        flags: &["fast"],
+        group: "transactions",
+        summary: "Begins to queue commands",
+    },
+    Row {
+        name: Name::Exec,
+        upper: "EXEC",
+        lower: "exec",
+        arity: (1, 1),
+        key: 0,
+        flags: &["fast"],
+        group: "transactions",
+        summary: "Answers all queued commands, in order; other connections may come in between",
+    },
+    Row {
+        name: Name::Discard,
+        upper: "DISCARD",
+        lower: "discard",
+        arity: (1, 1),
+        key: 0,
+        flags: &["fast"],
+        group: "transactions",
+        summary: "Forgets the queued commands",
     },
     Row {
         name: Name::Quit,
