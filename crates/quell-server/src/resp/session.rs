@@ -5,8 +5,8 @@ use std::sync::Arc;
 use quell::{AskError, Cost, Limit, Operation, Query};
 use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{
-    Args, Client, Command, Credentials, Encoder, Hello, LibraryField, NO_PASSWORD_SET, Protocol,
-    Ready, ServerFacts, Throttle, WRONG_PASSWORD,
+    Args, Client, Command, CommandError, Credentials, Encoder, Hello, LibraryField,
+    NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
 use super::registry::{About, Entry};
@@ -23,6 +23,8 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     entry: Arc<Entry>,
     protocol: Protocol,
+    /// Commands since `MULTI`.
+    queue: Option<Queue>,
 }
 
 /// Whether the connection goes on after a command.
@@ -38,6 +40,7 @@ impl Session {
             shared,
             entry,
             protocol: Protocol::Resp2,
+            queue: None,
         }
     }
 
@@ -45,10 +48,67 @@ impl Session {
         self.protocol
     }
 
-    /// Answers one command.
+    /// Answers one command, or queues it.
     pub(super) async fn answer(&mut self, args: Args<'_>, out: &mut Vec<u8>) -> Next {
         let mut encoder = Encoder::new(out, self.protocol);
-        match Command::parse(args) {
+        let command = Command::parse(args);
+        match (&command, &mut self.queue) {
+            (Ok(Command::Quit | Command::Reset), _) => {}
+            (Ok(Command::Multi), None) => {
+                self.queue = Some(Queue::new());
+                encoder.simple("OK");
+                return Next::GoOn;
+            }
+            (Ok(Command::Multi), Some(_)) => {
+                encoder.error("ERR", "MULTI inside MULTI: write EXEC or DISCARD first");
+                return Next::GoOn;
+            }
+            (Ok(Command::Exec | Command::Discard), None) => {
+                encoder.error("ERR", "nothing is queued: write MULTI first");
+                return Next::GoOn;
+            }
+            (Ok(Command::Discard), Some(_)) => {
+                self.queue = None;
+                encoder.simple("OK");
+                return Next::GoOn;
+            }
+            (Ok(Command::Exec), Some(_)) => return self.exec(out).await,
+            (Ok(_), Some(queue)) => {
+                match queue.push(args) {
+                    Ok(()) => encoder.simple("QUEUED"),
+                    Err(error) => encoder.error("ERR", &error.to_string()),
+                }
+                return Next::GoOn;
+            }
+            (Err(_), Some(queue)) => queue.fail(),
+            (_, None) => {}
+        }
+        self.run(command, out).await
+    }
+
+    /// Answers what was queued since `MULTI`.
+    async fn exec(&mut self, out: &mut Vec<u8>) -> Next {
+        let mut encoder = Encoder::new(out, self.protocol);
+        let Some(queue) = self.queue.take() else {
+            return Next::GoOn;
+        };
+        if queue.is_broken() {
+            encoder.error(
+                "EXECABORT",
+                "a queued command was refused, so none is carried out",
+            );
+            return Next::GoOn;
+        }
+        encoder.array(queue.len());
+        for args in queue.commands() {
+            self.run(Command::parse(args), out).await;
+        }
+        Next::GoOn
+    }
+
+    async fn run(&mut self, command: Result<Command<'_>, CommandError>, out: &mut Vec<u8>) -> Next {
+        let mut encoder = Encoder::new(out, self.protocol);
+        match command {
             Ok(Command::Throttle(throttle)) => self.throttle(&throttle, &mut encoder).await,
             Ok(Command::Acquire(query)) => {
                 self.ask(Operation::Acquire, &query, &mut encoder).await;
@@ -113,6 +173,7 @@ impl Session {
             }
             Command::Reset => {
                 self.protocol = Protocol::Resp2;
+                self.queue = None;
                 *self.entry.about.lock() = About::default();
                 Encoder::new(out, self.protocol).simple("RESET");
             }
