@@ -1,5 +1,6 @@
 //! Charge and limit set: many limits of one query, taken together or not at all.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
@@ -138,15 +139,11 @@ impl<'r> LimitSet<'r> {
         self.charges.sort_by_key(|charge| charge.tag);
         let bytes = &self.bytes;
         let mut merged: Vec<Charge<'r>> = Vec::with_capacity(self.charges.len());
+        let mut places: BTreeMap<(u32, &[u8]), usize> = BTreeMap::new();
         for charge in self.charges.drain(..) {
-            let same_key = |other: &&mut Charge<'r>| {
-                bytes.get(other.key.clone()) == bytes.get(charge.key.clone())
-            };
-            let run = merged
-                .iter_mut()
-                .rev()
-                .take_while(|other| other.tag == charge.tag);
-            match { run }.find(same_key) {
+            let key = bytes.get(charge.key.clone()).unwrap_or_default();
+            let place = places.entry((charge.tag, key)).or_insert(merged.len());
+            match merged.get_mut(*place) {
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
             }
