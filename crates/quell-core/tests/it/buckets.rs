@@ -89,6 +89,26 @@ fn token_bucket_that_starts_empty() {
     run(&mut key, &[acquire(0, 2).allows(0, 5 * SECOND)]);
 }
 
+/// A request may have read the clock a moment before its rule came into force; and a clock may be
+/// set back. There are `initial` tokens all the same, and they fill up.
+#[test]
+fn a_clock_before_the_start_sees_the_initial_tokens() {
+    let every = Duration::from_secs(1);
+    let refill = TokenBucket::refill(1, every).burst(5).initial(2).build();
+    let token = Limit::per_second(1).burst(5).initial(2).build();
+    for limit in [token, refill] {
+        let rows = [
+            peek(4 * SECOND, 2).allows(2, 3 * SECOND),
+            acquire(4 * SECOND, 3).denies(SECOND, 2, 3 * SECOND),
+            acquire(5 * SECOND, 3).allows(0, 5 * SECOND),
+            acquire(10 * SECOND, 6).never(5, 0_u64),
+            peek(10 * SECOND, 5).allows(5, 0_u64),
+        ];
+        let mut key = Bench::of(limit.unwrap(), false, MINUTE, 4 * SECOND);
+        run(&mut key, &rows);
+    }
+}
+
 /// The recipe "every second add 100, up to 1000, take 10 at a time".
 #[test]
 fn refill_in_batches() {
