@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use quell::RulesError;
 use quell_rules::Problem;
 
+use crate::snapshot::DataDirError;
+
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -24,6 +26,17 @@ pub enum ServeError {
         /// What the system says.
         source: io::Error,
     },
+    /// The data directory cannot be used.
+    DataDir(DataDirError),
+    /// The decision log cannot be written.
+    DecisionLog {
+        /// Where it should be written.
+        target: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The runtime was shut down meanwhile.
+    Interrupted,
     /// Signals cannot be waited for.
     Signals(io::Error),
 }
@@ -45,6 +58,12 @@ impl fmt::Display for ServeError {
                 f,
                 "cannot listen on {address} for {listener}: stop who does, or write another --{listener}"
             ),
+            Self::DataDir(error) => error.fmt(f),
+            Self::DecisionLog { target, .. } => write!(
+                f,
+                "cannot write the decision log to {target}: write another --decision-log"
+            ),
+            Self::Interrupted => f.write_str("interrupted: the runtime was shut down"),
             Self::Signals(_) => f.write_str("cannot wait for signals"),
         }
     }
@@ -53,8 +72,11 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind { source, .. } | Self::Signals(source) => Some(source),
-            Self::Rules(_) | Self::Impossible(_) => None,
+            Self::Bind { source, .. }
+            | Self::DecisionLog { source, .. }
+            | Self::Signals(source) => Some(source),
+            Self::DataDir(error) => error.source(),
+            Self::Rules(_) | Self::Impossible(_) | Self::Interrupted => None,
         }
     }
 }

@@ -20,16 +20,21 @@
 
 pub mod config;
 
+mod decision_log;
 mod error;
 mod health;
 mod http;
 mod listen;
 mod metrics;
+mod reload;
 mod resp;
 mod rules;
 mod serve;
 mod shared;
+mod snapshot;
+mod sweep;
 mod telemetry;
 
 pub use error::ServeError;
 pub use serve::{Server, serve, serve_with_clock};
+pub use snapshot::DataDirError;

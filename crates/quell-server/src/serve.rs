@@ -2,30 +2,36 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
-use quell::store::memory::{HashKey, MemoryStore};
+use quell::store::memory::MemoryStore;
+use quell_core::rule::RuleSet;
+use quell_rules::Loaded;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
+use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
 use crate::health::Health;
 use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::resp::Connections;
 use crate::shared::Shared;
+use crate::snapshot::{Directory, Snapshots};
 use crate::telemetry::Telemetry;
-use crate::{http, resp};
+use crate::{http, reload, resp, rules, snapshot, sweep};
 
 /// Brings a server up: when this returns, its listeners accept.
 ///
 /// Needs a tokio runtime with time and I/O.
 ///
 /// # Errors
-/// [`ServeError`] if the rules are wrong or an address is taken.
+/// [`ServeError`] if the rules are wrong, an address is taken, or a file cannot be used.
 pub async fn serve(config: Config) -> Result<Server, ServeError> {
     serve_with_clock(config, Arc::new(SystemClock::new())).await
 }
@@ -35,17 +41,28 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    let loaded = crate::rules::load(&config).map_err(ServeError::Rules)?;
+    let (config, loaded, directory) = read_files(config).await?;
+    let restored = match &directory {
+        Some(directory) => snapshot::restore(directory, &*clock).map_err(ServeError::DataDir)?,
+        None => None,
+    };
+    let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::new(Metrics::new());
+    let log = match &config.decision_log {
+        Some(log) => Some(Arc::new(DecisionLog::open(log, secret, &metrics)?)),
+        None => None,
+    };
     let telemetry = Telemetry {
         metrics: Arc::clone(&metrics),
         clock: Arc::clone(&clock),
+        log: log.clone(),
     };
-    let store = MemoryStore::with(config.max_keys, HashKey::random());
-    let limiter = Limiter::builder(store)
+    let limiter = Limiter::builder(MemoryStore::with(config.max_keys, secret))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
+    let interval = config.snapshot_interval;
+    let snapshots = directory.map(|directory| Arc::new(Snapshots::new(directory, interval)));
     let shared = Arc::new(Shared {
         config,
         limiter,
@@ -53,12 +70,33 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         health: Health::default(),
         connections: Connections::default(),
         started: Instant::now(),
+        reload_turn: Mutex::default(),
+        log,
+        by_hand: AtomicU64::new(0),
     });
-    crate::rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
-    listen(shared).await
+    rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
+    if let Some(restored) = restored {
+        let limiter = &shared.limiter;
+        limiter.restore(restored.limits, restored.states, limiter.now());
+    }
+    listen(shared, snapshots).await
 }
 
-async fn listen(shared: Arc<Shared>) -> Result<Server, ServeError> {
+/// Reads the rules and takes the data directory, on a thread that may wait for the disk.
+async fn read_files(config: Config) -> Result<(Config, Loaded, Option<Directory>), ServeError> {
+    let work = tokio::task::spawn_blocking(move || {
+        let loaded = rules::load(&config).map_err(ServeError::Rules)?;
+        let directory = config.data_dir.as_deref().map(Directory::open);
+        let directory = directory.transpose().map_err(ServeError::DataDir)?;
+        Ok((config, loaded, directory))
+    });
+    work.await.map_err(|_| ServeError::Interrupted)?
+}
+
+async fn listen(
+    shared: Arc<Shared>,
+    snapshots: Option<Arc<Snapshots>>,
+) -> Result<Server, ServeError> {
     let http = match shared.config.http {
         Some(address) => Some(Listener::bind("http", address).await?),
         None => None,
@@ -74,7 +112,10 @@ async fn listen(shared: Arc<Shared>) -> Result<Server, ServeError> {
         shared: Arc::clone(&shared),
         stop,
         listeners: Vec::new(),
+        upkeep: JoinSet::new(),
+        snapshots,
     };
+    server.start_upkeep();
     if let Some(listener) = http {
         tracing::info!(address = %listener.address, "HTTP");
         server.listeners.push(tokio::spawn(accept_http(
@@ -140,6 +181,8 @@ pub struct Server {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
+    upkeep: JoinSet<()>,
+    snapshots: Option<Arc<Snapshots>>,
 }
 
 impl Server {
@@ -153,6 +196,12 @@ impl Server {
     #[must_use]
     pub const fn resp_address(&self) -> Option<SocketAddr> {
         self.resp_address
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Arc<RuleSet> {
+        self.shared.limiter.rules()
     }
 
     /// Stops accepting, answers what is in flight for at most `shutdown_grace`, and ends.
@@ -186,8 +235,45 @@ impl Server {
         for connections in &mut open {
             connections.shutdown().await;
         }
+        self.upkeep.shutdown().await;
+        let finished = self.finish().await;
         tracing::info!("stopped");
-        Ok(())
+        finished
+    }
+
+    /// Writes what must not be lost, now that nothing changes any more.
+    async fn finish(&self) -> Result<(), ServeError> {
+        let (shared, snapshots) = (Arc::clone(&self.shared), self.snapshots.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            if let Some(log) = &shared.log {
+                log.stop();
+            }
+            match snapshots {
+                Some(snapshots) => snapshots.write(&shared).map_err(ServeError::DataDir),
+                None => Ok(()),
+            }
+        });
+        work.await.map_err(|_| ServeError::Interrupted)?
+    }
+
+    /// Reads the rules again and, if they are sound, brings them into force; a mistake leaves those
+    /// in force that are. Returns whether the files are in force. The decision log is opened again.
+    pub async fn reload(&self) -> bool {
+        if let Some(log) = self.shared.log.clone() {
+            let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
+        }
+        reload::reload(&self.shared).await
+    }
+
+    fn start_upkeep(&mut self) {
+        self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
+        self.upkeep.spawn(reload::run(Arc::clone(&self.shared)));
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.announce();
+            let shared = Arc::clone(&self.shared);
+            self.upkeep
+                .spawn(snapshot::run(shared, Arc::clone(snapshots)));
+        }
     }
 
     /// Serves until SIGINT or SIGTERM, then shuts down; SIGHUP reloads.
@@ -200,10 +286,14 @@ impl Server {
         let listen = |kind| signal(kind).map_err(ServeError::Signals);
         let mut interrupt = listen(SignalKind::interrupt())?;
         let mut terminate = listen(SignalKind::terminate())?;
+        let mut hang_up = listen(SignalKind::hangup())?;
         loop {
             tokio::select! {
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
+                _ = hang_up.recv() => {
+                    self.reload().await;
+                }
             }
         }
         self.shutdown().await

@@ -1,12 +1,15 @@
 //! What all parts of one server share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
 
 use crate::config::Config;
+use crate::decision_log::DecisionLog;
 use crate::health::Health;
 use crate::metrics::{Gauges, Metrics};
 use crate::resp::Connections;
@@ -23,9 +26,26 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
+    /// One reload at a time.
+    pub(crate) reload_turn: Mutex<()>,
+    pub(crate) log: Option<Arc<DecisionLog>>,
+    pub(crate) by_hand: AtomicU64,
 }
 
 impl Shared {
+    /// Notes that something else than a decision changed states.
+    pub(crate) fn note_change(&self) {
+        self.by_hand.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that differs whenever a state may have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        let by_hand = self.by_hand.load(Ordering::Relaxed);
+        // A reload drops the numbers of rules that are gone, so the sum could come again; the upper
+        // half keeps it from being the same.
+        self.metrics.acquires().wrapping_add(by_hand << 48)
+    }
+
     /// What metrics read when they are asked for. Cost: linear in the bans that stand.
     pub(crate) async fn gauges(&self) -> Gauges {
         let store = self.limiter.store();

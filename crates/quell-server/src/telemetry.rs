@@ -8,17 +8,19 @@ use quell::observer::{Event, Observer};
 use quell::{Operation, Query, Verdict};
 use quell_core::charge::LimitSet;
 
+use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
 
 /// Of so many answers to `CL.THROTTLE` one is timed: reading the clock again takes a tenth of what
 /// the answer takes.
 const TIMED_ONE_IN: u32 = 64;
 
-/// Counts every answer.
+/// Counts every answer, and has it written down where that is wanted.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) log: Option<Arc<DecisionLog>>,
 }
 
 thread_local! {
@@ -73,6 +75,9 @@ impl Observer for Telemetry {
                     self.metrics.ad_hoc_seconds.record(took);
                 }
             }
+        }
+        if let Some(log) = &self.log {
+            log.note(event);
         }
     }
 }

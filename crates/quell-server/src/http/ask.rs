@@ -17,7 +17,7 @@ use quell_protocol::http::{
 };
 
 use super::connection::RemoteAddress;
-use super::{body, reply};
+use super::{body, parameters, reply};
 use crate::shared::Shared;
 
 pub(super) async fn acquire(
@@ -76,7 +76,7 @@ struct Parameters {
 impl Parameters {
     fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Problem> {
         let wrong = |detail: String| Problem::new(ProblemKind::InvalidRequest, detail);
-        let said = pairs(query.unwrap_or_default());
+        let said = parameters::pairs(query.unwrap_or_default());
         let mut domain = None;
         let mut deny_status = None;
         for (name, value) in said {
@@ -92,11 +92,7 @@ impl Parameters {
                         ))
                     })?);
                 }
-                _ => {
-                    let detail =
-                        format!("unknown parameter {name:?}: write domain and deny_status");
-                    return Err(wrong(detail));
-                }
+                _ => return Err(parameters::unknown(&name, "domain and deny_status")),
             }
         }
         let domain = match domain {
@@ -116,39 +112,6 @@ fn only_domain(rules: &RuleSet) -> Option<String> {
     let mut domains = rules.domains();
     let first = domains.next()?;
     domains.next().is_none().then(|| first.to_owned())
-}
-
-/// Names and values of a query string, percent-decoded; `+` is a space.
-fn pairs(query: &str) -> Vec<(String, String)> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let read = |pair: &str| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (percent_decode(name), percent_decode(value))
-    };
-    pairs.map(read).collect()
-}
-
-fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        match (first, after) {
-            (b'+', _) => bytes.push(b' '),
-            (b'%', [high, low, after @ ..]) => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                match (digit(*high), digit(*low)) {
-                    (Some(high), Some(low)) => {
-                        bytes.extend(u8::try_from(high * 16 + low));
-                        rest = after;
-                    }
-                    _ => bytes.push(b'%'),
-                }
-            }
-            (other, _) => bytes.push(*other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 pub(super) async fn authorize(

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
 
+mod admin;
 mod ask;
 mod body;
 mod connection;
 mod health;
+mod openapi;
+mod parameters;
 mod reply;
+mod rules;
 mod stream;
 
 pub(crate) use connection::{SORRY, builder, run};
@@ -25,6 +29,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
         .route("/v1/authorize", any(ask::authorize))
+        .route("/v1/rules", get(rules::rules))
+        .route(
+            "/v1/bans",
+            get(admin::list_bans).post(admin::ban).delete(admin::lift),
+        )
+        .route("/v1/keys", delete(admin::forgive))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

@@ -1,5 +1,7 @@
 //! Replies: JSON, problem documents, and the one place that maps errors to them.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -73,4 +75,9 @@ fn listed(names: &[&str]) -> String {
         String::new()
     };
     format!("{}{rest}", shown.join(", "))
+}
+
+/// Whole milliseconds, rounded up.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

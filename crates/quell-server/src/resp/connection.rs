@@ -44,12 +44,12 @@ enum End {
 
 /// Serves a connection to its end.
 pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
-    let entry = shared.connections.add(accepted.remote, accepted.local);
+    let remote = accepted.remote;
+    let entry = shared.connections.add(remote, accepted.local);
     let mut connection = Connection::new(accepted.stream, &shared, Arc::clone(&entry));
     let end = connection.serve(&shared).await;
     shared.connections.remove(&entry);
     let numbers = &shared.metrics.resp;
-    tracing::debug!(remote = %accepted.remote, ?end, "a RESP connection ended");
     match end {
         End::Protocol(error) => {
             numbers.protocol_errors.add(1);
@@ -57,7 +57,8 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
         }
         End::Closed => connection.say_rest().await,
         End::Stalled => numbers.timeouts.add(1),
-        End::Stopping | End::Io(_) => {}
+        End::Stopping => {}
+        End::Io(error) => tracing::debug!(%remote, %error, "a RESP connection broke off"),
     }
 }
 

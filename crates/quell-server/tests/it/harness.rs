@@ -12,6 +12,7 @@ use quell_server::config::RawConfig;
 use quell_server::{ServeError, Server};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// Nothing here takes as long; what does is stuck.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -40,7 +41,7 @@ rules:
 pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
     pub(crate) clock: Option<Arc<ManualClock>>,
-    runtime: Runtime,
+    runtime: Option<Runtime>,
     server: Option<Server>,
     config: RawConfig,
 }
@@ -79,15 +80,10 @@ impl Fixture {
             std::fs::write(&file, rules).unwrap();
             config.rules.get_or_insert(vec![file]);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
         Self {
             directory,
             clock: None,
-            runtime,
+            runtime: None,
             server: None,
             config,
         }
@@ -99,21 +95,50 @@ impl Fixture {
             Some(clock) => Arc::clone(clock) as Arc<dyn Clock>,
             None => Arc::new(SystemClock::new()),
         };
-        let server = quell_server::serve_with_clock(config, clock);
-        self.server = Some(self.runtime.block_on(server)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let server = runtime.block_on(quell_server::serve_with_clock(config, clock));
+        self.runtime = Some(runtime);
+        self.server = Some(server?);
         Ok(())
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().unwrap()
+    }
+
+    /// Reloads as a signal would.
+    pub(crate) fn reload(&self) -> bool {
+        self.runtime().block_on(self.server().reload())
     }
 
     /// Stops it cleanly.
     pub(crate) fn stop(&mut self) {
         if let Some(server) = self.server.take() {
-            self.runtime.block_on(server.shutdown()).unwrap();
+            self.runtime().block_on(server.shutdown()).unwrap();
         }
+        self.runtime = None;
+    }
+
+    /// Stops it cleanly, from another thread.
+    pub(crate) fn stop_aside(&mut self) -> JoinHandle<Result<(), ServeError>> {
+        let server = self.server.take().unwrap();
+        self.runtime().spawn(server.shutdown())
+    }
+
+    pub(crate) fn wait_for<T>(&self, work: JoinHandle<T>) -> T {
+        self.runtime().block_on(work).unwrap()
     }
 
     /// Ends it as a crash would.
     pub(crate) fn kill(&mut self) {
-        let _guard = self.runtime.enter();
+        // With its runtime every task goes, whatever it is about to do.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(DEADLINE);
+        }
         drop(self.server.take());
     }
 

@@ -1,6 +1,10 @@
 //! Questions over HTTP: allowed, refused, and not understood.
 
-use crate::harness::{Fixture, SHOP};
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually};
 
 #[test]
 fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
@@ -22,4 +26,160 @@ fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
     assert_eq!(series("deny").as_deref(), Some("10"));
     let queries = server.metric("quell_queries_total{domain=\"shop\",outcome=\"deny\"}");
     assert_eq!(queries.as_deref(), Some("10"));
+    assert_eq!(server.metric("quell_keys").as_deref(), Some("1"));
+    let timed = server.metric("quell_decision_seconds_count{source=\"rules\"}");
+    assert_eq!(timed.as_deref(), Some("110"));
+    assert!(!server.get("/metrics").body.contains("alice"));
+}
+
+#[test]
+fn a_verdict_has_all_its_fields() {
+    let server = Fixture::with_clock(SHOP, "");
+    let allowed = server.acquire("/strict", "alice");
+    assert_eq!(allowed.field("content-type"), Some("application/json"));
+    let decision = |outcome: &str, retry: Value, banned: bool| {
+        json!({"rule": "strict", "outcome": outcome, "limit": 1, "remaining": 0,
+            "retry_after_ms": retry, "reset_after_ms": 60_000, "delay_ms": 0, "permanent": false,
+            "banned": banned, "shadow": false})
+    };
+    let verdict = |allowed: bool, retry: Value, banned: bool| {
+        let outcome = if allowed { "allow" } else { "deny" };
+        json!({"allowed": allowed, "binding": "strict", "remaining": 0, "retry_after_ms": retry,
+            "reset_after_ms": 60_000, "delay_ms": 0, "permanent": false, "banned": banned,
+            "degraded": false, "unmatched": false,
+            "decisions": [decision(outcome, retry.clone(), banned)]})
+    };
+    assert_eq!(allowed.json(), verdict(true, Value::Null, false));
+    let denied = server.acquire("/strict", "alice").json();
+    assert_eq!(denied, verdict(false, json!(60_000), false));
+    let banned = server.acquire("/strict", "alice").json();
+    assert_eq!(banned["banned"], true);
+    assert_eq!(banned["retry_after_ms"], 3_600_000);
+}
+
+#[test]
+fn peeks_cost_nothing_and_are_counted_apart() {
+    let server = Fixture::new(SHOP, "");
+    let body = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"}}"#;
+    for _ in 0..3 {
+        let verdict = server.request("POST", "/v1/peek", body).json();
+        assert_eq!(
+            (&verdict["allowed"], &verdict["remaining"]),
+            (&json!(true), &json!(1))
+        );
+    }
+    let series = "{domain=\"shop\",rule=\"strict\",outcome=\"allow\"}";
+    let decisions = server.metric(&format!("quell_decisions_total{series}"));
+    let peeks = server.metric(&format!("quell_peeks_total{series}"));
+    assert_eq!(
+        (decisions.as_deref(), peeks.as_deref()),
+        (Some("0"), Some("3"))
+    );
+}
+
+#[test]
+fn shadow_and_unmatched_can_be_told_from_the_rest() {
+    let server = Fixture::new(SHOP, "");
+    for _ in 0..3 {
+        assert_eq!(server.acquire("/watched", "a").json()["allowed"], true);
+    }
+    let verdict = server.acquire("/nowhere", "a").json();
+    assert_eq!(
+        (&verdict["unmatched"], &verdict["remaining"]),
+        (&json!(true), &Value::Null)
+    );
+    let series = |outcome: &str| {
+        let labels = format!("{{domain=\"shop\",rule=\"watched\",outcome=\"{outcome}\"}}");
+        server.metric(&format!("quell_decisions_total{labels}"))
+    };
+    assert_eq!(series("shadow_allow").as_deref(), Some("1"));
+    assert_eq!(series("shadow_deny").as_deref(), Some("2"));
+    assert_eq!(series("deny").as_deref(), Some("0"));
+    let unmatched = server.metric("quell_unmatched_total{domain=\"shop\"}");
+    assert_eq!(unmatched.as_deref(), Some("1"));
+}
+
+#[test]
+fn a_server_in_shadow_refuses_nobody() {
+    let server = Fixture::new(SHOP, "shadow = true");
+    for _ in 0..3 {
+        assert_eq!(server.acquire("/strict", "a").json()["allowed"], true);
+    }
+}
+
+#[test]
+fn mistakes_say_what_to_write() {
+    let server = Fixture::new(SHOP, "max_body_bytes = 200");
+    let acquire = |body: &str| server.request("POST", "/v1/acquire", body);
+    acquire("{").assert_problem(400, "write a JSON object");
+    acquire(r#"{"domain":"shop","entries":{"path":1}}"#).assert_problem(400, "write it in quotes");
+    acquire(r#"{"domain":"shop","entries":{},"cost":0}"#).assert_problem(400, "write at least 1");
+    acquire(r#"{"domain":"shop","entries":{},"hits":1}"#).assert_problem(400, "hits");
+    acquire(r#"{"domain":"nosuch","entries":{}}"#).assert_problem(404, "write one of shop");
+    acquire(&" ".repeat(201)).assert_problem(413, "longer than 200 bytes");
+    let plain = "Content-Type: text/plain\r\n";
+    let answer = server.request_with("POST", "/v1/acquire", plain, "{}");
+    answer.assert_problem(415, "Content-Type: application/json");
+    server
+        .get("/v1/nosuch")
+        .assert_problem(404, "/openapi.json");
+    let answer = server.get("/v1/acquire");
+    answer.assert_problem(405, "GET is not answered");
+    assert_eq!(answer.field("allow"), Some("post"));
+}
+
+#[test]
+fn a_server_without_rules_says_how_to_get_some() {
+    let server = Fixture::new("", "");
+    let answer = server.acquire("/", "a");
+    answer.assert_problem(404, "start with --rules FILE");
+}
+
+#[test]
+fn a_huge_body_is_answered_not_cut_off() {
+    let server = Fixture::new(SHOP, "max_body_bytes = 1000");
+    let answer = server.request("POST", "/v1/acquire", &"x".repeat(2_000_000));
+    answer.assert_problem(413, "longer than 1000 bytes");
+}
+
+#[test]
+fn who_sends_too_slowly_is_left() {
+    let server = Fixture::new(SHOP, "header_timeout = '50ms'\nbody_timeout = '50ms'");
+    let mut slow = connect(server.http());
+    slow.write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nX-Slow")
+        .unwrap();
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut slow, &mut rest).unwrap();
+    eventually("a timeout is counted", || {
+        let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
+        timeouts.as_deref() != Some("0")
+    });
+    let mut slow = connect(server.http());
+    slow.write_all(
+        b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\
+          Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    )
+    .unwrap();
+    let mut reply = Vec::new();
+    std::io::Read::read_to_end(&mut slow, &mut reply).unwrap();
+    Answer::read(&reply).assert_problem(408, "send it at once");
+}
+
+#[test]
+fn what_is_no_http_is_refused() {
+    let server = Fixture::new("", "");
+    for garbage in [
+        &b"\x00\xff\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+    ] {
+        let reply = crate::harness::send(server.http(), garbage);
+        assert!(reply.starts_with(b"HTTP/1.1 400"), "{reply:?}");
+    }
+    eventually("errors are counted", || {
+        server
+            .metric("quell_protocol_errors_total{listener=\"http\"}")
+            .as_deref()
+            == Some("3")
+    });
 }

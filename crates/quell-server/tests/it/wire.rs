@@ -1,6 +1,8 @@
 //! RESP over raw sockets.
 
-use crate::harness::Fixture;
+use std::io::{Read, Write};
+
+use crate::harness::{Fixture, SHOP, connect, eventually, expect};
 
 #[test]
 fn throttle_answers_as_redis_cell_does() {
@@ -15,4 +17,160 @@ fn throttle_answers_as_redis_cell_does() {
          *5\r\n:1\r\n:2\r\n:0\r\n:60\r\n:120\r\n\
          +OK\r\n"
     );
+    let labels = "{domain=\"\",rule=\"cl.throttle\",outcome=\"deny\"}";
+    let denied = server.metric(&format!("quell_decisions_total{labels}"));
+    assert_eq!(denied.as_deref(), Some("1"));
+}
+
+#[test]
+fn ten_thousand_commands_in_one_go_are_answered_in_order() {
+    let server = Fixture::with_clock("", "");
+    let mut commands = Vec::new();
+    for number in 0..10_000 {
+        write!(commands, "*2\r\n$4\r\nECHO\r\n$5\r\n{number:05}\r\n").unwrap();
+    }
+    let reply = server.resp_exchange(&commands);
+    let expected: String = (0..10_000).map(|n| format!("$5\r\n{n:05}\r\n")).collect();
+    assert_eq!(reply, expected);
+    assert_eq!(
+        server.metric("quell_resp_commands_total").as_deref(),
+        Some("10000")
+    );
+}
+
+#[test]
+fn a_frame_may_come_byte_by_byte() {
+    let server = Fixture::with_clock("", "");
+    let mut stream = connect(server.resp());
+    stream.set_nodelay(true).unwrap();
+    for byte in b"*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n:0\r\n:1\r\n$2\r\n60\r\n" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    expect(&mut stream, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n");
+}
+
+#[test]
+fn any_bytes_are_a_key() {
+    let server = Fixture::with_clock("", "");
+    let ask = b"*5\r\n$11\r\nCL.THROTTLE\r\n$3\r\n\xff\r\n\r\n$1\r\n0\r\n$1\r\n1\r\n$2\r\n60\r\n";
+    let reply = server.resp_exchange(&[&ask[..], &ask[..]].concat());
+    assert!(reply.starts_with("*5\r\n:0"), "{reply}");
+    assert!(reply.contains("*5\r\n:1\r\n:1\r\n:0\r\n:60\r\n"), "{reply}");
+}
+
+#[test]
+fn rules_answer_in_both_protocols() {
+    let server = Fixture::with_clock(SHOP, "");
+    let ask = "QUELL.PEEK shop path /strict user a\r\n";
+    let reply = server.resp_exchange(format!("{ask}HELLO 3\r\n{ask}").as_bytes());
+    assert!(
+        reply.starts_with("*22\r\n$7\r\nallowed\r\n:1\r\n$7\r\nbinding\r\n$6\r\nstrict\r\n"),
+        "{reply}"
+    );
+    assert!(
+        reply.contains("%7\r\n$6\r\nserver\r\n$5\r\nquell\r\n"),
+        "{reply}"
+    );
+    assert!(reply.contains("%11\r\n$7\r\nallowed\r\n#t\r\n"), "{reply}");
+    let reply =
+        server.resp_exchange(b"QUELL.ACQUIRE nosuch a b\r\nQUELL.ACQUIRE shop COST 0\r\nPING\r\n");
+    assert!(
+        reply.starts_with("-ERR no rules for domain \"nosuch\""),
+        "{reply}"
+    );
+    assert!(reply.ends_with("\r\n+PONG\r\n"), "{reply}");
+}
+
+#[test]
+fn clients_are_greeted_as_by_redis() {
+    let server = Fixture::new("", "");
+    let mut stream = connect(server.resp());
+    for (command, reply) in [
+        ("CLIENT SETNAME me", "+OK\r\n"),
+        ("CLIENT GETNAME", "$2\r\nme\r\n"),
+        ("CLIENT SETINFO LIB-NAME test", "+OK\r\n"),
+        ("SELECT 0", "+OK\r\n"),
+        ("AUTH default anything", "+OK\r\n"),
+        (
+            "AUTH eve x",
+            "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+        ),
+        ("ECHO hi", "$2\r\nhi\r\n"),
+        ("RESET", "+RESET\r\n"),
+        ("CLIENT GETNAME", "$-1\r\n"),
+        (
+            "NOSUCH a",
+            "-ERR unknown command 'NOSUCH', with args beginning with: 'a' \r\n",
+        ),
+        (
+            "CL.THROTTLE k 0 0 60",
+            "-ERR count is too small: write at least 1\r\n",
+        ),
+    ] {
+        stream
+            .write_all(format!("{command}\r\n").as_bytes())
+            .unwrap();
+        expect(&mut stream, reply);
+    }
+    let reply = server.resp_exchange(b"AUTH secret\r\nINFO\r\nCLIENT LIST\r\nCOMMAND COUNT\r\n");
+    assert!(
+        reply.starts_with("-ERR AUTH called without any password"),
+        "{reply}"
+    );
+    assert!(reply.contains("\r\nloading:0\r\n"), "{reply}");
+    assert!(reply.contains("\r\nconnected_clients:2\r\n"), "{reply}");
+    assert!(reply.contains("id=1 addr=127.0.0.1:"), "{reply}");
+    assert!(reply.contains("id=2 addr=127.0.0.1:"), "{reply}");
+}
+
+#[test]
+fn what_is_no_resp_gets_an_error_and_a_clean_end() {
+    let server = Fixture::new("", "max_argument_bytes = 1000\nmax_frame_bytes = 2000");
+    let rest = "x".repeat(100_000);
+    for (garbage, error) in [
+        ("*1\r\n*1\r\n", "an argument cannot be an aggregate"),
+        ("*1\r\n$-1\r\n", "invalid bulk length"),
+        ("*1000000000\r\n", "invalid multibulk length"),
+        ("*2\r\n$4\r\nECHO\r\n$536870912\r\n", "invalid bulk length"),
+        ("GET / HTTP/1.1\r\n", "this port speaks RESP, not HTTP"),
+        ("*1\r\n?", "expected '$', got '?'"),
+    ] {
+        let reply = server.resp_exchange(format!("PING\r\n{garbage}{rest}").as_bytes());
+        let expected = format!("+PONG\r\n-ERR Protocol error: {error}");
+        assert!(reply.starts_with(&expected), "{garbage:?}: {reply}");
+    }
+    let errors = server.metric("quell_protocol_errors_total{listener=\"resp\"}");
+    assert_eq!(errors.as_deref(), Some("6"));
+}
+
+#[test]
+fn what_a_client_said_before_it_left_is_answered() {
+    let server = Fixture::new("", "");
+    assert_eq!(
+        server.resp_exchange(b"PING\r\nPING\r\n"),
+        "+PONG\r\n+PONG\r\n"
+    );
+    eventually("the connection is gone", || {
+        server
+            .metric("quell_connections{listener=\"resp\"}")
+            .as_deref()
+            == Some("0")
+    });
+}
+
+#[test]
+fn a_client_may_be_silent_but_not_stop_halfway() {
+    let server = Fixture::new("", "stall_timeout = '40ms'");
+    let mut idle = connect(server.resp());
+    idle.write_all(b"PING\r\n").unwrap();
+    expect(&mut idle, "+PONG\r\n");
+    let mut halfway = connect(server.resp());
+    halfway.write_all(b"*2\r\n$4\r\nECHO\r\n$5\r\nhe").unwrap();
+    let mut rest = Vec::new();
+    halfway.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    let timeouts = server.metric("quell_timeouts_total{listener=\"resp\"}");
+    assert_eq!(timeouts.as_deref(), Some("1"));
+    idle.write_all(b"PING\r\n").unwrap();
+    expect(&mut idle, "+PONG\r\n");
 }

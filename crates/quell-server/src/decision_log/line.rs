@@ -1,0 +1,157 @@
+//! Line: what a decision looks like in the log.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+
+use jiff::Timestamp;
+use quell::store::memory::HashKey;
+use quell_core::key::{KeyName, escape};
+use serde::Serialize;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::{Decided, OfRule};
+
+/// Keeps hashes in the log apart from those in the store: who reads the log learns none of these.
+const APART: u64 = 0x6c6f_6720_6c69_6e65;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    domain: &'a str,
+    rule: Option<&'a str>,
+    key: Option<String>,
+    outcome: &'static str,
+    shadow: bool,
+    banned: bool,
+    remaining: Option<u64>,
+    delay_ms: u64,
+}
+
+/// Appends the lines of a query; returns how many there are.
+pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
+    let nanos = i128::from(decided.time.as_nanos());
+    let time = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
+    let time = time.to_string();
+    if decided.decisions.is_empty() {
+        let unmatched = Line {
+            time,
+            domain: &decided.domain,
+            rule: None,
+            key: None,
+            outcome: "allow",
+            shadow: false,
+            banned: false,
+            remaining: None,
+            delay_ms: 0,
+        };
+        push(&unmatched, out);
+        return 1;
+    }
+    for of_rule in &decided.decisions {
+        let delay = of_rule.delay.as_nanos().div_ceil(1_000_000);
+        let line = Line {
+            time: time.clone(),
+            domain: &decided.domain,
+            rule: Some(&of_rule.rule),
+            key: Some(match secret {
+                Some(secret) => hashed(&of_rule.key, secret),
+                None => shown(&decided.domain, of_rule),
+            }),
+            outcome: if of_rule.is_allow { "allow" } else { "deny" },
+            shadow: of_rule.shadow,
+            banned: of_rule.banned,
+            remaining: Some(of_rule.remaining),
+            delay_ms: u64::try_from(delay).unwrap_or(u64::MAX),
+        };
+        push(&line, out);
+    }
+    decided.decisions.len() as u64
+}
+
+fn push(line: &Line<'_>, out: &mut Vec<u8>) {
+    // Text and numbers into memory: this cannot fail.
+    let _ = serde_json::to_writer(&mut *out, line);
+    out.push(b'\n');
+}
+
+/// A key as people read it.
+fn shown(domain: &str, of_rule: &OfRule) -> String {
+    let name = (!domain.is_empty()).then(|| KeyName::parse(&of_rule.key));
+    match name.flatten() {
+        Some(name) => name.to_string(),
+        None => escape(&of_rule.key),
+    }
+}
+
+/// A key as one can compare it and nothing else.
+fn hashed(key: &[u8], HashKey([first, second]): HashKey) -> String {
+    let mut hasher = SipHasher13::new_with_keys(first ^ APART, second.rotate_left(32) ^ APART);
+    hasher.write(key);
+    let hash = hasher.finish128();
+    let mut text = String::with_capacity(32);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{:016x}{:016x}", hash.h1, hash.h2);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use quell_core::time::Wall;
+
+    use super::*;
+
+    fn decided() -> Decided {
+        Decided {
+            time: Wall::from_nanos(1_500_000_000),
+            domain: String::new(),
+            decisions: vec![OfRule {
+                rule: Arc::from("cl.throttle"),
+                key: Box::from(&b"k\xff\n"[..]),
+                is_allow: false,
+                shadow: false,
+                banned: true,
+                remaining: 3,
+                delay: Duration::from_nanos(1),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_decision_is_a_line() {
+        let mut out = Vec::new();
+        assert_eq!(write(&decided(), None, &mut out), 1);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"time\":\"1970-01-01T00:00:01.5Z\",\"domain\":\"\",\"rule\":\"cl.throttle\",\
+             \"key\":\"k\\\\xff\\n\",\"outcome\":\"deny\",\"shadow\":false,\"banned\":true,\
+             \"remaining\":3,\"delay_ms\":1}\n"
+        );
+    }
+
+    #[test]
+    fn a_hash_depends_on_the_secret() {
+        let line = |secret| {
+            let mut out = Vec::new();
+            write(&decided(), Some(HashKey(secret)), &mut out);
+            out
+        };
+        assert_eq!(line([1, 2]), line([1, 2]));
+        assert_ne!(line([1, 2]), line([2, 1]));
+    }
+
+    #[test]
+    fn a_query_that_no_rule_decided_is_a_line_too() {
+        let mut out = Vec::new();
+        let unmatched = Decided {
+            decisions: Vec::new(),
+            domain: "shop".to_owned(),
+            ..decided()
+        };
+        assert_eq!(write(&unmatched, None, &mut out), 1);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\"rule\":null"), "{text}");
+    }
+}

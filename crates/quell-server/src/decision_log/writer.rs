@@ -1,0 +1,139 @@
+//! Writer: the thread that makes lines of decisions and writes them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use quell::store::memory::HashKey;
+
+use super::{Message, line};
+use crate::config::LogTarget;
+use crate::error::ServeError;
+use crate::metrics::Metrics;
+
+/// Bytes that are written at once while there is more to say.
+const BATCH: usize = 64 * 1_024;
+
+/// Who may read the file: its owner and group, since keys are people's names and addresses.
+const MODE: u32 = 0o640;
+
+pub(super) struct Writer {
+    target: LogTarget,
+    out: Out,
+    secret: Option<HashKey>,
+    metrics: Arc<Metrics>,
+    buffer: Vec<u8>,
+    /// Lines in the buffer.
+    lines: u64,
+    has_failed: bool,
+}
+
+enum Out {
+    Stdout(io::Stdout),
+    File(File),
+}
+
+fn open(target: &LogTarget) -> io::Result<Out> {
+    match target {
+        LogTarget::Stdout => Ok(Out::Stdout(io::stdout())),
+        LogTarget::File(path) => {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).mode(MODE);
+            Ok(Out::File(options.open(path)?))
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn open(
+        target: LogTarget,
+        secret: Option<HashKey>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, ServeError> {
+        let out = open(&target).map_err(|source| ServeError::DecisionLog {
+            target: name(&target),
+            source,
+        })?;
+        Ok(Self {
+            target,
+            out,
+            secret,
+            metrics,
+            buffer: Vec::new(),
+            lines: 0,
+            has_failed: false,
+        })
+    }
+
+    /// Writes until it is told to stop, or nobody is left who could.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let message = match messages.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Empty) => {
+                    self.flush();
+                    match messages.recv() {
+                        Ok(message) => message,
+                        Err(_) => break,
+                    }
+                }
+                Err(TryRecvError::Disconnected) => break,
+            };
+            match message {
+                Message::Decided(decided) => {
+                    self.lines += line::write(&decided, self.secret, &mut self.buffer);
+                    if self.buffer.len() >= BATCH {
+                        self.flush();
+                    }
+                }
+                Message::Reopen => self.reopen(),
+                Message::Stop => break,
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if self.buffer.is_empty() {
+            return;
+        }
+        let lines = std::mem::take(&mut self.lines);
+        let written = match &mut self.out {
+            Out::Stdout(out) => out.write_all(&self.buffer).and_then(|()| out.flush()),
+            Out::File(out) => out.write_all(&self.buffer),
+        };
+        self.buffer.clear();
+        match written {
+            Ok(()) => {
+                self.metrics.log_written.add(lines);
+                self.has_failed = false;
+            }
+            Err(error) => {
+                self.metrics.log_dropped.add(lines);
+                // Once per failure: a full disk would fill another log as well.
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::error!(%error, log = name(&self.target), "the decision log cannot be written");
+                }
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.flush();
+        match open(&self.target) {
+            Ok(out) => self.out = out,
+            Err(error) => {
+                tracing::error!(%error, log = name(&self.target), "the decision log cannot be opened again");
+            }
+        }
+    }
+}
+
+fn name(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Stdout => "standard output".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+    }
+}

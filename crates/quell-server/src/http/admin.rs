@@ -1,0 +1,261 @@
+//! `/v1/bans` and `/v1/keys`: what an operator does to a key by hand.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use quell::store::Action;
+use quell::{AskError, Descriptor, Query};
+use quell_core::rule::OnMissing;
+use quell_protocol::http::{Problem, ProblemKind};
+use quell_protocol::query::{MAX_ENTRIES, MAX_VALUE_BYTES};
+use quell_rules::parse_duration;
+use serde::{Deserialize, Serialize};
+
+use super::{body, parameters, reply};
+use crate::shared::{MAX_BANS, Shared};
+
+/// Bans that are listed unless more are asked for.
+const BANS: usize = 1_000;
+
+/// A key, and what to do to it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyRequest<'a> {
+    domain: Cow<'a, str>,
+    /// Without it, the keys of all rules that match.
+    rule: Option<Cow<'a, str>>,
+    #[serde(default)]
+    entries: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    /// How long a ban lasts.
+    #[serde(rename = "for")]
+    length: Option<Cow<'a, str>>,
+}
+
+/// How many keys it made a difference to.
+#[derive(Serialize)]
+struct Changed {
+    changed: usize,
+}
+
+#[derive(Serialize)]
+struct BansBody {
+    bans: Vec<BanBody>,
+}
+
+#[derive(Serialize)]
+struct BanBody {
+    domain: String,
+    rule: String,
+    /// Null where the entry was missing.
+    entries: BTreeMap<String, Option<String>>,
+    left_ms: u64,
+}
+
+pub(super) async fn list_bans(
+    State(shared): State<Arc<Shared>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let most = match most(query.as_deref()) {
+        Ok(most) => most,
+        Err(problem) => return reply::problem(&problem),
+    };
+    match shared.limiter.bans(most).await {
+        Ok(bans) => {
+            let bans = bans.into_iter().map(|ban| BanBody {
+                domain: ban.key.domain,
+                rule: ban.key.rule,
+                entries: ban.key.values.into_iter().collect(),
+                left_ms: reply::milliseconds(ban.left),
+            });
+            reply::json(&BansBody {
+                bans: bans.collect(),
+            })
+        }
+        Err(error) => reply::problem(&reply::ask_problem(&error, "", &[])),
+    }
+}
+
+fn most(query: Option<&str>) -> Result<usize, Problem> {
+    let mut most = BANS;
+    for (name, value) in parameters::pairs(query.unwrap_or_default()) {
+        let number = value.parse::<usize>().ok();
+        match (name.as_str(), number) {
+            ("most", Some(number @ 1..=MAX_BANS)) => most = number,
+            ("most", _) => {
+                let detail = format!("most={value} is no number of bans: write 1 to {MAX_BANS}");
+                return Err(Problem::new(ProblemKind::InvalidRequest, detail));
+            }
+            _ => return Err(parameters::unknown(&name, "most")),
+        }
+    }
+    Ok(most)
+}
+
+pub(super) async fn ban(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    act(&shared, &headers, body, |length| match length {
+        Some(text) => match parse_duration(text) {
+            Ok(length) if !length.is_zero() => Ok(Action::Ban(length)),
+            Ok(_) => Err("write a duration longer than 0, such as 10m".to_owned()),
+            Err(reason) => Err(reason),
+        },
+        None => Err("how long? write \"for\": \"10m\"".to_owned()),
+    })
+    .await
+}
+
+pub(super) async fn lift(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    act(&shared, &headers, body, |length| {
+        without(length, Action::Lift)
+    })
+    .await
+}
+
+pub(super) async fn forgive(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    act(&shared, &headers, body, |length| {
+        without(length, Action::Forgive)
+    })
+    .await
+}
+
+fn without(length: Option<&str>, action: Action) -> Result<Action, String> {
+    match length {
+        None => Ok(action),
+        Some(_) => Err("only a ban has a length: leave \"for\" out".to_owned()),
+    }
+}
+
+async fn act(
+    shared: &Shared,
+    headers: &HeaderMap,
+    body: Body,
+    action: impl FnOnce(Option<&str>) -> Result<Action, String>,
+) -> Response {
+    let bytes = match body::read(headers, body, &shared.config.bounds).await {
+        Ok(bytes) => bytes,
+        Err(problem) => return reply::problem(&problem),
+    };
+    let request = match parse(&bytes) {
+        Ok(request) => request,
+        Err(problem) => return reply::problem(&problem),
+    };
+    let action = match action(request.length.as_deref()) {
+        Ok(action) => action,
+        Err(reason) => return reply::problem(&field("/for", reason)),
+    };
+    match administer(shared, &request, action).await {
+        Ok(changed) => {
+            shared.note_change();
+            let rule = request.rule.as_deref().unwrap_or("all that match");
+            tracing::info!(domain = %request.domain, rule, ?action, changed, "by hand");
+            reply::json(&Changed { changed })
+        }
+        Err(problem) => reply::problem(&problem),
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Problem> {
+    let request: KeyRequest<'_> = serde_json::from_slice(bytes).map_err(|error| {
+        let kind = match error.classify() {
+            serde_json::error::Category::Data => ProblemKind::InvalidField,
+            _ => ProblemKind::BadJson,
+        };
+        let example =
+            "write {\"domain\": \"shop\", \"rule\": \"login\", \"entries\": {\"user\": \"alice\"}}";
+        Problem::new(kind, format!("{error}: {example}"))
+    })?;
+    if request.entries.len() > MAX_ENTRIES {
+        let reason = format!("more than {MAX_ENTRIES} entries: write fewer");
+        return Err(field("/entries", reason));
+    }
+    let long = |text: &str| text.len() > MAX_VALUE_BYTES;
+    if request
+        .entries
+        .iter()
+        .any(|(name, value)| long(name) || long(value))
+    {
+        let reason = format!("a name or value is longer than {MAX_VALUE_BYTES} bytes");
+        return Err(field("/entries", reason));
+    }
+    Ok(request)
+}
+
+fn field(pointer: &str, reason: String) -> Problem {
+    Problem {
+        pointer: Some(pointer.to_owned()),
+        ..Problem::new(ProblemKind::InvalidField, reason)
+    }
+}
+
+async fn administer(
+    shared: &Shared,
+    request: &KeyRequest<'_>,
+    action: Action,
+) -> Result<usize, Problem> {
+    let mut descriptor = Descriptor::new();
+    for (name, value) in &request.entries {
+        descriptor.push(&**name, value.as_bytes());
+    }
+    let limiter = &shared.limiter;
+    let changed = match &request.rule {
+        Some(rule) => {
+            is_a_key(shared, &request.domain, rule, &descriptor)?;
+            limiter
+                .administer_key(&request.domain, rule, &descriptor, action)
+                .await
+        }
+        None => {
+            let query = Query::with_descriptors(&*request.domain, vec![descriptor]);
+            limiter.administer(&query, action).await
+        }
+    };
+    changed.map_err(|error: AskError| {
+        let rules = limiter.rules();
+        let domains: Vec<&str> = rules.domains().collect();
+        reply::ask_problem(&error, &request.domain, &domains)
+    })
+}
+
+/// Refuses entries that name no key of the rule, in place of doing something to one that no query
+/// can ever have.
+fn is_a_key(
+    shared: &Shared,
+    domain: &str,
+    name: &str,
+    descriptor: &Descriptor<'_>,
+) -> Result<(), Problem> {
+    let rules = shared.limiter.rules();
+    let mut of_domain = rules.domain(domain).iter();
+    let Some(in_force) = of_domain.find(|in_force| &*in_force.rule().name == name) else {
+        return Ok(());
+    };
+    let rule = in_force.rule();
+    let mut per = rule.per.iter();
+    let missing = per.find(|per| descriptor.get(&per.entry).is_none());
+    match missing {
+        Some(per) if rule.on_missing == OnMissing::Skip => {
+            let reason = format!(
+                "rule {name} has a key per {entry}: write \"{entry}\" among the entries",
+                entry = per.entry
+            );
+            Err(field("/entries", reason))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,108 @@
+//! Watch: notices that a file of rules changed, was replaced, came or went.
+//!
+//! Editors write another file and give it the old one's name, and orchestrators swap a link to a
+//! directory; a watch on the file itself would be left with what is gone. So the directories are
+//! watched, that of the name and that of the file behind it, and anew after every change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+
+use crate::shared::Shared;
+
+/// Quiet after which a change is taken to be over: programs write files in several steps.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Waits for quiet in a row: something that never rests must not keep a change from coming.
+const MAX_WAITS: usize = 20;
+
+/// Reloads whenever a file changes.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let changed = Arc::new(Notify::new());
+    let mut watcher = watch(&shared.config.rules, &changed);
+    loop {
+        changed.notified().await;
+        for _ in 0..MAX_WAITS {
+            if tokio::time::timeout(QUIET, changed.notified())
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+        // First the watch, then the look, so that nothing falls between them.
+        let next = watch(&shared.config.rules, &changed);
+        drop(std::mem::replace(&mut watcher, next));
+        super::reload(&shared).await;
+    }
+}
+
+/// Watches the directories of `paths` for as long as the watcher lives.
+fn watch(paths: &[PathBuf], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    if paths.is_empty() {
+        return None;
+    }
+    try_watch(paths, Arc::clone(changed))
+        .inspect_err(|error| {
+            tracing::warn!(%error, "the rules are not watched: send SIGHUP after a change");
+        })
+        .ok()
+}
+
+fn try_watch(paths: &[PathBuf], changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let names: Vec<PathBuf> = paths.to_vec();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+        // An error (events were lost) is a reason to look as well.
+        if event.is_ok_and(|event| !matters(&event, &names)) {
+            return;
+        }
+        changed.notify_one();
+    })?;
+    for path in paths {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        for path in [path, &real] {
+            watcher.watch(parent(path), RecursiveMode::NonRecursive)?;
+        }
+        if real.is_dir() {
+            watcher.watch(&real, RecursiveMode::Recursive)?;
+        }
+    }
+    Ok(watcher)
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether an event can have to do with the rules: reading them (which a reload does) cannot, nor
+/// can other files that lie beside them.
+fn matters(event: &Event, rules: &[PathBuf]) -> bool {
+    let is_write_over = AccessKind::Close(AccessMode::Write);
+    match event.kind {
+        EventKind::Access(kind) if kind != is_write_over => return false,
+        _ => {}
+    }
+    event.paths.is_empty() || event.paths.iter().any(|path| is_of_rules(path, rules))
+}
+
+fn is_of_rules(path: &Path, rules: &[PathBuf]) -> bool {
+    let Some(name) = path.file_name() else {
+        return true;
+    };
+    let is_yaml = path
+        .extension()
+        .is_some_and(|end| end == "yaml" || end == "yml");
+    // Orchestrators swap a link of such a name.
+    let is_link = name.as_encoded_bytes().starts_with(b"..");
+    let is_named = rules.iter().any(|other| other.file_name() == Some(name));
+    // A directory without an ending may have come or gone with all that is in it.
+    let is_directory = path.extension().is_none() && path.is_dir();
+    is_yaml || is_link || is_named || is_directory
+}

@@ -1,0 +1,164 @@
+//! The twin of a saved state: the same as the core has it, in a form that may be written down.
+//!
+//! Fields and variants are told apart by their order, so that is never changed; what is new goes to
+//! the end and raises the version.
+
+use std::time::Duration;
+
+use quell::store::memory::{Fingerprint, Saved};
+use quell_core::limit::LimitId;
+use quell_core::state::{BanRecord, State, Usage};
+use quell_core::time::{Monotonic, Wall};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedTwin {
+    high: u64,
+    low: u32,
+    overflow: bool,
+    limit: u32,
+    usage: UsageTwin,
+    ban: Option<BanTwin>,
+    name: Option<Vec<u8>>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum UsageTwin {
+    Rest,
+    TokenBucket { tat: u128 },
+    Refill { anchor: u64, used: u64 },
+    LeakyBucket { tat: u128 },
+    FixedWindow { start: u64, used: u64 },
+    CalendarWindow { end: u64, used: u64 },
+    SlidingWindow { segments: Vec<(u64, u64)> },
+    SlidingLog { entries: Vec<(u64, u64)> },
+}
+
+#[derive(Serialize, Deserialize)]
+struct BanTwin {
+    refusals: Vec<u64>,
+    until: u64,
+    length: Duration,
+    level: u32,
+    quiet_since: u64,
+}
+
+impl From<&Saved> for SavedTwin {
+    fn from(saved: &Saved) -> Self {
+        Self {
+            high: saved.fingerprint.high,
+            low: saved.fingerprint.low,
+            overflow: saved.overflow,
+            limit: saved.state.limit.0,
+            usage: UsageTwin::from(&saved.state.usage),
+            ban: saved.state.ban.as_deref().map(BanTwin::from),
+            name: saved.name.as_deref().map(<[u8]>::to_vec),
+        }
+    }
+}
+
+impl From<SavedTwin> for Saved {
+    fn from(twin: SavedTwin) -> Self {
+        Self {
+            fingerprint: Fingerprint {
+                high: twin.high,
+                low: twin.low,
+            },
+            overflow: twin.overflow,
+            state: State {
+                limit: LimitId(twin.limit),
+                usage: Usage::from(twin.usage),
+                ban: twin.ban.map(|ban| Box::new(BanRecord::from(ban))),
+            },
+            name: twin.name.map(Vec::into_boxed_slice),
+        }
+    }
+}
+
+impl From<&Usage> for UsageTwin {
+    fn from(usage: &Usage) -> Self {
+        match usage {
+            Usage::Rest => Self::Rest,
+            Usage::TokenBucket { tat } => Self::TokenBucket { tat: *tat },
+            Usage::Refill { anchor, used } => Self::Refill {
+                anchor: anchor.as_nanos(),
+                used: *used,
+            },
+            Usage::LeakyBucket { tat } => Self::LeakyBucket { tat: *tat },
+            Usage::FixedWindow { start, used } => Self::FixedWindow {
+                start: start.as_nanos(),
+                used: *used,
+            },
+            Usage::CalendarWindow { end, used } => Self::CalendarWindow {
+                end: end.as_nanos(),
+                used: *used,
+            },
+            Usage::SlidingWindow { segments } => Self::SlidingWindow {
+                segments: segments.iter().copied().collect(),
+            },
+            Usage::SlidingLog { entries } => Self::SlidingLog {
+                entries: entries
+                    .iter()
+                    .map(|(at, used)| (at.as_nanos(), *used))
+                    .collect(),
+            },
+        }
+    }
+}
+
+impl From<UsageTwin> for Usage {
+    fn from(twin: UsageTwin) -> Self {
+        let monotonic = Monotonic::from_nanos;
+        match twin {
+            UsageTwin::Rest => Self::Rest,
+            UsageTwin::TokenBucket { tat } => Self::TokenBucket { tat },
+            UsageTwin::Refill { anchor, used } => Self::Refill {
+                anchor: monotonic(anchor),
+                used,
+            },
+            UsageTwin::LeakyBucket { tat } => Self::LeakyBucket { tat },
+            UsageTwin::FixedWindow { start, used } => Self::FixedWindow {
+                start: monotonic(start),
+                used,
+            },
+            UsageTwin::CalendarWindow { end, used } => Self::CalendarWindow {
+                end: Wall::from_nanos(end),
+                used,
+            },
+            UsageTwin::SlidingWindow { segments } => Self::SlidingWindow {
+                segments: segments.into(),
+            },
+            UsageTwin::SlidingLog { entries } => Self::SlidingLog {
+                entries: entries
+                    .into_iter()
+                    .map(|(at, used)| (monotonic(at), used))
+                    .collect(),
+            },
+        }
+    }
+}
+
+impl From<&BanRecord> for BanTwin {
+    fn from(record: &BanRecord) -> Self {
+        Self {
+            refusals: record.refusals.iter().map(|at| at.as_nanos()).collect(),
+            until: record.until.as_nanos(),
+            length: record.length,
+            level: record.level,
+            quiet_since: record.quiet_since.as_nanos(),
+        }
+    }
+}
+
+impl From<BanTwin> for BanRecord {
+    fn from(twin: BanTwin) -> Self {
+        let monotonic = Monotonic::from_nanos;
+        Self {
+            refusals: twin.refusals.into_iter().map(monotonic).collect(),
+            until: monotonic(twin.until),
+            length: twin.length,
+            level: twin.level,
+            quiet_since: monotonic(twin.quiet_since),
+        }
+    }
+}

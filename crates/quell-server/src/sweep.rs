@@ -1,0 +1,36 @@
+//! Sweep: gives the memory of states at rest back, bit by bit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::shared::Shared;
+
+/// How often a part of the store is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long a round through the whole store takes: memory comes back within about a minute, at the
+/// cost of one look at each state in that time.
+const ROUND: usize = 60;
+
+/// Sweeps for ever.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let store = shared.limiter.store();
+        if store.keys() == 0 && store.overflow_states() == 0 {
+            continue;
+        }
+        let shards = store.shard_count().div_ceil(ROUND);
+        let shared = Arc::clone(&shared);
+        // A shard of a full store takes a millisecond: not on a thread that answers.
+        let work = tokio::task::spawn_blocking(move || {
+            let now = shared.limiter.now();
+            shared.limiter.store().sweep(shards, now)
+        });
+        let _ = work.await;
+    }
+}

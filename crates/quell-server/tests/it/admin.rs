@@ -1,0 +1,134 @@
+//! Rules, bans and keys by hand; health; the description of it all.
+
+use serde_json::json;
+
+use crate::harness::{Fixture, SHOP};
+
+#[test]
+fn the_rules_in_force_are_listed() {
+    let server = Fixture::new(SHOP, "");
+    let rules = server.get("/v1/rules").json();
+    assert_eq!(rules["domains"][0]["domain"], "shop");
+    let login = &rules["domains"][0]["rules"][0];
+    assert_eq!(login["name"], "login");
+    assert_eq!(
+        login["match"],
+        json!([{"entry": "path", "patterns": ["/login"]}])
+    );
+    assert_eq!(login["per"], json!(["user"]));
+    assert_eq!(login["algorithm"], "token_bucket");
+    assert_eq!(login["limit"], "token_bucket 100/min burst 100");
+    assert_eq!(
+        (&login["max"], &login["shadow"]),
+        (&json!(100), &json!(false))
+    );
+    let strict = &rules["domains"][0]["rules"][2];
+    assert_eq!(
+        strict["ban"],
+        json!({"after": 2, "within_ms": 600_000, "for_ms": [3_600_000]})
+    );
+}
+
+#[test]
+fn a_ban_is_set_listed_and_lifted() {
+    let server = Fixture::with_clock(SHOP, "");
+    let key = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
+    let set = server.request("POST", "/v1/bans", &format!("{{{key},\"for\":\"10m\"}}"));
+    assert_eq!((set.status, set.json()), (200, json!({"changed": 1})));
+    let denied = server.acquire("/login", "eve").json();
+    assert_eq!(
+        (&denied["banned"], &denied["retry_after_ms"]),
+        (&json!(true), &json!(600_000))
+    );
+    let bans = server.get("/v1/bans").json();
+    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000}]});
+    assert_eq!(bans, expected);
+    assert_eq!(server.metric("quell_bans").as_deref(), Some("1"));
+    let lifted = server.request("DELETE", "/v1/bans", &format!("{{{key}}}"));
+    assert_eq!(lifted.json(), json!({"changed": 1}));
+    assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
+    assert_eq!(server.get("/v1/bans").json(), json!({"bans": []}));
+}
+
+#[test]
+fn a_key_is_forgiven() {
+    let server = Fixture::new(SHOP, "");
+    for _ in 0..3 {
+        server.acquire("/strict", "a");
+    }
+    assert_eq!(server.acquire("/strict", "a").json()["banned"], true);
+    let body = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"}}"#;
+    assert_eq!(
+        server.request("DELETE", "/v1/keys", body).json(),
+        json!({"changed": 1})
+    );
+    assert_eq!(server.acquire("/strict", "a").json()["allowed"], true);
+}
+
+#[test]
+fn mistakes_say_what_to_write() {
+    let server = Fixture::new(SHOP, "");
+    let ban = |body: &str| server.request("POST", "/v1/bans", body);
+    ban("[").assert_problem(400, "write {\"domain\"");
+    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "unknown field `who`");
+    let eve = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
+    ban(&format!("{{{eve}}}")).assert_problem(400, "\"for\": \"10m\"");
+    ban(&format!("{{{eve},\"for\":\"0s\"}}")).assert_problem(400, "longer than 0");
+    ban(&format!("{{{eve},\"for\":\"5\"}}")).assert_problem(400, "no unit");
+    let nobody = r#"{"domain":"shop","rule":"login","entries":{},"for":"1m"}"#;
+    ban(nobody).assert_problem(400, "write \"user\" among the entries");
+    let nosuch = r#"{"domain":"shop","rule":"nosuch","for":"1m"}"#;
+    ban(nosuch).assert_problem(404, "GET /v1/rules");
+    ban(r#"{"domain":"x","rule":"login","for":"1m"}"#).assert_problem(404, "write one of shop");
+    let body = format!("{{{eve},\"for\":\"1m\"}}");
+    server
+        .request("DELETE", "/v1/bans", &body)
+        .assert_problem(400, "leave \"for\" out");
+    server
+        .get("/v1/bans?most=0")
+        .assert_problem(400, "write 1 to 100000");
+    server.get("/v1/bans?x=0").assert_problem(400, "write most");
+}
+
+#[test]
+fn health_says_how_it_is() {
+    let server = Fixture::new(SHOP, "");
+    for path in ["/healthz", "/readyz"] {
+        let health = server.get(path);
+        assert_eq!(health.status, 200);
+        let health = health.json();
+        assert_eq!(
+            (&health["status"], &health["rules"]),
+            (&json!("ok"), &json!(3))
+        );
+    }
+}
+
+/// What is described is there, with just these methods; and what is there is described.
+#[test]
+fn the_description_is_complete() {
+    let server = Fixture::new(SHOP, "");
+    let openapi = server.get("/openapi.json").json();
+    let paths = openapi["paths"].as_object().unwrap();
+    let router = include_str!("../../src/http/mod.rs");
+    for (path, methods) in paths {
+        assert!(
+            router.contains(&format!("\"{path}\"")),
+            "{path} is described only"
+        );
+        for method in ["get", "post", "put", "delete", "patch"] {
+            let answer = server.request(&method.to_ascii_uppercase(), path, "");
+            let is_described = methods.get(method).is_some();
+            assert_eq!(
+                answer.status != 405,
+                is_described,
+                "{method} {path}: {answer:?}"
+            );
+            assert_ne!(answer.status, 501, "{method} {path}");
+        }
+    }
+    let routes = router.split('"').filter(|text| text.starts_with('/'));
+    for route in routes {
+        assert!(paths.contains_key(route), "{route} is not described");
+    }
+}

@@ -1,0 +1,169 @@
+//! States that outlive the process.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use quell_server::ServeError;
+
+use crate::harness::{Fixture, SHOP, eventually};
+
+const KEPT: &str = "data_dir = 'DIR/data'\nsnapshot_interval = '1h'";
+
+/// The file of a server that was stopped.
+fn snapshot(server: &Fixture) -> std::path::PathBuf {
+    server.path("data").join("snapshot.quell")
+}
+
+fn throttle(server: &Fixture) -> String {
+    server.resp_exchange(b"CL.THROTTLE k 0 1 3600\r\n")
+}
+
+#[test]
+fn a_clean_stop_loses_nothing() {
+    let mut server = Fixture::with_clock(SHOP, KEPT);
+    for _ in 0..40 {
+        server.acquire("/login", "a");
+    }
+    for _ in 0..3 {
+        server.acquire("/strict", "b");
+    }
+    assert!(throttle(&server).contains(":0\r\n:1\r\n"));
+    server.stop();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(snapshot(&server)), 0o600, "it holds a secret");
+    assert_eq!(mode(server.path("data")), 0o700);
+    server
+        .clock
+        .as_ref()
+        .unwrap()
+        .advance(Duration::from_secs(6));
+    server.start().unwrap();
+    let verdict = server.acquire("/login", "a").json();
+    assert_eq!(
+        verdict["remaining"], 69,
+        "40 of 100 used, 10 came back in 6 s, 1 taken"
+    );
+    assert_eq!(server.acquire("/strict", "b").json()["banned"], true);
+    let bans = server.get("/v1/bans").json();
+    assert_eq!(
+        bans["bans"][0]["entries"]["user"], "b",
+        "a banned key keeps its name"
+    );
+    assert!(
+        throttle(&server).starts_with("*5\r\n:1\r\n"),
+        "limits that came with calls too"
+    );
+}
+
+#[test]
+fn use_survives_a_change_of_the_limit_over_a_restart() {
+    let mut server = Fixture::with_clock(SHOP, KEPT);
+    for _ in 0..40 {
+        server.acquire("/login", "a");
+    }
+    server.stop();
+    let slower = SHOP.replace("rate: 100/min", "rate: 50/min");
+    fs::write(server.path("rules.yaml"), slower).unwrap();
+    server.start().unwrap();
+    assert_eq!(server.acquire("/login", "a").json()["remaining"], 9);
+}
+
+#[test]
+fn a_crash_loses_no_more_than_an_interval() {
+    let settings = "data_dir = 'DIR/data'\nsnapshot_interval = '100ms'";
+    let mut server = Fixture::new(SHOP, settings);
+    server.acquire("/strict", "a");
+    // A snapshot that began after the answer holds it; the next number may still be of one before.
+    let written = || {
+        server
+            .metric("quell_snapshots_total")
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    eventually("a snapshot is written", || written() >= 1);
+    server.resp_exchange(b"CL.THROTTLE other 0 1 3600\r\n");
+    eventually("another is written", || written() >= 2);
+    server.kill();
+    server.start().unwrap();
+    assert_eq!(server.acquire("/strict", "a").json()["allowed"], false);
+    // Nothing changed since: nothing is written.
+    let mut server = Fixture::new(SHOP, settings);
+    eventually("the first is written", || {
+        server.metric("quell_snapshots_total").as_deref() == Some("1")
+    });
+    server.stop();
+}
+
+#[test]
+fn what_a_crash_left_half_written_is_ignored() {
+    let mut server = Fixture::with_clock(SHOP, KEPT);
+    server.acquire("/strict", "a");
+    server.stop();
+    let unfinished = server.path("data").join("snapshot.quell.tmp");
+    fs::write(&unfinished, b"quell snap").unwrap();
+    server.start().unwrap();
+    assert_eq!(server.acquire("/strict", "a").json()["allowed"], false);
+    assert!(!unfinished.exists());
+}
+
+fn refusal(server: &mut Fixture) -> String {
+    match server.start() {
+        Err(error @ ServeError::DataDir(_)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn torn_foreign_and_future_files_are_refused() {
+    let mut server = Fixture::with_clock(SHOP, KEPT);
+    for user in 0..20 {
+        server.acquire("/login", &format!("user-{user}"));
+    }
+    server.stop();
+    let file = snapshot(&server);
+    let sound = fs::read(&file).unwrap();
+    for end in (21..sound.len()).step_by(97).chain([sound.len() - 1]) {
+        fs::write(&file, &sound[..end]).unwrap();
+        let error = refusal(&mut server);
+        assert!(
+            error.contains("snapshot.quell is torn"),
+            "cut at {end}: {error}"
+        );
+        assert!(error.contains("move it away"), "{error}");
+    }
+    for at in (20..sound.len()).step_by(53) {
+        let mut damaged = sound.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&file, &damaged).unwrap();
+        assert!(refusal(&mut server).contains("is torn"), "damaged at {at}");
+    }
+    fs::write(&file, [&sound[..], b"x"].concat()).unwrap();
+    assert!(refusal(&mut server).contains("something follows the end"));
+    let mut future = sound.clone();
+    future[16] = 9;
+    fs::write(&file, &future).unwrap();
+    let error = refusal(&mut server);
+    assert!(
+        error.contains("has format 9") && error.contains("start a newer Quell"),
+        "{error}"
+    );
+    fs::write(&file, b"REDIS0011 something else entirely").unwrap();
+    assert!(refusal(&mut server).contains("is no snapshot of Quell"));
+    fs::write(&file, b"").unwrap();
+    assert!(refusal(&mut server).contains("is no snapshot of Quell"));
+    fs::write(&file, &sound).unwrap();
+    server.start().unwrap();
+    assert_eq!(server.metric("quell_keys").as_deref(), Some("20"));
+}
+
+#[test]
+fn two_servers_do_not_share_a_directory() {
+    let first = Fixture::new("", KEPT);
+    let data = first.path("data");
+    let settings = format!("data_dir = '{}'", data.display());
+    let error = Fixture::try_new("", &settings).err().unwrap().to_string();
+    assert!(error.contains("is in use by another server"), "{error}");
+    assert!(error.contains("give another --data-dir"), "{error}");
+}

@@ -1,0 +1,101 @@
+//! More than the server takes: connections, unread replies.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use crate::harness::{Answer, Fixture, connect, eventually, expect};
+
+#[test]
+fn who_comes_when_it_is_full_is_told_so() {
+    let server = Fixture::new("", "max_connections = 2");
+    let mut first = connect(server.resp());
+    let mut second = connect(server.resp());
+    for stream in [&mut first, &mut second] {
+        stream.write_all(b"PING\r\n").unwrap();
+        expect(stream, "+PONG\r\n");
+    }
+    let mut third = String::new();
+    connect(server.resp()).read_to_string(&mut third).unwrap();
+    assert_eq!(third, "-ERR max number of clients reached\r\n");
+    drop(first);
+    eventually("there is a place again", || {
+        let mut stream = connect(server.resp());
+        let mut reply = [0; 7];
+        stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut reply).is_ok()
+            && &reply == b"+PONG\r\n"
+    });
+    drop(second);
+    let refused = server.metric("quell_connections_refused_total{listener=\"resp\"}");
+    assert_ne!(refused.as_deref(), Some("0"));
+}
+
+#[test]
+fn http_says_it_in_its_own_words() {
+    let server = Fixture::new("", "max_connections = 1");
+    let mut first = connect(server.http());
+    first
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+        .unwrap();
+    let mut begin = [0; 12];
+    first.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 200");
+    let mut reply = Vec::new();
+    connect(server.http()).read_to_end(&mut reply).unwrap();
+    let answer = Answer::read(&reply);
+    answer.assert_problem(503, "max_connections");
+    assert_eq!(answer.field("retry-after"), Some("1"));
+}
+
+/// A client that does not read is not served without end; when it reads it gets every reply.
+#[test]
+fn unread_replies_hold_a_client_back_and_none_is_lost() {
+    let server = Fixture::new("", "max_unsent_bytes = 65536");
+    let stream = connect(server.resp());
+    stream.set_nonblocking(true).unwrap();
+    let message = "m".repeat(10_000);
+    let command = format!("*2\r\n$4\r\nECHO\r\n$10000\r\n{message}\r\n");
+    let mut sent = 0_usize;
+    let mut idle = 0;
+    let mut writer = stream.try_clone().unwrap();
+    // Until nothing can be sent for a while: all buffers on the way are full.
+    while idle < 40 {
+        let from = sent % command.len();
+        match writer.write(&command.as_bytes()[from..]) {
+            Ok(count) => {
+                sent += count;
+                idle = 0;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                idle += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(sent < 1_000_000_000, "nothing holds the client back");
+    }
+    let answered: u64 = server
+        .metric("quell_resp_commands_total")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let whole = sent / command.len();
+    assert!(
+        answered < whole as u64,
+        "{answered} of {whole} were answered"
+    );
+    stream.set_nonblocking(false).unwrap();
+    let rest = &command.as_bytes()[sent % command.len()..];
+    let reader = std::thread::spawn({
+        let mut stream = stream.try_clone().unwrap();
+        move || {
+            let mut reply = vec![0; "$10000\r\n\r\n".len() + 10_000];
+            for _ in 0..=whole {
+                stream.read_exact(&mut reply).unwrap();
+                assert!(reply.starts_with(b"$10000\r\nmmm"));
+            }
+        }
+    });
+    writer.write_all(rest).unwrap();
+    reader.join().unwrap();
+}

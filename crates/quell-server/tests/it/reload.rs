@@ -1,0 +1,100 @@
+//! Rules that change while the server runs.
+
+use serde_json::json;
+
+use crate::harness::{Fixture, SHOP, eventually, replace};
+
+fn limit(server: &Fixture) -> String {
+    let rules = server.get("/v1/rules").json();
+    let login = &rules["domains"][0]["rules"][0];
+    login["limit"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_file_that_is_replaced_comes_into_force_and_use_stays() {
+    let server = Fixture::new(SHOP, "");
+    for _ in 0..100 {
+        server.acquire("/login", "a");
+    }
+    assert_eq!(server.acquire("/login", "a").json()["allowed"], false);
+    replace(
+        &server.path("rules.yaml"),
+        &SHOP.replace("100/min", "150/min"),
+    );
+    eventually("the new limit is in force", || {
+        limit(&server).contains("150/min")
+    });
+    let verdict = server.acquire("/login", "a").json();
+    assert_eq!(verdict["allowed"], true);
+    let remaining = verdict["remaining"].as_u64().unwrap();
+    assert!((49..=60).contains(&remaining), "{remaining}");
+    // What was counted stays as well.
+    let labels = "{domain=\"shop\",rule=\"login\",outcome=\"allow\"}";
+    let allowed = server.metric(&format!("quell_decisions_total{labels}"));
+    assert_eq!(allowed.as_deref(), Some("101"));
+}
+
+#[test]
+fn a_bad_file_keeps_the_rules_in_force_and_says_so() {
+    let server = Fixture::new(SHOP, "");
+    let file = server.path("rules.yaml");
+    std::fs::write(&file, SHOP.replace("100/min", "100/fortnight")).unwrap();
+    eventually("the failure is known", || {
+        server.metric("quell_reload_failures_total").as_deref() != Some("0")
+    });
+    assert!(limit(&server).contains("100/min"));
+    assert_eq!(server.acquire("/login", "a").json()["allowed"], true);
+    let health = server.get("/healthz").json();
+    assert_eq!(health["status"], "degraded");
+    let reason = health["reload_failure"]["reasons"][0].as_str().unwrap();
+    assert!(
+        reason.contains("rules.yaml:") && reason.contains("fortnight"),
+        "{reason}"
+    );
+    assert_eq!(
+        server.get("/readyz").status,
+        200,
+        "the old rules still decide"
+    );
+    assert_eq!(server.metric("quell_reload_failed").as_deref(), Some("1"));
+    std::fs::write(&file, SHOP.replace("100/min", "7/min")).unwrap();
+    eventually("it is mended", || limit(&server).contains("7/min"));
+    eventually("health is back", || {
+        server.get("/healthz").json()["status"] == "ok"
+    });
+}
+
+#[test]
+fn a_directory_is_watched_too() {
+    let mut server = Fixture::prepare("", "rules = ['DIR/rules.d']");
+    let directory = server.path("rules.d");
+    std::fs::create_dir(&directory).unwrap();
+    server.start().unwrap();
+    assert_eq!(server.get("/v1/rules").json(), json!({"domains": []}));
+    std::fs::write(directory.join("shop.yaml"), SHOP).unwrap();
+    eventually("a new file is in force", || {
+        limit(&server).contains("100/min")
+    });
+    std::fs::remove_file(directory.join("shop.yaml")).unwrap();
+    eventually("a file that is gone is not", || {
+        server.get("/v1/rules").json() == json!({"domains": []})
+    });
+}
+
+#[test]
+fn a_reload_can_be_asked_for() {
+    let server = Fixture::new(SHOP, "");
+    assert!(server.reload());
+    std::fs::write(server.path("rules.yaml"), "domain: [").unwrap();
+    assert!(!server.reload());
+    std::fs::write(server.path("rules.yaml"), SHOP).unwrap();
+    assert!(server.reload());
+}
+
+#[test]
+fn a_server_with_wrong_rules_does_not_start() {
+    let error = Fixture::try_new("domain: shop\nrules: [{name: a, rate: 0/s}]", "");
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("the rules have mistakes:"), "{error}");
+    assert!(error.contains("rules.yaml:2:"), "{error}");
+}
