@@ -1,3 +1,39 @@
-//! The quell command.
+//! The `quell` command: serve limits, ask a server, and check and test rules.
+//!
+//! Open first: [`command`] (what there is to say), then `serve`, `check`, `rules` and `bans`. Nothing
+//! is decided here; whatever a library user would miss stands in another crate.
 
-fn main() {}
+mod bans;
+mod check;
+mod client;
+mod command;
+mod completions;
+mod entry;
+mod exit;
+mod output;
+#[cfg(test)]
+mod reference;
+mod rules;
+mod serve;
+mod table;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use exit::{Exit, Usage};
+
+fn main() -> ExitCode {
+    // Wrong arguments end here: the message says what to write, the exit code is 2.
+    let command = command::Cli::parse().command;
+    let exit = command.run().unwrap_or_else(|error| {
+        output::complain(&error);
+        if error.is::<Usage>() {
+            Exit::Usage
+        } else {
+            Exit::Failed
+        }
+    });
+    exit.into()
+}

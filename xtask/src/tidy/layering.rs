@@ -29,7 +29,13 @@ const LAYERS: [(&str, &[&str]); 7] = [
     ),
     (
         "quell-cli",
-        &["quell", "quell-core", "quell-rules", "quell-server"],
+        &[
+            "quell",
+            "quell-core",
+            "quell-protocol",
+            "quell-rules",
+            "quell-server",
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -1,0 +1,277 @@
+//! `quell bans`: lists, sets and lifts the bans of a running server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use quell_rules::{ExactDuration, parse_duration};
+use serde::{Deserialize, Serialize};
+
+use crate::client::{Answer, ServerUrl};
+use crate::entry::{self, EntryArg};
+use crate::exit::{Exit, Usage};
+use crate::output::{self, Paint};
+use crate::table::Table;
+use crate::wait;
+
+/// Where bans are listed, set and lifted.
+const PATH: &str = "/v1/bans";
+
+/// List, set and lift the bans of a running server
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell bans list
+  quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h
+  quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
+pub(crate) struct Bans {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    List(List),
+    Set(Set),
+    Lift(Lift),
+}
+
+/// List the bans that stand, the longest first
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell bans list
+  quell bans list --most 20 --json")]
+struct List {
+    /// How many to list at most
+    #[arg(long, value_name = "N", default_value = "1000")]
+    most: usize,
+
+    #[command(flatten)]
+    server: ServerUrl,
+
+    /// Print the bans as JSON, as the server gave them
+    #[arg(long)]
+    json: bool,
+}
+
+/// Ban a key: every call is refused, whatever its limit says
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h
+  quell bans set --domain shop -e path=/api/a -e tenant=acme --for 10m")]
+struct Set {
+    #[command(flatten)]
+    key: Key,
+
+    /// How long
+    #[arg(long = "for", value_name = "DURATION", value_parser = length)]
+    length: Duration,
+}
+
+/// Lift the ban of a key; what it used stays used
+///
+/// Exit code 1 if there is no ban to lift.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
+struct Lift {
+    #[command(flatten)]
+    key: Key,
+}
+
+/// A key of a running server.
+#[derive(Debug, Args)]
+struct Key {
+    /// The domain of the rules
+    #[arg(long, short, value_name = "DOMAIN")]
+    domain: String,
+
+    /// The rule whose key is meant; without it, the keys of all rules that match the entries
+    #[arg(long, short, value_name = "RULE")]
+    rule: Option<String>,
+
+    /// The values that the key stands for; may be repeated
+    #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
+    entries: Vec<EntryArg>,
+
+    #[command(flatten)]
+    server: ServerUrl,
+
+    /// Print the outcome as JSON, as the server gave it
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is sent.
+#[derive(Serialize)]
+struct Request<'a> {
+    domain: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    entries: BTreeMap<&'a str, &'a str>,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    length: Option<String>,
+}
+
+/// What comes back.
+#[derive(Deserialize)]
+struct Changed {
+    changed: usize,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    bans: Vec<Ban>,
+}
+
+#[derive(Deserialize)]
+struct Ban {
+    domain: String,
+    rule: String,
+    entries: BTreeMap<String, Option<String>>,
+    left_ms: u64,
+}
+
+impl Bans {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(crate) fn run(&self) -> Result<Exit> {
+        match &self.command {
+            Command::List(list) => list.run(),
+            Command::Set(set) => set.run(),
+            Command::Lift(lift) => lift.run(),
+        }
+    }
+}
+
+impl List {
+    fn run(&self) -> Result<Exit> {
+        let path = format!("{PATH}?most={}", self.most);
+        let answer = self.server.client()?.get(&path)?.good()?;
+        let listed: Listed = answer.json()?;
+        if self.json {
+            output::line(&answer.text);
+        } else if listed.bans.is_empty() {
+            output::line("no bans");
+        } else {
+            for line in table(&listed.bans, Paint::stdout()) {
+                output::line(line);
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+impl Set {
+    fn run(&self) -> Result<Exit> {
+        let length = ExactDuration(self.length).to_string();
+        let body = self.key.body(Some(length.clone()))?;
+        let answer = self.key.server.client()?.post(PATH, &body)?.good()?;
+        self.key.tell(
+            &answer,
+            &format!("banned for {length}"),
+            "no rule has such a key",
+        )
+    }
+}
+
+impl Lift {
+    fn run(&self) -> Result<Exit> {
+        let body = self.key.body(None)?;
+        let answer = self.key.server.client()?.delete(PATH, &body)?.good()?;
+        self.key
+            .tell(&answer, "lifted", "no ban stands on this key")
+    }
+}
+
+impl Key {
+    fn body(&self, length: Option<String>) -> Result<String> {
+        let mut entries = BTreeMap::new();
+        for entry in &self.entries {
+            let name = entry.name();
+            let value = std::str::from_utf8(entry.value()).map_err(|_| {
+                Usage(format!(
+                    "the value of `{name}` is not UTF-8: JSON has no such strings"
+                ))
+            })?;
+            if entries.insert(name, value).is_some() {
+                bail!(Usage(format!(
+                    "the entry `{name}` stands twice: write each name once"
+                )));
+            }
+        }
+        let request = Request {
+            domain: &self.domain,
+            rule: self.rule.as_deref(),
+            entries,
+            length,
+        };
+        serde_json::to_string(&request).context("cannot write this as JSON")
+    }
+
+    /// Says to how many keys it made a difference.
+    fn tell(&self, answer: &Answer, done: &str, nothing: &str) -> Result<Exit> {
+        let Changed { changed } = answer.json()?;
+        let line = match changed {
+            0 => format!("{nothing}: nothing is changed"),
+            1 => format!("1 key {done}"),
+            _ => format!("{changed} keys {done}"),
+        };
+        if self.json {
+            output::line(&answer.text);
+        } else if changed > 0 {
+            output::line(line);
+        } else {
+            output::note(line);
+        }
+        Ok(Exit::fine_if(changed > 0))
+    }
+}
+
+/// Reads how long a ban lasts.
+fn length(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(Duration::ZERO) => Err("write a duration longer than 0, such as 10m".to_owned()),
+        other => other,
+    }
+}
+
+fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
+    let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY"]);
+    for ban in bans {
+        let entries: Vec<String> = ban
+            .entries
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("(none)")))
+            .collect();
+        table.push([
+            wait::words(ban.left_ms),
+            ban.domain.clone(),
+            ban.rule.clone(),
+            entries.join(" "),
+        ]);
+    }
+    table.lines(paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ban_is_a_row() {
+        let json = r#"{"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve", "ip": null}, "left_ms": 59001}]}"#;
+        let listed: Listed = serde_json::from_str(json).unwrap();
+        let lines = table(&listed.bans, Paint::stdout());
+        assert_eq!(lines[1], "59s1ms  shop    login  ip=(none) user=eve");
+    }
+
+    #[test]
+    fn a_length_is_longer_than_nothing() {
+        assert_eq!(length("10m"), Ok(Duration::from_secs(600)));
+        assert!(length("0s").unwrap_err().contains("such as 10m"));
+        assert!(length("10").unwrap_err().contains("10s"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Client: asks a running server over HTTP, and says what to do when there is none.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use quell_protocol::http::{PROBLEM_JSON, Problem};
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use crate::exit::Usage;
+
+/// How long a server may take to answer: it decides in microseconds, so ten seconds mean that
+/// something is wrong.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the server is.
+#[derive(Debug, Args)]
+pub(crate) struct ServerUrl {
+    /// Where the server's HTTP listener is
+    #[arg(
+        long,
+        env = "QUELL_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    url: String,
+}
+
+/// A server to ask.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    url: String,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    status: u16,
+    content_type: String,
+    /// The body as it came.
+    pub(crate) text: String,
+}
+
+impl ServerUrl {
+    /// A client of this server. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Usage`] if this is no address of a server.
+    pub(crate) fn client(&self) -> Result<Client> {
+        let url = self.url.trim_end_matches('/');
+        let Some(rest) = url.strip_prefix("http://") else {
+            bail!(Usage(format!(
+                "`{url}` is no address of a server: write http:// and where it listens, such as \
+                 http://127.0.0.1:8080 (https is not available yet)"
+            )));
+        };
+        if rest.is_empty() {
+            bail!(Usage(format!(
+                "`{url}` names no server: write one such as http://127.0.0.1:8080"
+            )));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            // A limiter is close by; a proxy for the web has no way to it.
+            .proxy(None)
+            .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
+        Ok(Client {
+            agent: config.build().new_agent(),
+            url: url.to_owned(),
+        })
+    }
+}
+
+impl Client {
+    /// Gets `path`.
+    ///
+    /// # Errors
+    /// Why there is no answer, and what to do about it.
+    pub(crate) fn get(&self, path: &str) -> Result<Answer> {
+        self.read(self.agent.get(format!("{}{path}", self.url)).call())
+    }
+
+    /// Posts JSON to `path`.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) fn post(&self, path: &str, json: &str) -> Result<Answer> {
+        let post = self.agent.post(format!("{}{path}", self.url));
+        self.read(post.content_type("application/json").send(json))
+    }
+
+    /// Deletes at `path` what the JSON names.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) fn delete(&self, path: &str, json: &str) -> Result<Answer> {
+        let delete = self.agent.delete(format!("{}{path}", self.url));
+        let delete = delete.force_send_body().content_type("application/json");
+        self.read(delete.send(json))
+    }
+
+    fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Answer> {
+        let mut response = response.map_err(|error| self.no_answer(&error))?;
+        let content_type = response.headers().get("content-type");
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        Ok(Answer {
+            status: response.status().as_u16(),
+            content_type: content_type.unwrap_or_default().to_owned(),
+            text: response
+                .body_mut()
+                .read_to_string()
+                .map_err(|error| self.no_answer(&error))?,
+        })
+    }
+
+    fn no_answer(&self, error: &ureq::Error) -> anyhow::Error {
+        let url = &self.url;
+        match error {
+            ureq::Error::Io(io) if io.kind() == ErrorKind::ConnectionRefused => anyhow!(
+                "no server listens at {url}: start one with `quell serve`, or say where it is with --url"
+            ),
+            ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => anyhow!(
+                "no way to {url}: say where the server is with --url, or start one with `quell serve`"
+            ),
+            ureq::Error::BadUri(reason) => Usage(format!(
+                "`{url}` is no address of a server ({reason}): write one such as http://127.0.0.1:8080"
+            ))
+            .into(),
+            ureq::Error::Timeout(_) => anyhow!(
+                "{url} did not answer within {}s: look at its log, or say another with --url",
+                TIMEOUT.as_secs()
+            ),
+            other => anyhow!("no answer from {url}: {other}"),
+        }
+    }
+}
+
+impl Answer {
+    /// The answer, if it is a good one.
+    ///
+    /// # Errors
+    /// What the server said was wrong.
+    pub(crate) fn good(self) -> Result<Self> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        if self.content_type.starts_with(PROBLEM_JSON)
+            && let Ok(problem) = serde_json::from_str::<Problem>(&self.text)
+        {
+            let Problem {
+                status,
+                title,
+                detail,
+                pointer,
+                ..
+            } = problem;
+            let at = pointer.map(|pointer| format!(" (at {pointer})"));
+            bail!(
+                "the server said {status}, {title}: {}{}",
+                detail.unwrap_or_else(|| "it gave no reason".to_owned()),
+                at.unwrap_or_default()
+            );
+        }
+        bail!(
+            "the server said {} and not why: is it a Quell server? (--url says which one is asked)",
+            self.status
+        )
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// Says that it is something else.
+    pub(crate) fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
+        serde_json::from_str(&self.text).map_err(|error| {
+            anyhow!(
+                "the answer is not what a Quell server says ({error}): --url says which one is asked"
+            )
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! Command: everything that can be said on the command line.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::bans::Bans;
+use crate::check::Check;
+use crate::completions::Completions;
+use crate::exit::Exit;
+use crate::rules::Rules;
+use crate::serve::Serve;
+
+/// Rate limits that keep their promise
+#[derive(Debug, Parser)]
+#[command(
+    name = "quell",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Examples:
+  quell serve --rules examples/shop.yaml       answer on HTTP (8080) and RESP (6380)
+  quell check --domain shop -e method=POST -e path=/login -e remote_address=10.0.0.1
+  quell rules test examples/shop.test.yaml     test rules on a virtual clock
+
+Exit codes: 0 fine or allowed, 1 refused or failed, 2 usage."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What there is to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(Box<Serve>),
+    Check(Check),
+    Rules(Rules),
+    Bans(Bans),
+    Completions(Completions),
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// [`crate::exit::Usage`] if what was said cannot be meant, else why it failed.
+    pub(crate) fn run(self) -> Result<Exit> {
+        match self {
+            Self::Serve(serve) => serve.run(),
+            Self::Check(check) => check.run(),
+            Self::Rules(rules) => rules.run(),
+            Self::Bans(bans) => bans.run(),
+            Self::Completions(completions) => completions.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Cli::command().debug_assert();
+    }
+}

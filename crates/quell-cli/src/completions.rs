@@ -1,0 +1,35 @@
+//! `quell completions`: what a shell needs to complete this command's arguments.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::command::Cli;
+use crate::exit::Exit;
+
+/// Print completions for a shell
+///
+/// They go to standard output; your shell says where it wants them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell completions bash > ~/.local/share/bash-completion/completions/quell
+  quell completions zsh > ~/.zfunc/_quell
+  quell completions fish > ~/.config/fish/completions/quell.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints them.
+    pub(crate) fn run(&self) -> Result<Exit> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "quell", &mut script);
+        let mut out = std::io::stdout().lock();
+        out.write_all(&script)
+            .context("cannot write the completions")?;
+        Ok(Exit::Fine)
+    }
+}

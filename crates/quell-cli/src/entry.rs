@@ -1,0 +1,138 @@
+//! Entry: `NAME=VALUE` on the command line, and the query made of several.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, bail};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use quell_core::cost::Cost;
+use quell_core::descriptor::Query;
+
+use crate::exit::Usage;
+
+/// A name and a value; the value may be any bytes that the shell can pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryArg {
+    name: String,
+    value: Vec<u8>,
+}
+
+impl EntryArg {
+    /// The entry's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its value.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+/// Reads `NAME=VALUE`; the value may hold further `=`, and may be empty.
+pub(crate) fn parser() -> impl TypedValueParser<Value = EntryArg> {
+    OsStringValueParser::new().try_map(|text| read(&text))
+}
+
+fn read(text: &OsString) -> Result<EntryArg, String> {
+    let wrong = || {
+        let shown = text.to_string_lossy();
+        format!("`{shown}` is no entry: write NAME=VALUE, such as path=/login")
+    };
+    let bytes = text.as_encoded_bytes();
+    let equals = bytes
+        .iter()
+        .position(|byte| *byte == b'=')
+        .ok_or_else(wrong)?;
+    let (name, value) = bytes.split_at(equals);
+    let name = std::str::from_utf8(name).map_err(|_| wrong())?;
+    if name.is_empty() {
+        return Err(wrong());
+    }
+    Ok(EntryArg {
+        name: name.to_owned(),
+        value: value.get(1..).unwrap_or_default().to_vec(),
+    })
+}
+
+/// Reads a cost: a whole number, at least 1.
+pub(crate) fn cost(text: &str) -> Result<Cost, String> {
+    let units: u64 = text.parse().map_err(|_| {
+        format!(
+            "`{text}` is no cost: write a whole number from 1 to {}",
+            u64::MAX
+        )
+    })?;
+    Cost::new(units).ok_or_else(|| {
+        "a cost of 0 charges nothing: write at least 1 (and --peek to ask without charging)"
+            .to_owned()
+    })
+}
+
+/// The query with one descriptor of these entries.
+///
+/// # Errors
+/// [`Usage`] if a name stands twice.
+pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) -> Result<Query<'a>> {
+    let mut query = Query::new(domain).cost(cost);
+    for (index, entry) in entries.iter().enumerate() {
+        let name = entry.name();
+        if entries
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.name() == name)
+        {
+            bail!(Usage(format!(
+                "the entry `{name}` stands twice: write each name once"
+            )));
+        }
+        query = query.entry(name, entry.value());
+    }
+    Ok(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_equals_sign_ends_the_name() {
+        let entry = read(&OsString::from("path=/a?b=c")).unwrap();
+        assert_eq!((entry.name(), entry.value()), ("path", &b"/a?b=c"[..]));
+        assert_eq!(read(&OsString::from("user=")).unwrap().value(), b"");
+    }
+
+    #[test]
+    fn what_is_no_entry_is_refused_with_an_example() {
+        for text in ["path", "", "=/login"] {
+            let error = read(&OsString::from(text)).unwrap_err();
+            assert!(error.contains("write NAME=VALUE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn costs_are_whole_and_positive() {
+        assert_eq!(cost("3").unwrap().get(), 3);
+        for (text, expected) in [
+            ("0", "--peek"),
+            ("-1", "whole number"),
+            ("1.5", "whole number"),
+        ] {
+            let error = cost(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_not_stand_twice() {
+        let entries = ["a=1", "b=2", "a=3"].map(|text| read(&OsString::from(text)).unwrap());
+        let error = query("shop", &entries, Cost::ONE).unwrap_err();
+        assert!(error.is::<Usage>() && error.to_string().contains("`a` stands twice"));
+        assert_eq!(
+            query("shop", &entries[..2], Cost::ONE)
+                .unwrap()
+                .descriptors()
+                .len(),
+            1
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Reference: `docs/cli.md`, written from the commands themselves, and a test that it is.
+//!
+//! `QUELL_UPDATE_DOCS=1 cargo test -p quell-cli` writes it anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, Command, CommandFactory};
+use quell_server::config::Config;
+
+use crate::command::Cli;
+
+/// How the page begins.
+const HEAD: &str = "# The `quell` command
+
+This page is written from the command itself (`QUELL_UPDATE_DOCS=1 cargo test -p quell-cli`); `quell help` and `quell COMMAND --help` say the same.
+
+What is said by a flag counts before what an environment variable says, that before a configuration file (`--config FILE`), that before the default. A configuration file is TOML; its names stand in the tables. Paths in it are taken from where the server is started. `quell serve --print-config` shows the result of all four, and is itself a configuration file.
+
+Output is for people; `--json` is for programs. Exit codes: 0 fine or allowed, 1 refused or failed, 2 usage: something was said, on the command line, in the environment or in a configuration file, that cannot be meant.
+
+`quell serve` stops on SIGINT and SIGTERM when everything in flight is answered (exit code 0), at once on the second signal, and reads its rules again on SIGHUP; it also watches their files.
+";
+
+/// What only a configuration file can say.
+const TAIL: &str = "
+### Only in a configuration file
+
+`authorize.entries` makes entries of other headers, before or in place of the gateway's. `reading` is `plain` (default), `path` (a URI without its query) or `address` (the first of a list).
+
+```toml
+[authorize]
+gateway = \"original\"
+entries = [{ entry = \"tenant\", headers = [\"x-tenant\"], reading = \"plain\" }]
+```
+";
+
+fn page() -> String {
+    let mut command = Cli::command();
+    command.build();
+    let mut page = HEAD.to_owned();
+    for sub in visible(&command) {
+        section(&mut page, sub, "quell", 2);
+    }
+    page
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help")
+}
+
+fn section(page: &mut String, command: &Command, parent: &str, level: usize) {
+    let name = format!("{parent} {}", command.get_name());
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    write!(page, "\n{} `{name}`\n\n{about}.\n", "#".repeat(level)).unwrap();
+    let long = command.get_long_about().map(ToString::to_string);
+    let more = long
+        .as_deref()
+        .and_then(|long| long.strip_prefix(about.as_str()));
+    if let Some(more) = more.map(str::trim).filter(|more| !more.is_empty()) {
+        write!(page, "\n{more}\n").unwrap();
+    }
+    if let Some(examples) = command.get_after_help() {
+        write!(page, "\n```text\n{examples}\n```\n").unwrap();
+    }
+    let arguments: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()))
+        .collect();
+    if name == "quell serve" {
+        settings(page, &arguments);
+        page.push_str(TAIL);
+    } else if !arguments.is_empty() {
+        table(page, &arguments);
+    }
+    for sub in visible(command) {
+        section(page, sub, &name, level + 1);
+    }
+}
+
+fn table(page: &mut String, arguments: &[&Arg]) {
+    page.push_str("\n| argument | variable | meaning | default |\n|---|---|---|---|\n");
+    for arg in arguments {
+        let default = arg.get_default_values().first();
+        let default = default.map(|value| format!("`{}`", value.to_string_lossy()));
+        let (form, variable, help) = (form(arg), variable(arg), help(arg));
+        let default = default.unwrap_or_default();
+        writeln!(page, "| `{form}` | {variable} | {help} | {default} |").unwrap();
+    }
+}
+
+fn settings(page: &mut String, arguments: &[&Arg]) {
+    let mut heading = "";
+    for arg in arguments {
+        let group = arg.get_help_heading().unwrap_or("Configuration");
+        if group != heading {
+            heading = group;
+            write!(page, "\n### {heading}\n\n").unwrap();
+            page.push_str(
+                "| flag | variable | in `--config` | meaning | default |\n|---|---|---|---|---|\n",
+            );
+        }
+        let in_file = key(arg).map_or_else(String::new, |key| format!("`{key}`"));
+        let help = help(arg);
+        let (help, default) = match help.split_once(" [default: ") {
+            Some((help, default)) => (help, format!("`{}`", default.trim_end_matches(']'))),
+            None => (help.as_str(), String::new()),
+        };
+        let (form, variable) = (form(arg), variable(arg));
+        writeln!(
+            page,
+            "| `{form}` | {variable} | {in_file} | {help} | {default} |"
+        )
+        .unwrap();
+    }
+}
+
+/// The place of a setting in a configuration file.
+fn key(arg: &Arg) -> Option<String> {
+    match arg.get_id().as_str() {
+        "config" | "print_config" => None,
+        id => Some(id.replacen("authorize_", "authorize.", 1)),
+    }
+}
+
+fn form(arg: &Arg) -> String {
+    let value = arg.get_value_names().and_then(<[_]>::first);
+    let value = value
+        .filter(|_| arg.get_action().takes_values())
+        .map(ToString::to_string);
+    let Some(long) = arg.get_long() else {
+        let many = arg
+            .get_num_args()
+            .is_some_and(|number| number.max_values() > 1);
+        return format!(
+            "{}{}",
+            value.unwrap_or_default(),
+            if many { "..." } else { "" }
+        );
+    };
+    let short = arg
+        .get_short()
+        .map(|short| format!("-{short}, "))
+        .unwrap_or_default();
+    let value = value.map(|value| match arg.is_require_equals_set() {
+        true => format!("[={value}]"),
+        false => format!(" {value}"),
+    });
+    let again = if matches!(arg.get_action(), ArgAction::Append) {
+        "..."
+    } else {
+        ""
+    };
+    format!("{short}--{long}{}{again}", value.unwrap_or_default())
+}
+
+fn variable(arg: &Arg) -> String {
+    let name = arg
+        .get_env()
+        .map(|name| format!("`{}`", name.to_string_lossy()));
+    name.unwrap_or_default()
+}
+
+fn help(arg: &Arg) -> String {
+    arg.get_help().map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn the_page_is_what_the_command_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = page();
+    if std::env::var_os("QUELL_UPDATE_DOCS").is_some() {
+        std::fs::write(&file, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        kept == page,
+        "docs/cli.md is out of date: run `QUELL_UPDATE_DOCS=1 cargo test -p quell-cli`"
+    );
+}
+
+/// Flag, variable and place in a file have one name, and the default that the help tells is the
+/// server's.
+#[test]
+fn every_setting_has_a_flag_a_variable_and_its_default() {
+    let mut command = Cli::command();
+    command.build();
+    let serve = command.find_subcommand("serve").unwrap();
+    let settings: toml::Table = Config::default()
+        .to_raw()
+        .to_toml()
+        .unwrap()
+        .parse()
+        .unwrap();
+    for arg in serve.get_arguments() {
+        let Some(key) = key(arg).filter(|_| !["help", "version"].contains(&arg.get_id().as_str()))
+        else {
+            continue;
+        };
+        let long = arg.get_long().unwrap();
+        assert_eq!(long.replace('-', "_"), key.replace('.', "_"));
+        let name = format!("QUELL_{}", long.to_uppercase().replace('-', "_"));
+        assert_eq!(arg.get_env().unwrap().to_str(), Some(name.as_str()));
+        if let Some(default) = settings.get(&key).filter(|_| key != "rules") {
+            let default = default
+                .as_str()
+                .map_or_else(|| default.to_string(), str::to_owned);
+            let help = help(arg);
+            assert!(
+                help.contains(&format!("[default: {default}]")),
+                "{key}: {default}, {help}"
+            );
+        }
+    }
+    for key in settings.keys().filter(|key| *key != "authorize") {
+        let found = serve.get_arguments().any(|arg| arg.get_id() == key);
+        assert!(found, "{key} has no flag");
+    }
+}

@@ -1,0 +1,92 @@
+//! `quell rules explain`: which rules apply to a call, which limit and key result, and why the
+//! others do not apply.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use quell_core::cost::Cost;
+use quell_core::rule::DomainRules;
+use quell_rules::{explain, load};
+
+use super::tell;
+use crate::entry::{self, EntryArg};
+use crate::exit::{Exit, Usage};
+use crate::output;
+
+/// Explain which rules apply to a call, and why others do not
+///
+/// Nothing is asked of a server, and nothing is charged. Exit code 0 if the files are fine.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules explain shop.yaml -e method=POST -e path=/login -e remote_address=2001:db8::1
+  quell rules explain rules.d/ --domain shop -e path=/reports --cost 50 --json")]
+pub(crate) struct Explain {
+    /// A rules file, or a directory of them
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The domain of the call; may be left out when the files have one
+    #[arg(long, short, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    /// What the call says about itself; may be repeated
+    #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
+    entries: Vec<EntryArg>,
+
+    /// Units that the call costs
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = entry::cost)]
+    cost: Cost,
+
+    /// Print the explanation as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    /// Reads the files, and explains.
+    ///
+    /// # Errors
+    /// [`Usage`] if there is no such domain, or none is said and there are several.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let loaded = match load(std::slice::from_ref(&self.file)) {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                tell(&problems, &[]);
+                return Ok(Exit::Failed);
+            }
+        };
+        tell(&[], &loaded.warnings);
+        let domain = self.domain(&loaded.domains)?;
+        let query = entry::query(domain, &self.entries, self.cost)?;
+        let explanation = explain(&loaded.domains, &query);
+        if self.json {
+            output::json(&explanation)?;
+        } else {
+            output::line(explanation);
+        }
+        Ok(Exit::Fine)
+    }
+
+    fn domain<'a>(&'a self, domains: &'a [DomainRules]) -> Result<&'a str> {
+        let names = || {
+            let names: Vec<&str> = domains.iter().map(|domain| &*domain.domain).collect();
+            names.join(", ")
+        };
+        match (&self.domain, domains) {
+            (_, []) => bail!("{} has no rules to explain", self.file.display()),
+            (Some(said), _) if domains.iter().any(|domain| *domain.domain == **said) => Ok(said),
+            (Some(said), _) => bail!(Usage(format!(
+                "no domain `{said}` in {}: write one of {}",
+                self.file.display(),
+                names()
+            ))),
+            (None, [only]) => Ok(&only.domain),
+            (None, _) => bail!(Usage(format!(
+                "{} has several domains: say which with --domain, one of {}",
+                self.file.display(),
+                names()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Log: what happens in the server, as lines of text or JSON on standard error.
+
+use std::io;
+
+use anyhow::{Result, anyhow, bail};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::exit::Usage;
+use crate::output::Paint;
+
+/// What is logged unless said otherwise.
+pub(super) const DEFAULT_LEVEL: &str = "info";
+
+/// What levels there are.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// For programs: an object on each line.
+    Json,
+}
+
+impl Format {
+    /// Reads `text` or `json`.
+    ///
+    /// # Errors
+    /// [`Usage`] if it is neither.
+    pub(super) fn parse(text: Option<&str>) -> Result<Self> {
+        match text {
+            None | Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            Some(other) => bail!(Usage(format!(
+                "log_format: `{other}` is no format: write text or json"
+            ))),
+        }
+    }
+
+    /// The word in a configuration.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// Reads levels: `debug`, or `warn,quell_server=debug`.
+///
+/// # Errors
+/// [`Usage`] if it is something else. A bare word that is no level would else be the name of a
+/// target, and silence everything.
+pub(super) fn filter(text: &str) -> Result<EnvFilter> {
+    let wrong = || {
+        Usage(format!(
+            "log: `{text}` is no level: write error, warn, info, debug or trace, or levels of targets \
+             such as warn,quell_server=debug"
+        ))
+    };
+    for part in text.split(',') {
+        let is_level = LEVELS
+            .iter()
+            .any(|level| level.eq_ignore_ascii_case(part.trim()));
+        if !is_level && !part.contains('=') {
+            bail!(wrong());
+        }
+    }
+    EnvFilter::try_new(text).map_err(|_| wrong().into())
+}
+
+/// Begins to log.
+///
+/// # Errors
+/// If somebody logs already.
+pub(super) fn start(filter: EnvFilter, format: Format) -> Result<()> {
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(Paint::stderr().is_on());
+    let started = match format {
+        Format::Text => lines.finish().try_init(),
+        Format::Json => lines.json().flatten_event(true).finish().try_init(),
+    };
+    started.map_err(|error| anyhow!("cannot begin to log: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_targets_are_read() {
+        for text in ["info", "DEBUG", "warn,quell_server=debug", "off"] {
+            assert!(filter(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused() {
+        for text in ["inof", "", "quell_server=loud", "info,verbose"] {
+            let error = filter(text).unwrap_err();
+            assert!(error.is::<Usage>(), "{text}");
+            assert!(
+                error.to_string().contains("write error, warn, info"),
+                "{error}"
+            );
+        }
+        assert!(Format::parse(Some("xml")).unwrap_err().is::<Usage>());
+        assert_eq!(Format::parse(None).unwrap().name(), "text");
+    }
+}

@@ -1,0 +1,144 @@
+//! `quell serve`: from flags, variables and a file to a server that runs until it is told to stop.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use quell_server::config::{Config, ConfigError, RawConfig};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::exit::{Exit, Usage};
+use crate::output;
+
+mod log;
+mod ready;
+mod settings;
+
+/// Answer on HTTP and RESP until told to stop
+///
+/// Works without any rules: CL.THROTTLE brings its limit along.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell serve --rules examples/shop.yaml
+  quell serve --rules rules.d/ --data-dir /var/lib/quell --log-format json
+  quell serve --config quell.toml --print-config")]
+pub(crate) struct Serve {
+    /// A configuration file, in TOML
+    #[arg(long, env = "QUELL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the configuration that results from flags, variables and file, and exit
+    #[arg(long)]
+    print_config: bool,
+
+    #[command(flatten)]
+    settings: settings::Settings,
+}
+
+impl Serve {
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// [`Usage`] if the settings cannot be meant, else why the server cannot start.
+    pub(crate) fn run(self) -> Result<Exit> {
+        let file = match &self.config {
+            Some(file) => read(file)?,
+            None => RawConfig::default(),
+        };
+        let raw = self.settings.into_raw(file);
+        let level = raw
+            .log
+            .clone()
+            .unwrap_or_else(|| log::DEFAULT_LEVEL.to_owned());
+        let filter = log::filter(&level)?;
+        let format = log::Format::parse(raw.log_format.as_deref())?;
+        let config = raw.resolve().map_err(usage)?;
+        if self.print_config {
+            let shown = RawConfig {
+                log: Some(level),
+                log_format: Some(format.name().to_owned()),
+                ..config.to_raw()
+            };
+            output::line(shown.to_toml()?.trim_end());
+            return Ok(Exit::Fine);
+        }
+        log::start(filter, format)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.context("cannot start the threads that serve")?;
+        let exit = runtime.block_on(serve(config, format));
+        // Who wants to be gone at once does not wait for a file that is being written.
+        runtime.shutdown_background();
+        exit
+    }
+}
+
+/// Serves until the first signal to stop; the second one, while requests in flight are answered, ends
+/// that at once. SIGHUP reads the rules again.
+async fn serve(config: Config, format: log::Format) -> Result<Exit> {
+    // Before anything else: a signal during the start is one, too.
+    let mut signals = Signals::new().context("cannot wait for signals")?;
+    let server = quell_server::serve(config.clone()).await?;
+    ready::tell(&server, &config, format);
+    while signals.next().await == Told::Reload {
+        server.reload().await;
+    }
+    tokio::select! {
+        ended = server.shutdown() => {
+            ended?;
+            Ok(Exit::Fine)
+        }
+        () = signals.stop() => bail!("told twice to stop: stopped at once, and not everything is answered"),
+    }
+}
+
+/// What an operator can tell a process.
+struct Signals {
+    interrupts: Signal,
+    terminations: Signal,
+    hangups: Signal,
+}
+
+/// What it was told.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Stop,
+    Reload,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupts: signal(SignalKind::interrupt())?,
+            terminations: signal(SignalKind::terminate())?,
+            hangups: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.interrupts.recv() => Told::Stop,
+            _ = self.terminations.recv() => Told::Stop,
+            _ = self.hangups.recv() => Told::Reload,
+        }
+    }
+
+    /// Waits until it is told to stop, whatever else it is told.
+    async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
+    }
+}
+
+fn read(file: &PathBuf) -> Result<RawConfig> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Usage(format!(
+            "cannot read the configuration file {name}: {error}"
+        ))
+    })?;
+    RawConfig::from_toml(&name, &text).map_err(usage)
+}
+
+fn usage(error: ConfigError) -> anyhow::Error {
+    Usage(error.to_string()).into()
+}

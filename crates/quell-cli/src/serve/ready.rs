@@ -1,0 +1,109 @@
+//! Ready: the line that says what listens where, once it does.
+
+use std::net::SocketAddr;
+
+use quell_rules::ExactDuration;
+use quell_server::Server;
+use quell_server::config::Config;
+
+use super::log::Format;
+use crate::output::{self, Paint};
+
+/// Tells people with a line on standard error, and programs that read JSON with an event.
+pub(super) fn tell(server: &Server, config: &Config, format: Format) {
+    let rules = server.rules();
+    let facts = Facts {
+        http: server.http_address(),
+        resp: server.resp_address(),
+        domains: rules.domains().count(),
+        rules: rules.all().count(),
+        states: states(config),
+    };
+    match format {
+        Format::Text => {
+            let ready = Paint::stderr().green("ready:");
+            output::note(format_args!("{ready} {}", facts.line()));
+        }
+        Format::Json => {
+            let address = |address: Option<SocketAddr>| {
+                address.map_or_else(|| "off".to_owned(), |address| address.to_string())
+            };
+            tracing::info!(
+                http = address(facts.http),
+                resp = address(facts.resp),
+                domains = facts.domains,
+                rules = facts.rules,
+                states = facts.states,
+                "ready"
+            );
+        }
+    }
+}
+
+struct Facts {
+    http: Option<SocketAddr>,
+    resp: Option<SocketAddr>,
+    domains: usize,
+    rules: usize,
+    states: String,
+}
+
+impl Facts {
+    fn line(&self) -> String {
+        let http = self.http.map(|address| format!("HTTP on http://{address}"));
+        let resp = self.resp.map(|address| format!("RESP on {address}"));
+        let listeners: Vec<String> = http.into_iter().chain(resp).collect();
+        let plural = |number, noun| match number {
+            1 => format!("1 {noun}"),
+            _ => format!("{number} {noun}s"),
+        };
+        let rules = match self.rules {
+            0 => "no rules (CL.THROTTLE needs none, --rules PATH brings some)".to_owned(),
+            rules => format!(
+                "{} in {}",
+                plural(rules, "rule"),
+                plural(self.domains, "domain")
+            ),
+        };
+        format!("{}; {rules}; {}", listeners.join(", "), self.states)
+    }
+}
+
+fn states(config: &Config) -> String {
+    match &config.data_dir {
+        Some(directory) => format!(
+            "states in {}, a crash loses {} of them at most",
+            directory.display(),
+            ExactDuration(config.snapshot_interval)
+        ),
+        None => "states in memory only (--data-dir DIR keeps them)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_listens_where() {
+        let mut facts = Facts {
+            http: Some(([127, 0, 0, 1], 8080).into()),
+            resp: Some(([127, 0, 0, 1], 6380).into()),
+            domains: 1,
+            rules: 6,
+            states: states(&Config::default()),
+        };
+        assert_eq!(
+            facts.line(),
+            "HTTP on http://127.0.0.1:8080, RESP on 127.0.0.1:6380; 6 rules in 1 domain; \
+             states in memory only (--data-dir DIR keeps them)"
+        );
+        facts.resp = None;
+        facts.rules = 0;
+        assert!(
+            facts
+                .line()
+                .starts_with("HTTP on http://127.0.0.1:8080; no rules (CL.THROTTLE")
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Clients: the programs that people point at a server, none of them ours.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to do when a client is missing.
+const INSTALL: &str = "install it with `cargo xtask install`";
+
+/// The folder with the Python and Node clients.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
+}
+
+/// A program on the path.
+fn program(name: &str) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    assert!(there, "the client {name} is missing: {INSTALL}");
+    Command::new(name)
+}
+
+/// curl; without proxies, which have no way to this machine.
+pub(crate) fn curl() -> Command {
+    let mut curl = program("curl");
+    curl.args(["--noproxy", "*", "--max-time", "30"]);
+    curl
+}
+
+/// redis-cli for the server on this port.
+pub(crate) fn redis_cli(port: u16) -> Command {
+    let mut command = program("redis-cli");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+    command
+}
+
+/// redis-benchmark for the server on this port.
+pub(crate) fn redis_benchmark(port: u16) -> Command {
+    let mut command = program("redis-benchmark");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+    command
+}
+
+/// `ApacheBench`.
+pub(crate) fn ab() -> Command {
+    program("ab")
+}
+
+/// redis-py: the script of that name with the server's port.
+pub(crate) fn redis_py(port: u16) -> Command {
+    let python = folder().join(".venv/bin/python");
+    assert!(
+        python.is_file(),
+        "the client redis-py is missing: {INSTALL}"
+    );
+    let mut command = Command::new(python);
+    command
+        .arg(folder().join("redis_py.py"))
+        .arg(port.to_string());
+    command
+}
+
+/// ioredis: the script of that name with the server's port.
+pub(crate) fn ioredis(port: u16) -> Command {
+    let library = folder().join("node_modules/ioredis");
+    assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");
+    let mut command = program("node");
+    command
+        .arg(folder().join("ioredis.mjs"))
+        .arg(port.to_string());
+    command
+}

@@ -1,0 +1,34 @@
+//! The built `quell` command: every subcommand, exit code and error text; and a server that is
+//! asked by the clients that people have.
+//!
+//! A client that is missing is a failure, which says how to install it. The modules stand under
+//! `cfg(test)` so that their helpers may unwrap.
+
+#[cfg(test)]
+mod ab;
+#[cfg(test)]
+mod ask;
+#[cfg(test)]
+mod clients;
+#[cfg(test)]
+mod curl;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod redis_tools;
+#[cfg(test)]
+mod reload;
+#[cfg(test)]
+mod restart;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod serve;
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod survival;
+#[cfg(test)]
+mod usage;

@@ -1,0 +1,138 @@
+//! Reload: rules that change while the server runs, by file watch and by SIGHUP, and rules that must
+//! not be taken.
+
+use serde_json::Value;
+
+use crate::files::{Folder, window_rules};
+use crate::process::{quell, run, until};
+use crate::server::Server;
+
+/// What `quell check` says of `alice`, without charging her.
+fn peek(server: &Server) -> Value {
+    let url = server.url("");
+    let arguments = [
+        "check",
+        "--json",
+        "--peek",
+        "-d",
+        "shop",
+        "-e",
+        "user=alice",
+        "--url",
+        &url,
+    ];
+    let told = run(&mut quell(&arguments));
+    serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+}
+
+/// Charges `alice` one unit.
+fn charge(server: &Server) {
+    let url = server.url("");
+    run(&mut quell(&[
+        "check",
+        "-d",
+        "shop",
+        "-e",
+        "user=alice",
+        "--url",
+        &url,
+    ]))
+    .expect_success();
+}
+
+fn limit(verdict: &Value) -> Option<u64> {
+    verdict["decisions"][0]["limit"].as_u64()
+}
+
+#[test]
+fn a_file_that_changes_is_read_and_use_stays() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let server = Server::start(&["--rules", &rules]);
+    charge(&server);
+    charge(&server);
+    assert_eq!(peek(&server)["remaining"], 3);
+    folder.write("shop.yaml", &window_rules("shop", "10/h"));
+    let verdict = until("the new limit is in force", || {
+        Some(peek(&server)).filter(|verdict| limit(verdict) == Some(10))
+    });
+    assert_eq!(verdict["remaining"], 8, "two were used before: {verdict}");
+    // A file written over in place, as `>` does, counts as well.
+    std::fs::write(&rules, window_rules("shop", "20/h")).unwrap();
+    until("the limit that was written in place is in force", || {
+        (limit(&peek(&server)) == Some(20)).then_some(())
+    });
+    server.stop();
+}
+
+#[test]
+fn a_directory_is_watched_for_files_that_come_and_go() {
+    let folder = Folder::new();
+    folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let server = Server::start(&["--rules", &folder.path("")]);
+    let domains = |expected: u64| {
+        until("the domains change", || {
+            (server.health()["domains"].as_u64() == Some(expected)).then_some(())
+        });
+    };
+    domains(1);
+    folder.write("bar.yaml", &window_rules("bar", "5/h"));
+    domains(2);
+    std::fs::remove_file(folder.path("bar.yaml")).unwrap();
+    domains(1);
+    server.stop();
+}
+
+#[test]
+fn a_hangup_reads_the_rules_again() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let server = Server::start(&["--rules", &rules]);
+    let reloads = || server.metric("quell_reloads_total").unwrap_or(0);
+    let before = reloads();
+    server.signal("HUP");
+    until("the reload is counted", || {
+        (reloads() > before).then_some(())
+    });
+    assert_eq!(limit(&peek(&server)), Some(5));
+    server.stop();
+}
+
+#[test]
+fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let server = Server::start(&["--rules", &rules]);
+    charge(&server);
+    folder.write("shop.yaml", &window_rules("shop", "5/moment"));
+    server.signal("HUP");
+    let health = until("health tells of the failure", || {
+        Some(server.health()).filter(|health| health["status"] == "degraded")
+    });
+    let reasons = health["reload_failure"]["reasons"].to_string();
+    assert!(
+        reasons.contains("5/moment") && reasons.contains("shop.yaml:"),
+        "{health}"
+    );
+    assert!(server.get("/readyz").contains("5/moment"));
+    assert_eq!(server.metric("quell_reload_failed"), Some(1));
+    assert!(server.log().contains("5/moment"), "{}", server.log());
+    let verdict = peek(&server);
+    assert_eq!(
+        (limit(&verdict), &verdict["remaining"]),
+        (Some(5), &4.into())
+    );
+
+    folder.write("shop.yaml", &window_rules("shop", "6/h"));
+    server.signal("HUP");
+    until("health is good again", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    assert_eq!(server.metric("quell_reload_failed"), Some(0));
+    let verdict = peek(&server);
+    assert_eq!(
+        (limit(&verdict), &verdict["remaining"]),
+        (Some(6), &5.into())
+    );
+    server.stop();
+}

@@ -1,0 +1,94 @@
+//! Client libraries as people use them: no special settings, long pipelines, and a client object that
+//! outlives the server.
+//!
+//! The scripts in `tests/clients` do their part, print a line and wait for one; meanwhile the server
+//! is replaced by another on the same port.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use crate::clients::{ioredis, redis_py};
+use crate::files::{Folder, window_rules};
+use crate::process::{PATIENCE, wait};
+use crate::server::{Server, lasting_port};
+
+/// A script in the middle of its work.
+struct Script {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Script {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        thread::spawn(move || {
+            for line in stdout.lines() {
+                let Ok(line) = line else { return };
+                drop(send.send(line));
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn expect(&self, words: &str) {
+        let line = self.lines.recv_timeout(PATIENCE);
+        assert_eq!(
+            line.as_deref(),
+            Ok(words),
+            "the script says why on standard error"
+        );
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "go on").unwrap();
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The whole conversation, the same for every library.
+fn converse(client: fn(u16) -> Command) {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "3/min"));
+    let port = lasting_port();
+    let server = Server::start_on(0, port, &["--rules", &rules]);
+    let mut script = Script::start(&mut client(port));
+    script.expect("connected");
+    script.expect("asked by rules");
+    script.expect("pipelined 10000");
+    server.stop();
+    let server = Server::start_on(0, port, &["--rules", &rules]);
+    script.go_on();
+    script.expect("the next command succeeds");
+    // And once more when the server did not say goodbye.
+    server.kill();
+    let server = Server::start_on(0, port, &["--rules", &rules]);
+    script.go_on();
+    script.expect("the next command succeeds");
+    let status = wait(&mut script.child, "the script");
+    assert!(status.success(), "{status:?}");
+    server.stop();
+}
+
+#[test]
+fn redis_py_needs_no_settings_and_survives_a_restart() {
+    converse(redis_py);
+}
+
+#[test]
+fn ioredis_needs_no_settings_and_survives_a_restart() {
+    converse(ioredis);
+}

@@ -1,0 +1,150 @@
+//! Survival: what `--data-dir` keeps over a clean stop, over `kill -9`, and what it refuses to read.
+
+use std::fs;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::files::{Folder, window_rules};
+use crate::process::{Run, quell, run, until};
+use crate::server::Server;
+
+fn check(server: &Server, user: &str, more: &[&str]) -> Run {
+    let (url, user) = (server.url(""), format!("user={user}"));
+    let arguments = ["check", "--json", "-d", "shop", "-e", &user, "--url", &url];
+    run(quell(&arguments).args(more))
+}
+
+fn remaining(server: &Server, user: &str) -> u64 {
+    let told = check(server, user, &["--peek"]);
+    let verdict: Value = serde_json::from_str(&told.stdout).unwrap();
+    verdict["remaining"].as_u64().unwrap()
+}
+
+#[test]
+fn a_clean_stop_loses_nothing() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let data = folder.path("data");
+    // An interval that does not end during the test: only the stop can have written.
+    let arguments = [
+        "--rules",
+        &rules,
+        "--data-dir",
+        &data,
+        "--snapshot-interval",
+        "1h",
+    ];
+    let server = Server::start(&arguments);
+    let log = server.log();
+    assert!(
+        log.contains(&format!(
+            "states in {data}, a crash loses 1h of them at most"
+        )),
+        "{log}"
+    );
+    check(&server, "alice", &["--cost", "3"]).expect_success();
+    server.stop();
+    let server = Server::start(&arguments);
+    assert_eq!(remaining(&server, "alice"), 2);
+    assert_eq!(remaining(&server, "bob"), 5);
+    check(&server, "alice", &["--cost", "2"]).expect_success();
+    server.stop();
+    let server = Server::start(&arguments);
+    assert_eq!(check(&server, "alice", &[]).code(), Some(1));
+    server.stop();
+}
+
+#[test]
+fn a_crash_loses_one_interval_at_most() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let data = folder.path("data");
+    let arguments = [
+        "--rules",
+        &rules,
+        "--data-dir",
+        &data,
+        "--snapshot-interval",
+        "200ms",
+    ];
+    let server = Server::start(&arguments);
+    check(&server, "alice", &["--cost", "4"]).expect_success();
+    // A snapshot that begins after the answer holds it; one whose file is newer by a second one
+    // began after it.
+    let charged = SystemTime::now();
+    let first = until("a snapshot is written", || {
+        newest(&data).filter(|at| *at > charged)
+    });
+    until("another snapshot is written", || {
+        newest(&data).filter(|at| *at > first)
+    });
+    server.kill();
+    let server = Server::start(&arguments);
+    assert_eq!(remaining(&server, "alice"), 1);
+    server.kill();
+    // A crash right after the start loses nothing that was there.
+    let server = Server::start(&arguments);
+    assert_eq!(remaining(&server, "alice"), 1);
+    server.stop();
+}
+
+#[test]
+fn bans_survive() {
+    let folder = Folder::new();
+    let text = window_rules("shop", "1/s") + "    ban: { after: 1, for: [1h] }\n";
+    let rules = folder.write("shop.yaml", &text);
+    let data = folder.path("data");
+    let arguments = ["--rules", &rules, "--data-dir", &data];
+    let server = Server::start(&arguments);
+    check(&server, "mallory", &["--cost", "1"]).expect_success();
+    until("mallory is banned", || {
+        let told = check(&server, "mallory", &[]);
+        let verdict: Value = serde_json::from_str(&told.stdout).unwrap();
+        (verdict["banned"] == true).then_some(())
+    });
+    server.stop();
+    let server = Server::start(&arguments);
+    let url = server.url("");
+    let bans = run(&mut quell(&["bans", "list", "--url", &url])).expect_success();
+    assert!(bans.contains("mallory"), "{bans}");
+    assert_eq!(check(&server, "mallory", &["--peek"]).code(), Some(1));
+    server.stop();
+}
+
+#[test]
+fn a_torn_snapshot_is_refused_with_a_clear_message() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let data = folder.path("data");
+    let arguments = ["--rules", &rules, "--data-dir", &data];
+    let server = Server::start(&arguments);
+    check(&server, "alice", &[]).expect_success();
+    server.stop();
+    let file = fs::read_dir(&data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .max_by_key(|path| fs::metadata(path).unwrap().len())
+        .unwrap();
+    let whole = fs::read(&file).unwrap();
+    let torn = &whole[..whole.len() / 2];
+    for bytes in [torn, b"not ours at all, whatever it is"] {
+        fs::write(&file, bytes).unwrap();
+        let mut start = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]);
+        let told = run(start.args(arguments));
+        assert_eq!(told.code(), Some(1), "{told:?}");
+        assert!(told.stderr.contains(file.to_str().unwrap()), "{told:?}");
+    }
+    fs::write(&file, &whole).unwrap();
+    let server = Server::start(&arguments);
+    assert_eq!(remaining(&server, "alice"), 4);
+    server.stop();
+}
+
+/// When the newest file of a folder was written.
+fn newest(folder: &str) -> Option<SystemTime> {
+    let files = fs::read_dir(folder).ok()?;
+    let times = files.filter_map(|file| file.ok()?.metadata().ok()?.modified().ok());
+    times.max()
+}

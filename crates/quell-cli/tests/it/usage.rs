@@ -1,0 +1,184 @@
+//! Usage: help, versions, completions, and what is said when the command line cannot be meant.
+
+use crate::process::{quell, run};
+
+/// Runs the command, and expects this exit code and these words on standard error.
+fn refused(arguments: &[&str], code: i32, words: &[&str]) {
+    let run = run(&mut quell(arguments));
+    assert_eq!(run.code(), Some(code), "{arguments:?}: {run:?}");
+    for word in words {
+        assert!(
+            run.stderr.contains(word),
+            "{arguments:?}: no {word:?} in {}",
+            run.stderr
+        );
+    }
+    assert_eq!(run.stdout, "", "{arguments:?}");
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let commands: [&[&str]; 11] = [
+        &[],
+        &["serve"],
+        &["check"],
+        &["rules"],
+        &["rules", "check"],
+        &["rules", "explain"],
+        &["rules", "test"],
+        &["bans"],
+        &["bans", "list"],
+        &["bans", "set"],
+        &["completions"],
+    ];
+    for command in commands {
+        let help = run(quell(command).arg("--help")).expect_success();
+        assert!(help.contains("Usage: quell"), "{command:?}: {help}");
+        assert!(help.contains("Examples:\n  quell "), "{command:?}: {help}");
+        assert!(
+            !help.contains('\u{1b}'),
+            "no colours off a terminal: {help}"
+        );
+    }
+}
+
+#[test]
+fn the_version_is_the_crates() {
+    let version = run(&mut quell(&["--version"])).expect_success();
+    assert_eq!(version, concat!("quell ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn usage_errors_end_with_2() {
+    refused(&[], 2, &["Usage: quell"]);
+    refused(&["sevre"], 2, &["unrecognized subcommand 'sevre'", "serve"]);
+    refused(&["serve", "--htpp", "x"], 2, &["--htpp", "--http"]);
+    refused(&["check"], 2, &["--domain <DOMAIN>"]);
+    refused(
+        &["check", "-d", "shop", "-e", "path"],
+        2,
+        &["write NAME=VALUE, such as path=/login"],
+    );
+    refused(
+        &["check", "-d", "shop", "-e", "a=1", "-e", "a=2"],
+        2,
+        &["`a` stands twice"],
+    );
+    refused(
+        &["check", "-d", "shop", "--cost", "0"],
+        2,
+        &["write at least 1", "--peek"],
+    );
+    refused(&["check", "-d", "shop", "--cost", "-1"], 2, &["-1"]);
+    refused(
+        &["check", "-d", "shop", "--cost", "1.5"],
+        2,
+        &["write a whole number"],
+    );
+    refused(
+        &["check", "-d", "shop", "--url", "https://x"],
+        2,
+        &["write http://"],
+    );
+    refused(
+        &["check", "-d", "shop", "--url", "127.0.0.1:1"],
+        2,
+        &["write http://"],
+    );
+    refused(
+        &["check", "-d", "shop", "--url", "http://a b"],
+        2,
+        &["write one such as"],
+    );
+    refused(&["rules", "check"], 2, &["<FILE>..."]);
+    refused(&["completions", "cmd"], 2, &["bash", "zsh", "fish"]);
+}
+
+#[test]
+fn impossible_settings_end_with_2_and_say_what_to_write() {
+    refused(
+        &["serve", "--http", "nowhere"],
+        2,
+        &["http: `nowhere` is no address: write"],
+    );
+    refused(&["serve", "--http", "0.0.0.0:0"], 2, &["--insecure"]);
+    refused(&["serve", "--resp", "[::]:0"], 2, &["resp:", "--insecure"]);
+    refused(
+        &["serve", "--http", "off", "--resp", "off"],
+        2,
+        &["both listeners are off"],
+    );
+    refused(
+        &["serve", "--max-keys", "0"],
+        2,
+        &["max_keys: 0 is too small"],
+    );
+    refused(&["serve", "--max-keys", "many"], 2, &["--max-keys", "many"]);
+    refused(
+        &["serve", "--snapshot-interval", "5"],
+        2,
+        &["`5` has no unit"],
+    );
+    refused(&["serve", "--shadow=perhaps"], 2, &["write true or false"]);
+    refused(
+        &["serve", "--log", "inof"],
+        2,
+        &["`inof` is no level: write error, warn"],
+    );
+    refused(
+        &["serve", "--log-format", "xml"],
+        2,
+        &["write text or json"],
+    );
+    refused(
+        &["serve", "--authorize-gateway", "f5"],
+        2,
+        &["write any, original"],
+    );
+    refused(
+        &["serve", "--config", "/no/such.toml"],
+        2,
+        &["cannot read", "/no/such.toml"],
+    );
+}
+
+#[test]
+fn without_a_server_the_reader_learns_how_to_start_one() {
+    for command in [&["check", "-d", "shop"][..], &["bans", "list"]] {
+        let mut arguments = command.to_vec();
+        // Port 1: nobody but root listens there.
+        arguments.extend(["--url", "http://127.0.0.1:1"]);
+        refused(
+            &arguments,
+            1,
+            &["no server listens at http://127.0.0.1:1", "`quell serve`"],
+        );
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&mut quell(&["completions", shell])).expect_success();
+        for command in [
+            "serve",
+            "check",
+            "rules",
+            "bans",
+            "completions",
+            "snapshot-interval",
+        ] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let quell = env!("CARGO_BIN_EXE_quell");
+    for command in ["completions bash", "serve --print-config"] {
+        let script = format!("({quell} {command}; echo ended with $? >&2) | true");
+        let run = run(std::process::Command::new("sh").args(["-c", &script]));
+        assert_eq!(run.stderr, "ended with 0\n", "{command}");
+    }
+}
