@@ -1,5 +1,6 @@
 //! Load: from files and directories to the rules of all domains.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use crate::yaml::{self, MAX_FILE_BYTES};
 /// The most files of one run: each costs an open file and a watch.
 pub const MAX_FILES: usize = 10_000;
 
-/// The deepest directory below one that was named.
-const MAX_DIRECTORIES: usize = 16;
+/// The most entries that a walk through directories looks at: who names `/` by mistake waits no
+/// longer than this takes.
+const MAX_ENTRIES: usize = 100_000;
 
 /// What a document is, for messages.
 pub(crate) const DOCUMENT: &str = "a document with `domain:` and `rules:`";
@@ -36,8 +38,8 @@ pub struct Loaded {
 /// Loads rules from files and directories, in the order given.
 ///
 /// Of a directory every `*.yaml` and `*.yml` is read, in the order of names, those of directories
-/// inside it too; names that begin with a dot and `*.test.yaml` (scenarios) are left out. Nothing is
-/// loaded unless all is sound.
+/// inside it too, each directory once; names that begin with a dot and `*.test.yaml` (scenarios) are
+/// left out. Nothing is loaded unless all is sound.
 ///
 /// # Errors
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
@@ -155,51 +157,75 @@ fn find(path: &Path, sink: &mut Sink, files: &mut Vec<PathBuf>) {
     }
     sink.enter(&path.display().to_string());
     let before = files.len();
-    walk(path, MAX_DIRECTORIES, sink, files);
-    if files.len() == before {
+    let mut walk = Walk {
+        files,
+        seen: HashSet::new(),
+        entries: 0,
+    };
+    let complete = walk.directory(path, sink);
+    if complete && walk.files.len() == before {
         sink.file_warning("no rules in this directory: write files named *.yaml or *.yml");
     }
 }
 
-fn walk(directory: &Path, levels: usize, sink: &mut Sink, files: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = match fs::read_dir(directory) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-        Err(error) => {
-            let name = directory.display();
+/// A walk through a directory and those inside it, each once.
+struct Walk<'f> {
+    files: &'f mut Vec<PathBuf>,
+    /// Directories by their true paths, so that links do not lead round in circles.
+    seen: HashSet<PathBuf>,
+    entries: usize,
+}
+
+impl Walk<'_> {
+    /// Walks through `directory`; says whether to go on.
+    fn directory(&mut self, directory: &Path, sink: &mut Sink) -> bool {
+        let entries = fs::canonicalize(directory).and_then(|path| {
+            if !self.seen.insert(path) {
+                return Ok(Vec::new());
+            }
+            let left = MAX_ENTRIES.saturating_sub(self.entries).saturating_add(1);
+            let entries = fs::read_dir(directory)?.take(left).flatten();
+            Ok(entries.map(|entry| entry.path()).collect())
+        });
+        let mut entries: Vec<PathBuf> = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                let name = directory.display();
+                sink.file_problem(format!(
+                    "{name} cannot be read ({error}): write the path of a directory that can"
+                ));
+                return true;
+            }
+        };
+        self.entries += entries.len();
+        if self.entries > MAX_ENTRIES {
             sink.file_problem(format!(
-                "{name} cannot be read ({error}): write the path of a directory that can"
+                "more than {MAX_ENTRIES} entries: write the path of a directory that holds rules only"
             ));
-            return;
+            return false;
         }
-    };
-    entries.sort();
-    for path in entries {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        entries.sort();
+        entries.iter().all(|path| self.entry(path, sink))
+    }
+
+    fn entry(&mut self, path: &Path, sink: &mut Sink) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with('.') {
-            continue;
+            return true;
         }
         if path.is_dir() {
-            if levels > 0 {
-                walk(&path, levels - 1, sink, files);
-            } else {
-                let name = path.display();
-                sink.file_problem(format!(
-                    "{name} is too deep: write rules at most {MAX_DIRECTORIES} directories down"
-                ));
-            }
-        } else if is_rules(&name) {
-            if files.len() >= MAX_FILES {
+            return self.directory(path, sink);
+        }
+        if is_rules(&name) && path.is_file() {
+            if self.files.len() >= MAX_FILES {
                 sink.file_problem(format!(
                     "more than {MAX_FILES} files: write several documents into one file"
                 ));
-                return;
+                return false;
             }
-            files.push(path);
+            self.files.push(path.to_owned());
         }
+        true
     }
 }
 

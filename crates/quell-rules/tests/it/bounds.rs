@@ -162,10 +162,6 @@ fn long_words_are_shortened_in_messages() {
         format!("domain: d\nrules: [{{ name: r, algorithm: fixed_window, time_zone: {long} }}]"),
     ] {
         let problems = parse_str("f", &text).unwrap_err();
-        assert!(
-            problems[0].to_string().len() < 500,
-            "{}",
-            problems[0]
-        );
+        assert!(problems[0].to_string().len() < 500, "{}", problems[0]);
     }
 }

@@ -133,14 +133,25 @@ fn an_empty_directory_is_a_warning() {
 fn directories_that_lead_into_themselves_end() {
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(directory.path(), directory.path().join("again")).unwrap();
-    let told = load(&[directory.path()]).unwrap_err();
-    assert!(
-        told[0]
-            .message
-            .ends_with("is too deep: write rules at most 16 directories down"),
-        "{}",
-        told[0]
+    write(directory.path(), "a.yaml", &domain("a"));
+    assert_eq!(
+        load(&[directory.path()]).unwrap().files,
+        [directory.path().join("a.yaml")]
     );
+}
+
+#[test]
+fn a_walk_has_an_end() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in 0..100_001 {
+        fs::File::create(directory.path().join(format!("{name}.txt"))).unwrap();
+    }
+    let told = load(&[directory.path()]).unwrap_err();
+    let expected = format!(
+        "{}: more than 100000 entries: write the path of a directory that holds rules only",
+        directory.path().display()
+    );
+    assert_eq!(told[0].to_string(), expected);
 }
 
 #[test]

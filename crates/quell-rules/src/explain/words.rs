@@ -1,0 +1,117 @@
+//! Words: limits, bans and mismatches as people read them.
+
+use quell_core::algorithm::Algorithm;
+use quell_core::algorithm::fixed_window::Window;
+use quell_core::ban::Ban;
+use quell_core::descriptor::Descriptor;
+use quell_core::key::escape;
+use quell_core::limit::Limit;
+use quell_core::rule::{Matcher, Mismatch};
+
+use crate::duration::Exact;
+
+pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> String {
+    match mismatch {
+        Mismatch::Lacks(matcher) => {
+            format!(
+                "no entry `{}`, which must be {}",
+                matcher.entry,
+                patterns(matcher)
+            )
+        }
+        Mismatch::Differs(matcher) => {
+            let value = descriptor
+                .get(&matcher.entry)
+                .map(escape)
+                .unwrap_or_default();
+            format!(
+                "`{}` is `{value}` and must be {}",
+                matcher.entry,
+                patterns(matcher)
+            )
+        }
+        Mismatch::LacksKey(entry) => {
+            format!("no entry `{entry}`, by which keys are told apart (on_missing: skip)")
+        }
+    }
+}
+
+fn patterns(matcher: &Matcher) -> String {
+    let patterns: Vec<String> = matcher
+        .patterns
+        .iter()
+        .map(|pattern| format!("`{pattern}`"))
+        .collect();
+    patterns.join(" or ")
+}
+
+pub(super) fn matchers(matchers: &[Matcher]) -> String {
+    let all = matchers
+        .iter()
+        .map(|matcher| format!("`{}` is {}", matcher.entry, patterns(matcher)));
+    all.collect::<Vec<String>>().join(" and ")
+}
+
+/// A limit in the words of a rules file.
+pub(super) fn in_words(limit: &Limit) -> String {
+    let per = |count: u64, length| format!("{count}/{}", Exact(length));
+    match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => {
+            let burst = limit.max();
+            let rate = match spec.batches() {
+                Some(refill) => format!("{} every {}", refill.amount, Exact(refill.every)),
+                None => per(spec.count(), spec.period()),
+            };
+            let initial = spec.initial_tokens().filter(|initial| *initial != burst);
+            let initial = initial
+                .map(|tokens| format!(", initial {tokens}"))
+                .unwrap_or_default();
+            format!("token_bucket {rate}, burst {burst}{initial}")
+        }
+        Algorithm::LeakyBucket(spec) => {
+            let (rate, burst) = (spec.rate(), spec.burst_size());
+            let rate = per(rate.count(), rate.period());
+            format!(
+                "leaky_bucket {rate}, burst {burst}, delay_after {}",
+                spec.undelayed()
+            )
+        }
+        Algorithm::FixedWindow(spec) => match spec.window() {
+            Window::FirstRequest(length) => {
+                format!(
+                    "fixed_window {} from the first request",
+                    per(spec.limit(), *length)
+                )
+            }
+            Window::Calendar(calendar) => format!(
+                "fixed_window {} per calendar {} in {}",
+                spec.limit(),
+                calendar.unit.name(),
+                calendar.zone
+            ),
+        },
+        Algorithm::SlidingWindow(spec) => format!(
+            "sliding_window {} in {} segments",
+            per(spec.limit(), spec.window()),
+            spec.segment_count()
+        ),
+        Algorithm::SlidingLog(spec) => format!("sliding_log {}", per(spec.limit(), spec.window())),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn ban_in_words(ban: &Ban) -> String {
+    let lengths: Vec<String> = ban
+        .durations()
+        .iter()
+        .map(|length| Exact(*length).to_string())
+        .collect();
+    let lengths = lengths.join(", ");
+    match ban.after() {
+        1 => format!("after 1 refusal for {lengths}"),
+        after => format!(
+            "after {after} refusals within {} for {lengths}",
+            Exact(ban.within())
+        ),
+    }
+}

@@ -1,0 +1,207 @@
+//! The fields of a file of tests.
+
+use super::{Table, field};
+
+pub(crate) static SCENARIOS: Table = Table {
+    name: "a scenario file",
+    fields: &[
+        field(
+            "rules",
+            "a path such as `shop.yaml`, a list of paths, or a rules document",
+            "needed",
+            "The rules under test: paths beside this file, or a document written out in place.",
+        ),
+        field(
+            "tests",
+            "a list of tests",
+            "needed",
+            "The tests, each with an empty store of its own.",
+        ),
+    ],
+};
+
+pub(crate) static TEST: Table = Table {
+    name: "a test",
+    fields: &[
+        field(
+            "name",
+            "a name such as `five logins a minute`",
+            "needed",
+            "Unique in the file.",
+        ),
+        field(
+            "start",
+            "an instant such as `2026-03-29T00:30:00Z`",
+            "`1970-01-01T00:00:00Z`",
+            "What the wall clock says at `0s`.",
+        ),
+        field(
+            "domain",
+            "the name of a domain",
+            "that of the rules, if there is one only",
+            "The domain that is asked.",
+        ),
+        field(
+            "steps",
+            "a list such as `[{at: 0s, entries: {path: /login}, expect: {outcome: allow}}]`",
+            "needed",
+            "What happens, in the order written.",
+        ),
+    ],
+};
+
+pub(crate) static STEP: Table = Table {
+    name: "a step",
+    fields: &[
+        field(
+            "at",
+            "a duration such as `1.5s`",
+            "needed",
+            "When it happens, counted from `start`. It may be earlier than the step before: then both clocks go back.",
+        ),
+        field(
+            "op",
+            "`acquire` or `peek`",
+            "`acquire`",
+            "Ask and charge, or only ask.",
+        ),
+        field(
+            "entries",
+            "a map such as `{method: POST, path: /login}`",
+            "none",
+            "The entries of the query's descriptor.",
+        ),
+        field(
+            "descriptors",
+            "a list such as `[{entries: {tenant: acme}, cost: 3}]`",
+            "",
+            "Several descriptors in one query, in place of `entries` and `cost`.",
+        ),
+        field(
+            "cost",
+            "a whole number such as `2`",
+            "`1`",
+            "Units that each call costs.",
+        ),
+        field(
+            "domain",
+            "the name of a domain",
+            "the test's",
+            "The domain that is asked.",
+        ),
+        field(
+            "repeat",
+            "a whole number from 1 to 1000000",
+            "`1`",
+            "How many such calls are made.",
+        ),
+        field(
+            "every",
+            "a duration such as `1s`",
+            "all at once",
+            "Time between the calls of `repeat`.",
+        ),
+        field(
+            "expect",
+            "a map such as `{outcome: deny, retry_after: 60s}`",
+            "nothing",
+            "What each call must answer, or how many of each answer there must be.",
+        ),
+        field(
+            "set_rules",
+            "a path such as `other.yaml`, a list of paths, or a rules document",
+            "",
+            "In place of a call: these rules come into force, as by a reload.",
+        ),
+    ],
+};
+
+pub(crate) static DESCRIPTOR: Table = Table {
+    name: "a descriptor",
+    fields: &[
+        field(
+            "entries",
+            "a map such as `{tenant: acme}`",
+            "none",
+            "Its entries.",
+        ),
+        field(
+            "cost",
+            "a whole number such as `2`",
+            "`1`",
+            "Units that it costs.",
+        ),
+    ],
+};
+
+pub(crate) static EXPECT: Table = Table {
+    name: "an expectation",
+    fields: &[
+        field(
+            "outcome",
+            "`allow` or `deny`",
+            "",
+            "Whether the call may go on.",
+        ),
+        field(
+            "binding",
+            "the name of a rule, or `null`",
+            "",
+            "The rule that decided.",
+        ),
+        field(
+            "remaining",
+            "a whole number such as `0`, or `null`",
+            "",
+            "The largest cost that would be allowed after this answer.",
+        ),
+        field(
+            "retry_after",
+            "a duration such as `60s`, or `null`",
+            "",
+            "The shortest wait after which the same call could pass; `null` when it passes, or never will.",
+        ),
+        field(
+            "reset_after",
+            "a duration such as `60s`, or `null`",
+            "",
+            "Time until nothing is used any more.",
+        ),
+        field(
+            "delay",
+            "a duration such as `500ms`",
+            "",
+            "How long an allowed call should wait (`leaky_bucket`).",
+        ),
+        field(
+            "permanent",
+            "`true` or `false`",
+            "",
+            "Whether it can never pass: the cost is above what the limit can hold.",
+        ),
+        field(
+            "banned",
+            "`true` or `false`",
+            "",
+            "Whether it is refused by a ban.",
+        ),
+        field(
+            "unmatched",
+            "`true` or `false`",
+            "",
+            "Whether no limit applied.",
+        ),
+        field(
+            "allowed",
+            "a whole number such as `50`",
+            "",
+            "How many of the calls of `repeat` were allowed; only `denied` may stand beside it.",
+        ),
+        field(
+            "denied",
+            "a whole number such as `550`",
+            "",
+            "How many of the calls of `repeat` were denied; only `allowed` may stand beside it.",
+        ),
+    ],
+};

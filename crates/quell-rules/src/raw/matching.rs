@@ -1,0 +1,169 @@
+//! What a rule matches and what its keys are made of: `match`, `when` and `per`.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use quell_core::rule::{Matcher, Pattern, Per, Prefix};
+
+use super::name;
+use crate::cursor::{Cursor, Shape};
+use crate::fields::PREFIX;
+use crate::period::whole;
+use crate::problem::Sink;
+use crate::{hint, yaml};
+
+/// Reads `match` or `when`.
+pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher> {
+    let pairs = cursor.pairs(sink).unwrap_or_default();
+    let mut matchers = Vec::with_capacity(pairs.len());
+    for (entry, value) in pairs {
+        if let Err(message) = name(entry, "entry name") {
+            sink.problem(value.spot(), message);
+            continue;
+        }
+        let patterns = match value.shape() {
+            None => continue,
+            Some(Shape::Text(_)) => vec![value.clone()],
+            Some(Shape::List(items)) if !items.is_empty() => items,
+            Some(Shape::List(_)) => {
+                let message = "an empty list matches nothing: write at least one value";
+                sink.problem(value.spot(), message);
+                continue;
+            }
+            Some(Shape::Null | Shape::Map(_)) => {
+                let kind = value.node().kind();
+                let message = format!(
+                    "{kind} in place of a value: write a value such as `\"/api/*\"` (\"\" for an empty one), or a list of values"
+                );
+                sink.problem(value.spot(), message);
+                continue;
+            }
+        };
+        let patterns = patterns.iter().filter_map(|text| read_pattern(text, sink));
+        matchers.push(Matcher {
+            entry: Arc::clone(entry),
+            patterns: patterns.collect(),
+        });
+    }
+    matchers
+}
+
+fn read_pattern(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Pattern> {
+    let text = match cursor.shape()? {
+        Shape::Text(text) => text,
+        _ => {
+            let kind = cursor.node().kind();
+            let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
+            sink.problem(cursor.spot(), message);
+            return None;
+        }
+    };
+    match pattern(text) {
+        Ok(pattern) => Some(pattern),
+        Err(message) => {
+            sink.problem(cursor.spot(), message);
+            None
+        }
+    }
+}
+
+/// A pattern; what looks like a network must be one.
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let pattern = Pattern::parse(text);
+    if let (Pattern::Exact(_), Some((address, bits))) = (&pattern, text.split_once('/')) {
+        let most = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => 32,
+            Ok(IpAddr::V6(_)) => 128,
+            Err(_) => return Ok(pattern),
+        };
+        let (text, bits) = (hint::shorten(text), hint::shorten(bits));
+        return Err(format!(
+            "`{text}` is no network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
+            most / 2
+        ));
+    }
+    Ok(pattern)
+}
+
+/// What an item of `per` is.
+const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
+
+/// Reads `per`.
+pub(super) fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
+    if let Some(Shape::Text(text)) = cursor.shape() {
+        let message = format!("`per` is a list: write `per: [{}]`", hint::shorten(text));
+        sink.problem(cursor.spot(), message);
+        return Vec::new();
+    }
+    let items = cursor.items(PER_ITEM, sink).unwrap_or_default();
+    let mut seen = HashSet::new();
+    let mut list = Vec::with_capacity(items.len());
+    for item in &items {
+        let Some(per) = read_per_item(item, sink) else {
+            continue;
+        };
+        if !seen.insert(Arc::clone(&per.entry)) {
+            let message = format!("`{}` stands in the list already: write it once", per.entry);
+            sink.problem(item.spot(), message);
+        }
+        list.push(per);
+    }
+    list
+}
+
+fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
+    match item.shape()? {
+        Shape::Text(text) => {
+            let entry = item.read(sink, |_| name(text, "entry name"))?.value;
+            Some(Per {
+                entry,
+                prefix: None,
+            })
+        }
+        Shape::Map(pairs) => match pairs.as_slice() {
+            [(entry, prefix)] => {
+                let prefix = read_prefix(prefix, sink)?;
+                let entry = Arc::clone(entry);
+                Some(Per {
+                    entry,
+                    prefix: Some(prefix),
+                })
+            }
+            _ => {
+                let message = "an item of `per` has one entry: write each in an item of its own";
+                sink.problem(item.spot(), message);
+                None
+            }
+        },
+        Shape::Null | Shape::List(_) => {
+            item.misplaced(sink);
+            None
+        }
+    }
+}
+
+fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
+    let is_map = matches!(&cursor.node().value, yaml::Value::Map(pairs) if !pairs.is_empty());
+    if !is_map {
+        let message =
+            "how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone";
+        sink.problem(cursor.spot(), message);
+        return None;
+    }
+    let fields = cursor.fields(&PREFIX, sink)?;
+    let mut bits = |name, most: u8| match fields.get(name) {
+        None => Some(most),
+        Some(cursor) => cursor
+            .read(sink, |text| prefix_length(text, most))
+            .map(|said| said.value),
+    };
+    let (v4, v6) = (bits("v4", 32), bits("v6", 128));
+    Prefix::new(v4?, v6?)
+}
+
+fn prefix_length(text: &str, most: u8) -> Result<u8, String> {
+    let bits = whole(text)?;
+    let bits = u8::try_from(bits).ok().filter(|bits| *bits <= most);
+    bits.ok_or_else(|| format!("an address has {most} bits here: write 0 to {most}"))
+}

@@ -1,0 +1,85 @@
+//! `docs/rules.md` and the parser say the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quell_rules::{parse_str, reference, scenario};
+
+use crate::subject::Plain;
+
+const BEGIN: &str = "<!-- fields -->\n";
+const END: &str = "<!-- /fields -->\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/rules.md")).unwrap()
+}
+
+/// The fenced blocks of a language, with their lines.
+fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (index, line) in page.lines().enumerate() {
+        match &mut open {
+            None if line == format!("```{language}") => open = Some((index + 2, String::new())),
+            None => {}
+            Some(_) if line == "```" => blocks.extend(open.take()),
+            Some((_, text)) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    blocks
+}
+
+/// To write the tables anew: `QUELL_WRITE_REFERENCE=1 cargo test -p quell-rules documented`.
+#[test]
+fn the_tables_are_those_of_the_parser() {
+    let page = page();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (said, after) = rest.split_once(END).unwrap();
+    let tables = format!("\n{}", reference::markdown());
+    if std::env::var_os("QUELL_WRITE_REFERENCE").is_some() {
+        let page = format!("{before}{BEGIN}{tables}{END}{after}");
+        fs::write(root().join("docs/rules.md"), page).unwrap();
+        return;
+    }
+    assert_eq!(
+        said, tables,
+        "docs/rules.md lags behind: QUELL_WRITE_REFERENCE=1 cargo test -p quell-rules documented"
+    );
+}
+
+#[test]
+fn every_example_is_sound_and_every_scenario_holds() {
+    let blocks = blocks(&page(), "yaml");
+    assert!(blocks.len() >= 8, "{}", blocks.len());
+    let mut tests = 0;
+    for (line, text) in blocks {
+        let name = format!("the example at docs/rules.md:{line}");
+        if text.contains("\ntests:") {
+            let scenarios = scenario::parse_str(&name, &text, root().join("examples")).unwrap();
+            let report = scenario::run(&scenarios, &mut Plain::default());
+            assert!(report.is_ok(), "{report}");
+            tests += report.tests.len();
+        } else {
+            let loaded = parse_str(&name, &text).unwrap_or_else(|told| panic!("{told:#?}"));
+            assert_eq!(loaded.warnings, [], "{name}");
+            assert!(!loaded.domains.is_empty(), "{name}");
+        }
+    }
+    assert_eq!(tests, 3);
+}
+
+#[test]
+fn examples_are_named_where_they_are() {
+    let page = page();
+    for path in ["examples/shop.yaml", "docs/guarantees.md"] {
+        assert!(page.contains(path) && root().join(path).exists(), "{path}");
+    }
+}
