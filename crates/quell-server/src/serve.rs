@@ -11,7 +11,7 @@ use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
 use quell_core::rule::RuleSet;
 use quell_rules::Loaded;
-use tokio::sync::watch;
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
@@ -20,6 +20,7 @@ use crate::error::ServeError;
 use crate::health::Health;
 use crate::listen::Listener;
 use crate::metrics::Metrics;
+use crate::reload::Watch;
 use crate::resp::Connections;
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Snapshots};
@@ -41,7 +42,12 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    let (config, loaded, directory) = read_files(config).await?;
+    let Files {
+        config,
+        watch,
+        loaded,
+        directory,
+    } = read_files(config).await?;
     let restored = match &directory {
         Some(directory) => snapshot::restore(directory, &*clock).map_err(ServeError::DataDir)?,
         None => None,
@@ -79,16 +85,30 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         let limiter = &shared.limiter;
         limiter.restore(restored.limits, restored.states, limiter.now());
     }
-    listen(shared, snapshots).await
+    listen(shared, snapshots, watch).await
+}
+
+/// What the files say.
+struct Files {
+    config: Config,
+    watch: Watch,
+    loaded: Loaded,
+    directory: Option<Directory>,
 }
 
 /// Reads the rules and takes the data directory, on a thread that may wait for the disk.
-async fn read_files(config: Config) -> Result<(Config, Loaded, Option<Directory>), ServeError> {
+async fn read_files(config: Config) -> Result<Files, ServeError> {
     let work = tokio::task::spawn_blocking(move || {
+        let watch = Watch::new(&config.rules);
         let loaded = rules::load(&config).map_err(ServeError::Rules)?;
         let directory = config.data_dir.as_deref().map(Directory::open);
         let directory = directory.transpose().map_err(ServeError::DataDir)?;
-        Ok((config, loaded, directory))
+        Ok(Files {
+            config,
+            watch,
+            loaded,
+            directory,
+        })
     });
     work.await.map_err(|_| ServeError::Interrupted)?
 }
@@ -96,6 +116,7 @@ async fn read_files(config: Config) -> Result<(Config, Loaded, Option<Directory>
 async fn listen(
     shared: Arc<Shared>,
     snapshots: Option<Arc<Snapshots>>,
+    watch: Watch,
 ) -> Result<Server, ServeError> {
     let http = match shared.config.http {
         Some(address) => Some(Listener::bind("http", address).await?),
@@ -105,7 +126,7 @@ async fn listen(
         Some(address) => Some(Listener::bind("resp", address).await?),
         None => None,
     };
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address),
         resp_address: resp.as_ref().map(|listener| listener.address),
@@ -115,7 +136,7 @@ async fn listen(
         upkeep: JoinSet::new(),
         snapshots,
     };
-    server.start_upkeep();
+    server.start_upkeep(watch);
     if let Some(listener) = http {
         tracing::info!(address = %listener.address, "HTTP");
         server.listeners.push(tokio::spawn(accept_http(
@@ -133,11 +154,7 @@ async fn listen(
     Ok(server)
 }
 
-async fn accept_http(
-    listener: Listener,
-    shared: Arc<Shared>,
-    stop: watch::Receiver<bool>,
-) -> JoinSet<()> {
+async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
     let bounds = Arc::new(shared.config.bounds.clone());
     let builder = Arc::new(http::builder(&bounds));
@@ -159,11 +176,7 @@ async fn accept_http(
         .await
 }
 
-async fn accept_resp(
-    listener: Listener,
-    shared: Arc<Shared>,
-    stop: watch::Receiver<bool>,
-) -> JoinSet<()> {
+async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.resp);
     let most = shared.config.bounds.connections;
     listener
@@ -179,7 +192,7 @@ pub struct Server {
     http_address: Option<SocketAddr>,
     resp_address: Option<SocketAddr>,
     shared: Arc<Shared>,
-    stop: watch::Sender<bool>,
+    stop: Sender<bool>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
     snapshots: Option<Arc<Snapshots>>,
@@ -265,9 +278,10 @@ impl Server {
         reload::reload(&self.shared).await
     }
 
-    fn start_upkeep(&mut self) {
+    fn start_upkeep(&mut self, watch: Watch) {
         self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
-        self.upkeep.spawn(reload::run(Arc::clone(&self.shared)));
+        self.upkeep
+            .spawn(reload::run(Arc::clone(&self.shared), watch));
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();
             let shared = Arc::clone(&self.shared);

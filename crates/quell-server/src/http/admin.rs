@@ -80,7 +80,7 @@ pub(super) async fn list_bans(
     }
 }
 
-fn most(query: Option<&str>) -> Result<usize, Problem> {
+fn most(query: Option<&str>) -> Result<usize, Box<Problem>> {
     let mut most = BANS;
     for (name, value) in parameters::pairs(query.unwrap_or_default()) {
         let number = value.parse::<usize>().ok();
@@ -88,7 +88,7 @@ fn most(query: Option<&str>) -> Result<usize, Problem> {
             ("most", Some(number @ 1..=MAX_BANS)) => most = number,
             ("most", _) => {
                 let detail = format!("most={value} is no number of bans: write 1 to {MAX_BANS}");
-                return Err(Problem::new(ProblemKind::InvalidRequest, detail));
+                return Err(reply::invalid(detail));
             }
             _ => return Err(parameters::unknown(&name, "most")),
         }
@@ -170,7 +170,7 @@ async fn act(
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Problem> {
+fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Box<Problem>> {
     let request: KeyRequest<'_> = serde_json::from_slice(bytes).map_err(|error| {
         let kind = match error.classify() {
             serde_json::error::Category::Data => ProblemKind::InvalidField,
@@ -178,7 +178,7 @@ fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Problem> {
         };
         let example =
             "write {\"domain\": \"shop\", \"rule\": \"login\", \"entries\": {\"user\": \"alice\"}}";
-        Problem::new(kind, format!("{error}: {example}"))
+        Box::new(Problem::new(kind, format!("{error}: {example}")))
     })?;
     if request.entries.len() > MAX_ENTRIES {
         let reason = format!("more than {MAX_ENTRIES} entries: write fewer");
@@ -196,18 +196,18 @@ fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Problem> {
     Ok(request)
 }
 
-fn field(pointer: &str, reason: String) -> Problem {
-    Problem {
+fn field(pointer: &str, reason: String) -> Box<Problem> {
+    Box::new(Problem {
         pointer: Some(pointer.to_owned()),
         ..Problem::new(ProblemKind::InvalidField, reason)
-    }
+    })
 }
 
 async fn administer(
     shared: &Shared,
     request: &KeyRequest<'_>,
     action: Action,
-) -> Result<usize, Problem> {
+) -> Result<usize, Box<Problem>> {
     let mut descriptor = Descriptor::new();
     for (name, value) in &request.entries {
         descriptor.push(&**name, value.as_bytes());
@@ -239,7 +239,7 @@ fn is_a_key(
     domain: &str,
     name: &str,
     descriptor: &Descriptor<'_>,
-) -> Result<(), Problem> {
+) -> Result<(), Box<Problem>> {
     let rules = shared.limiter.rules();
     let mut of_domain = rules.domain(domain).iter();
     let Some(in_force) = of_domain.find(|in_force| &*in_force.rule().name == name) else {

@@ -57,7 +57,11 @@ async fn verdict(
 }
 
 /// Asks, now that the request is here in whole.
-async fn ask(shared: &Shared, operation: Operation, query: &Query<'_>) -> Result<Verdict, Problem> {
+async fn ask(
+    shared: &Shared,
+    operation: Operation,
+    query: &Query<'_>,
+) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
     answer.map_err(|error| {
@@ -74,8 +78,8 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Problem> {
-        let wrong = |detail: String| Problem::new(ProblemKind::InvalidRequest, detail);
+    fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Box<Problem>> {
+        let wrong = reply::invalid;
         let said = parameters::pairs(query.unwrap_or_default());
         let mut domain = None;
         let mut deny_status = None;

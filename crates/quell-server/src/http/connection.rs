@@ -66,7 +66,6 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(MAX_HEAD)
-        .pipeline_flush(true)
         .half_close(true);
     builder
         .http2()

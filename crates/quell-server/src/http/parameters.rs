@@ -12,9 +12,9 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
 }
 
 /// A parameter that nothing is known of.
-pub(super) fn unknown(name: &str, known: &str) -> Problem {
+pub(super) fn unknown(name: &str, known: &str) -> Box<Problem> {
     let detail = format!("unknown parameter {name:?}: write {known}");
-    Problem::new(ProblemKind::InvalidRequest, detail)
+    Box::new(Problem::new(ProblemKind::InvalidRequest, detail))
 }
 
 fn decode(text: &str) -> String {

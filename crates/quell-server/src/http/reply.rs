@@ -43,8 +43,8 @@ pub(super) fn problem(problem: &Problem) -> Response {
 }
 
 /// What is told when there is no answer; `domains` are those that there are.
-pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> Problem {
-    match error {
+pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> Box<Problem> {
+    Box::new(match error {
         AskError::UnknownDomain => {
             let known = match domains {
                 [] => "there are no rules at all: start with --rules FILE".to_owned(),
@@ -61,7 +61,12 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> P
             Problem::new(ProblemKind::InvalidRequest, error.to_string())
         }
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
-    }
+    })
+}
+
+/// A request that is not as it should be.
+pub(super) fn invalid(detail: String) -> Box<Problem> {
+    Box::new(Problem::new(ProblemKind::InvalidRequest, detail))
 }
 
 /// The first few names of a list.

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 
 mod watch;
 
-pub(crate) use watch::run;
+pub(crate) use watch::{Watch, run};
 
 /// Names that one line of the log shows at most.
 const MAX_NAMES: usize = 20;

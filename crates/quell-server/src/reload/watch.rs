@@ -20,10 +20,27 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Waits for quiet in a row: something that never rests must not keep a change from coming.
 const MAX_WAITS: usize = 20;
 
+/// A watch over the files of rules; it begins before they are read for the first time, so that no
+/// change is missed.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    changed: Arc<Notify>,
+    /// Keeps the system telling.
+    watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    /// Watches the directories of `rules`. Asks the system.
+    pub(crate) fn new(rules: &[PathBuf]) -> Self {
+        let changed = Arc::new(Notify::new());
+        let watcher = watch(rules, &changed);
+        Self { changed, watcher }
+    }
+}
+
 /// Reloads whenever a file changes.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let changed = Arc::new(Notify::new());
-    let mut watcher = watch(&shared.config.rules, &changed);
+pub(crate) async fn run(shared: Arc<Shared>, mut watch_now: Watch) {
+    let changed = Arc::clone(&watch_now.changed);
     loop {
         changed.notified().await;
         for _ in 0..MAX_WAITS {
@@ -36,7 +53,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         // First the watch, then the look, so that nothing falls between them.
         let next = watch(&shared.config.rules, &changed);
-        drop(std::mem::replace(&mut watcher, next));
+        drop(std::mem::replace(&mut watch_now.watcher, next));
         super::reload(&shared).await;
     }
 }

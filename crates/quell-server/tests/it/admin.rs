@@ -127,7 +127,9 @@ fn the_description_is_complete() {
             assert_ne!(answer.status, 501, "{method} {path}");
         }
     }
-    let routes = router.split('"').filter(|text| text.starts_with('/'));
+    let routes = router
+        .split('"')
+        .filter(|text| text.starts_with('/') && !text.starts_with("//"));
     for route in routes {
         assert!(paths.contains_key(route), "{route} is not described");
     }

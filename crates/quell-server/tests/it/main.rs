@@ -1,4 +1,9 @@
 //! The server over real sockets, on free ports.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
 
 mod admin;
 mod authorize;

@@ -114,7 +114,7 @@ fn mistakes_say_what_to_write() {
     acquire("{").assert_problem(400, "write a JSON object");
     acquire(r#"{"domain":"shop","entries":{"path":1}}"#).assert_problem(400, "write it in quotes");
     acquire(r#"{"domain":"shop","entries":{},"cost":0}"#).assert_problem(400, "write at least 1");
-    acquire(r#"{"domain":"shop","entries":{},"hits":1}"#).assert_problem(400, "hits");
+    acquire(r#"{"domain":"shop","entries":{},"hits":1}"#).assert_problem(400, "no such member");
     acquire(r#"{"domain":"nosuch","entries":{}}"#).assert_problem(404, "write one of shop");
     acquire(&" ".repeat(201)).assert_problem(413, "longer than 200 bytes");
     let plain = "Content-Type: text/plain\r\n";
@@ -169,12 +169,12 @@ fn who_sends_too_slowly_is_left() {
 fn what_is_no_http_is_refused() {
     let server = Fixture::new("", "");
     for garbage in [
-        &b"\x00\xff\r\n\r\n"[..],
-        b"GET\r\n\r\n",
+        &b"GET\r\n\r\n"[..],
+        b"\x00\xff\r\n\r\n",
         b"*1\r\n$4\r\nPING\r\n",
     ] {
         let reply = crate::harness::send(server.http(), garbage);
-        assert!(reply.starts_with(b"HTTP/1.1 400"), "{reply:?}");
+        assert!(reply.starts_with(b"HTTP/1.1 400"), "{garbage:?}: {reply:?}");
     }
     eventually("errors are counted", || {
         server
