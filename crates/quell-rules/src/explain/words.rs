@@ -1,5 +1,7 @@
 //! Words: limits, bans and mismatches as people read them.
 
+use std::time::Duration;
+
 use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::Window;
 use quell_core::ban::Ban;
@@ -52,9 +54,21 @@ pub(super) fn matchers(matchers: &[Matcher]) -> String {
     all.collect::<Vec<String>>().join(" and ")
 }
 
+/// `COUNT/PERIOD`.
+fn per(count: u64, length: Duration) -> String {
+    let unit = match length.as_nanos() {
+        1_000_000_000 => "s",
+        60_000_000_000 => "min",
+        3_600_000_000_000 => "h",
+        86_400_000_000_000 => "day",
+        604_800_000_000_000 => "week",
+        _ => return format!("{count}/{}", Exact(length)),
+    };
+    format!("{count}/{unit}")
+}
+
 /// A limit in the words of a rules file.
 pub(super) fn in_words(limit: &Limit) -> String {
-    let per = |count: u64, length| format!("{count}/{}", Exact(length));
     match limit.algorithm() {
         Algorithm::TokenBucket(spec) => {
             let burst = limit.max();

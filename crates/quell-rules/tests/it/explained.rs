@@ -46,20 +46,15 @@ fn a_rule_that_applies_and_those_that_do_not() {
         .entry("user", &b"a\xff"[..]);
     let expected = "\
 descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
-  + login: sliding_log 5/1m
+  + login: sliding_log 5/min
       key: remote_address=10.1.2.0
       cost: 1
-      ban: after 3 refusals within 10m for 1m, 1h
+      ban: after 3 refusals within 10m for 60s, 1h
   - api: does not apply: `path` is `/login` and must be `/api/*`
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user=a\\xff
       cost: 1";
-    assert_eq!(
-        explained(&query),
-        expected
-            .replace("5/1m", "5/60s")
-            .replace("for 1m", "for 60s")
-    );
+    assert_eq!(explained(&query), expected);
 }
 
 #[test]
@@ -130,15 +125,15 @@ fn nothing_that_applies() {
 #[test]
 fn every_algorithm_in_words() {
     for (fields, words) in [
-        ("rate: 100/s", "token_bucket 100/1s, burst 100"),
+        ("rate: 100/s", "token_bucket 100/s, burst 100"),
         ("rate: 1/year, burst: 9", "token_bucket 1/365d, burst 9"),
         (
             "algorithm: leaky_bucket, rate: 2/s, burst: 5",
-            "leaky_bucket 2/1s, burst 5, delay_after 0",
+            "leaky_bucket 2/s, burst 5, delay_after 0",
         ),
         (
             "algorithm: fixed_window, limit: 5/h",
-            "fixed_window 5/1h from the first request",
+            "fixed_window 5/h from the first request",
         ),
         (
             "algorithm: sliding_window, limit: 30/250ms",

@@ -84,10 +84,22 @@ fn a_domain_without_rules_is_known() {
     }
 }
 
+/// Fields, and the limit that they make.
+type Case = (&'static str, Result<Limit, LimitError>);
+
+fn bucket(count: u64, period: Duration) -> TokenBucket {
+    Limit::token_bucket(rate(count, period))
+}
+
+fn check(cases: Vec<Case>) {
+    for (fields, limit) in cases {
+        assert_eq!(rule(fields), bare("r", limit.unwrap()), "{fields}");
+    }
+}
+
 #[test]
-fn limits_mean_what_they_say() {
-    let bucket = |count, period| Limit::token_bucket(rate(count, period));
-    let cases: [(&str, Result<Limit, LimitError>); 26] = [
+fn buckets_mean_what_they_say() {
+    check(vec![
         ("rate: 100/s", bucket(100, seconds(1)).build()),
         (
             "algorithm: token_bucket, rate: '100/s'",
@@ -140,6 +152,12 @@ fn limits_mean_what_they_say() {
                 .delay_after(5)
                 .build(),
         ),
+    ]);
+}
+
+#[test]
+fn windows_mean_what_they_say() {
+    check(vec![
         (
             "algorithm: fixed_window, limit: 5/min",
             Limit::fixed_window(5, seconds(60)).build(),
@@ -178,10 +196,7 @@ fn limits_mean_what_they_say() {
                 .max_entries(20_000)
                 .build(),
         ),
-    ];
-    for (fields, limit) in cases {
-        assert_eq!(rule(fields), bare("r", limit.unwrap()), "{fields}");
-    }
+    ]);
 }
 
 #[test]
@@ -247,12 +262,28 @@ fn the_rest_of_a_rule() {
     assert_eq!(said, expected);
 }
 
-#[test]
-fn overrides_take_over_what_they_do_not_say() {
+/// Fields of a rule, those of its override, and the limit that they make.
+type OverCase = (&'static str, &'static str, Result<Limit, LimitError>);
+
+fn check_overrides(cases: Vec<OverCase>) {
     let when = matchers("t", Pattern::Exact("x".into()));
-    let bucket = |count| Limit::token_bucket(rate(count, seconds(1)));
+    for (base, over, limit) in cases {
+        let said = rule(&format!(
+            "{base}, overrides: [{{ when: {{ t: x }}, {over} }}]"
+        ));
+        let expected = Override {
+            when: when.clone(),
+            effect: Effect::Limit(limit.unwrap()),
+        };
+        assert_eq!(said.overrides, [expected], "{base} | {over}");
+    }
+}
+
+#[test]
+fn overrides_of_buckets_take_over_what_they_do_not_say() {
+    let bucket = |count| bucket(count, seconds(1));
     let ban = Ban::new(1, None, vec![seconds(60)]).unwrap();
-    let cases: [(&str, &str, Result<Limit, LimitError>); 13] = [
+    check_overrides(vec![
         ("rate: 10/s", "rate: 20/s", bucket(20).build()),
         (
             "rate: 10/s, burst: 15",
@@ -281,6 +312,20 @@ fn overrides_take_over_what_they_do_not_say() {
             Limit::sliding_log(5, seconds(60)).build(),
         ),
         (
+            "rate: 10/s, ban: { after: 1, for: 1m }",
+            "burst: 20",
+            bucket(10)
+                .burst(20)
+                .build()
+                .map(|limit| limit.with_ban(ban)),
+        ),
+    ]);
+}
+
+#[test]
+fn overrides_of_windows_take_over_what_they_do_not_say() {
+    check_overrides(vec![
+        (
             "algorithm: fixed_window, limit: 5/min",
             "limit: 7",
             Limit::fixed_window(7, seconds(60)).build(),
@@ -305,25 +350,7 @@ fn overrides_take_over_what_they_do_not_say() {
             "limit: 7",
             Limit::sliding_window(7, seconds(60)).segments(6).build(),
         ),
-        (
-            "rate: 10/s, ban: { after: 1, for: 1m }",
-            "burst: 20",
-            bucket(10)
-                .burst(20)
-                .build()
-                .map(|limit| limit.with_ban(ban)),
-        ),
-    ];
-    for (base, over, limit) in cases {
-        let said = rule(&format!(
-            "{base}, overrides: [{{ when: {{ t: x }}, {over} }}]"
-        ));
-        let expected = Override {
-            when: when.clone(),
-            effect: Effect::Limit(limit.unwrap()),
-        };
-        assert_eq!(said.overrides, [expected], "{base} | {over}");
-    }
+    ]);
 }
 
 #[test]
