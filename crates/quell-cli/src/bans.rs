@@ -152,12 +152,12 @@ impl List {
         let answer = self.server.client()?.get(&path)?.good()?;
         let listed: Listed = answer.json()?;
         if self.json {
-            output::line(&answer.text);
+            output::line(&answer.text)?;
         } else if listed.bans.is_empty() {
-            output::line("no bans");
+            output::line("no bans")?;
         } else {
             for line in table(&listed.bans, Paint::stdout()) {
-                output::line(line);
+                output::line(line)?;
             }
         }
         Ok(Exit::Fine)
@@ -220,9 +220,9 @@ impl Key {
             _ => format!("{changed} keys {done}"),
         };
         if self.json {
-            output::line(&answer.text);
+            output::line(&answer.text)?;
         } else if changed > 0 {
-            output::line(line);
+            output::line(line)?;
         } else {
             output::note(line);
         }

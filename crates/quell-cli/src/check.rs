@@ -56,10 +56,10 @@ impl Check {
         let answer = self.server.client()?.post(path, &body)?.good()?;
         let verdict: VerdictBody<'_> = answer.json()?;
         if self.json {
-            output::line(&answer.text);
+            output::line(&answer.text)?;
         } else {
             for line in lines(&verdict, Paint::stdout()) {
-                output::line(line);
+                output::line(line)?;
             }
         }
         Ok(Exit::fine_if(verdict.allowed))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
-use ureq::http::Response;
+use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 use crate::exit::Usage;
@@ -57,9 +57,9 @@ impl ServerUrl {
                  http://127.0.0.1:8080 (https is not available yet)"
             )));
         };
-        if rest.is_empty() {
+        if rest.is_empty() || url.parse::<Uri>().is_err() {
             bail!(Usage(format!(
-                "`{url}` names no server: write one such as http://127.0.0.1:8080"
+                "`{url}` is no address of a server: write one such as http://127.0.0.1:8080"
             )));
         }
         let config = Agent::config_builder()
@@ -126,10 +126,6 @@ impl Client {
             ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => anyhow!(
                 "no way to {url}: say where the server is with --url, or start one with `quell serve`"
             ),
-            ureq::Error::BadUri(reason) => Usage(format!(
-                "`{url}` is no address of a server ({reason}): write one such as http://127.0.0.1:8080"
-            ))
-            .into(),
             ureq::Error::Timeout(_) => anyhow!(
                 "{url} did not answer within {}s: look at its log, or say another with --url",
                 TIMEOUT.as_secs()

@@ -1,13 +1,12 @@
 //! `quell completions`: what a shell needs to complete this command's arguments.
 
-use std::io::Write;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::command::Cli;
 use crate::exit::Exit;
+use crate::output;
 
 /// Print completions for a shell
 ///
@@ -27,9 +26,7 @@ impl Completions {
     pub(crate) fn run(&self) -> Result<Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "quell", &mut script);
-        let mut out = std::io::stdout().lock();
-        out.write_all(&script)
-            .context("cannot write the completions")?;
+        output::bytes(&script)?;
         Ok(Exit::Fine)
     }
 }

@@ -1,15 +1,32 @@
 //! Output: lines for people, JSON for programs, colours on a terminal only.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Prints one line to standard output. A reader that has gone (`quell ... | head`) is no failure.
-pub(crate) fn line(text: impl Display) {
+/// Prints one line to standard output.
+///
+/// # Errors
+/// If it cannot be written, such as to a full disk. A reader that has gone (`quell ... | head`) is no
+/// failure.
+pub(crate) fn line(text: impl Display) -> Result<()> {
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Prints these bytes to standard output.
+///
+/// # Errors
+/// As [`line`].
+pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Prints one line to standard error.
@@ -26,10 +43,9 @@ pub(crate) fn complain(error: &anyhow::Error) {
 /// Prints a value as JSON to standard output.
 ///
 /// # Errors
-/// Says that it cannot be written as JSON.
+/// If it cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string_pretty(value).context("cannot write this as JSON")?);
-    Ok(())
+    line(serde_json::to_string_pretty(value).context("cannot write this as JSON")?)
 }
 
 /// Colours, where they are seen.

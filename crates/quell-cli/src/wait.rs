@@ -24,6 +24,10 @@ pub(crate) fn words(milliseconds: u64) -> String {
     let said = said.get(..SAID).unwrap_or(said);
     let finest = said.last().map_or(1, |(_, length)| *length);
     let mut left = milliseconds.div_ceil(finest).saturating_mul(finest);
+    if left > milliseconds {
+        // 59m59.9s are 1h, not 60m.
+        return words(left);
+    }
     let mut words = String::new();
     for (unit, length) in said {
         let number = left / length;
@@ -50,12 +54,12 @@ mod tests {
             (12_000, "12s"),
             (12_345, "12s345ms"),
             (60_001, "1m1s"),
-            (3_599_001, "60m"),
+            (3_599_001, "1h"),
             (3_598_001, "59m59s"),
             (3_600_001, "1h1s"),
             (86_400_000, "1d"),
             (90_061_001, "1d1h2m"),
-            (u64::MAX, "213503982334d14h26m"),
+            (u64::MAX, "213503982334d14h25m"),
         ] {
             assert_eq!(words(milliseconds), text, "{milliseconds}");
         }

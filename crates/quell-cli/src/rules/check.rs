@@ -71,7 +71,7 @@ impl Check {
         } else {
             tell(&problems, &loaded.warnings);
             if ok {
-                output::line(summary(&loaded));
+                output::line(summary(&loaded))?;
             } else {
                 output::note(count(problems.len(), "mistake"));
             }

@@ -63,7 +63,7 @@ impl Explain {
         if self.json {
             output::json(&explanation)?;
         } else {
-            output::line(explanation);
+            output::line(explanation)?;
         }
         Ok(Exit::Fine)
     }

@@ -65,7 +65,7 @@ impl Test {
         } else {
             tell(&problems, &warnings);
             if !report.files.is_empty() {
-                output::line(painted(&report.to_string(), Paint::stdout()));
+                output::line(painted(&report.to_string(), Paint::stdout()))?;
             }
             if !problems.is_empty() {
                 output::note(count(problems.len(), "mistake"));

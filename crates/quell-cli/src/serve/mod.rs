@@ -58,7 +58,7 @@ impl Serve {
                 log_format: Some(format.name().to_owned()),
                 ..config.to_raw()
             };
-            output::line(shown.to_toml()?.trim_end());
+            output::line(shown.to_toml()?.trim_end())?;
             return Ok(Exit::Fine);
         }
         log::start(filter, format)?;

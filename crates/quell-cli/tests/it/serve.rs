@@ -112,7 +112,7 @@ fn what_hinders_a_start_is_one_message() {
         "{told:?}"
     );
     assert!(
-        told.stderr.contains(":2:") && told.stderr.contains("5/moment"),
+        told.stderr.contains(":2:") && told.stderr.contains("`moment`"),
         "{told:?}"
     );
 
