@@ -137,6 +137,9 @@ impl<'n> Cursor<'n> {
         sink: &mut Sink,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<Said<T>> {
+        if sink.is_full() {
+            return None;
+        }
         match parse(self.text(sink)?) {
             Ok(value) => Some(self.said(value)),
             Err(message) => {
@@ -181,6 +184,9 @@ impl<'n> Cursor<'n> {
         };
         let mut meant = Vec::new();
         for pair in pairs.iter() {
+            if sink.is_full() {
+                return None;
+            }
             let message = match table.field(&pair.key) {
                 Some(field) if field.later => {
                     format!("`{}` is not available yet: leave it out", pair.key)

@@ -53,11 +53,12 @@ pub(crate) struct Sink {
     warnings: Bounded,
 }
 
-/// At most [`MAX_PROBLEMS`], each with the number of its file; the rest is counted.
+/// At most [`MAX_PROBLEMS`], each with the number of its file.
 #[derive(Debug, Default)]
 struct Bounded {
     list: Vec<(usize, Problem)>,
-    omitted: usize,
+    /// Whether there were more.
+    overflowed: bool,
 }
 
 impl Bounded {
@@ -65,7 +66,7 @@ impl Bounded {
         if self.list.len() < MAX_PROBLEMS {
             self.list.push((file, problem));
         } else {
-            self.omitted += 1;
+            self.overflowed = true;
         }
     }
 
@@ -74,9 +75,8 @@ impl Bounded {
         self.list
             .sort_by_key(|(file, problem)| (*file, problem.line, problem.column));
         let mut list: Vec<Problem> = self.list.into_iter().map(|(_, problem)| problem).collect();
-        if let (1.., Some(last)) = (self.omitted, list.last_mut()) {
-            last.message
-                .push_str(&format!(" (and {} more, not shown)", self.omitted));
+        if let (true, Some(last)) = (self.overflowed, list.last_mut()) {
+            last.message.push_str(" (and more, not shown)");
         }
         list
     }
@@ -155,14 +155,14 @@ impl Sink {
         }
     }
 
-    /// How many problems there were so far.
+    /// How many problems were told so far.
     pub(crate) fn count(&self) -> usize {
-        self.problems.list.len() + self.problems.omitted
+        self.problems.list.len()
     }
 
-    /// Whether no more problems will be told.
+    /// Whether no more problems will be told; then nothing else needs to be looked at.
     pub(crate) fn is_full(&self) -> bool {
-        self.problems.list.len() >= MAX_PROBLEMS
+        self.problems.overflowed
     }
 
     /// The warnings if there was no problem, else the problems.

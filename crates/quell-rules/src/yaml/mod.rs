@@ -12,7 +12,7 @@ mod mistake;
 
 pub(crate) use build::documents;
 
-/// The most bytes of one file: some hundred thousand rules.
+/// The most bytes of one file: some ten thousand rules.
 pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The most nodes of one file, aliases written out: what a hostile file may cost is about 100 MB.

@@ -125,7 +125,7 @@ fn mistakes_are_told_together_and_not_without_end() {
     );
     assert_eq!(
         problems[99],
-        "f:102:24: rules[99].rate: `1` has no period: write `1/s`, `1/min` or the like (and 150 more, not shown)"
+        "f:102:24: rules[99].rate: `1` has no period: write `1/s`, `1/min` or the like (and more, not shown)"
     );
 }
 
@@ -163,5 +163,25 @@ fn long_words_are_shortened_in_messages() {
     ] {
         let problems = parse_str("f", &text).unwrap_err();
         assert!(problems[0].to_string().len() < 500, "{}", problems[0]);
+    }
+}
+
+#[test]
+fn a_million_mistakes_take_no_longer_than_a_hundred() {
+    let unknown: String = (0..200_000)
+        .map(|index| format!("nmae{index}: 1, "))
+        .collect();
+    let zones = "  - { name: r, algorithm: fixed_window, limit: 1/day, time_zone: Europe/Berln }\n";
+    for text in [
+        format!("domain: d\nrules: [{{ {unknown} }}]"),
+        format!("domain: d\nrules:\n{}", zones.repeat(50_000)),
+    ] {
+        let problems = told(parse_str("f", &text));
+        assert_eq!(problems.len(), MAX_PROBLEMS);
+        assert!(
+            problems[99].ends_with(" (and more, not shown)"),
+            "{}",
+            problems[99]
+        );
     }
 }
