@@ -131,14 +131,14 @@ fn mistakes_are_told_together_and_not_without_end() {
 
 #[test]
 fn many_broken_documents_end() {
-    let text = "a: [\n---\n".repeat(100_000);
+    let text = "a: [\n---\n".repeat(10_000);
     assert_eq!(told(parse_str("f", &text)).len(), MAX_PROBLEMS);
 }
 
 #[test]
 fn a_large_file_of_rules_is_read() {
     let mut text = String::from("domain: d\nrules:\n");
-    for index in 0..20_000 {
+    for index in 0..5_000 {
         writeln!(
             text,
             "  - {{ name: r{index}, match: {{ path: /p{index} }}, per: [user], rate: {}/s }}",
@@ -147,7 +147,7 @@ fn a_large_file_of_rules_is_read() {
         .unwrap();
     }
     let loaded = parse_str("f", &text).unwrap();
-    assert_eq!(loaded.domains[0].rules.len(), 20_000);
+    assert_eq!(loaded.domains[0].rules.len(), 5_000);
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn long_words_are_shortened_in_messages() {
 
 #[test]
 fn a_million_mistakes_take_no_longer_than_a_hundred() {
-    let unknown: String = (0..200_000)
+    let unknown: String = (0..50_000)
         .map(|index| format!("nmae{index}: 1, "))
         .collect();
     let zones = "  - { name: r, algorithm: fixed_window, limit: 1/day, time_zone: Europe/Berln }\n";
     for text in [
         format!("domain: d\nrules: [{{ {unknown} }}]"),
-        format!("domain: d\nrules:\n{}", zones.repeat(50_000)),
+        format!("domain: d\nrules:\n{}", zones.repeat(10_000)),
     ] {
         let problems = told(parse_str("f", &text));
         assert_eq!(problems.len(), MAX_PROBLEMS);
