@@ -72,7 +72,7 @@ impl Facts {
 fn states(config: &Config) -> String {
     match &config.data_dir {
         Some(directory) => format!(
-            "states in {}, a crash loses {} of them at most",
+            "states in {}, a crash loses at most the last {}",
             directory.display(),
             ExactDuration(config.snapshot_interval)
         ),

@@ -11,11 +11,16 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
 }
 
-/// A program on the path.
-fn program(name: &str) -> Command {
+/// Fails if a program is not on the path.
+pub(crate) fn require(name: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
     assert!(there, "the client {name} is missing: {INSTALL}");
+}
+
+/// A program on the path.
+fn program(name: &str) -> Command {
+    require(name);
     Command::new(name)
 }
 
@@ -68,4 +73,12 @@ pub(crate) fn ioredis(port: u16) -> Command {
         .arg(folder().join("ioredis.mjs"))
         .arg(port.to_string());
     command
+}
+
+#[test]
+#[should_panic(
+    expected = "the client quell-no-such-client is missing: install it with `cargo xtask install`"
+)]
+fn a_client_that_is_missing_is_a_failure() {
+    require("quell-no-such-client");
 }

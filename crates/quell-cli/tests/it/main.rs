@@ -17,6 +17,8 @@ mod files;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod readme;
+#[cfg(test)]
 mod redis_tools;
 #[cfg(test)]
 mod reload;

@@ -38,7 +38,7 @@ fn a_clean_stop_loses_nothing() {
     let log = server.log();
     assert!(
         log.contains(&format!(
-            "states in {data}, a crash loses 1h of them at most"
+            "states in {data}, a crash loses at most the last 1h"
         )),
         "{log}"
     );
