@@ -85,6 +85,13 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         let limiter = &shared.limiter;
         limiter.restore(restored.limits, restored.states, limiter.now());
     }
+    let in_force = shared.limiter.rules();
+    tracing::info!(
+        domains = in_force.domains().count(),
+        rules = in_force.all().count(),
+        shadow = shared.config.shadow,
+        "rules in force"
+    );
     listen(shared, snapshots, watch).await
 }
 

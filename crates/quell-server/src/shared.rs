@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use quell::Limiter;
+use quell::store::Banned;
 use quell::store::memory::MemoryStore;
+use quell::{AskError, Limiter};
+use tokio::runtime::Handle;
 
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
@@ -46,10 +48,19 @@ impl Shared {
         self.metrics.acquires().wrapping_add(by_hand << 48)
     }
 
+    /// Bans that stand, at most `most`. Reading a hundred thousand takes a while, so it is done
+    /// where nobody waits for an answer.
+    pub(crate) async fn bans(self: &Arc<Self>, most: usize) -> Result<Vec<Banned>, AskError> {
+        let shared = Arc::clone(self);
+        let runtime = Handle::current();
+        let work = tokio::task::spawn_blocking(move || runtime.block_on(shared.limiter.bans(most)));
+        work.await.unwrap_or_else(|_| Ok(Vec::new()))
+    }
+
     /// What metrics read when they are asked for. Cost: linear in the bans that stand.
-    pub(crate) async fn gauges(&self) -> Gauges {
+    pub(crate) async fn gauges(self: &Arc<Self>) -> Gauges {
         let store = self.limiter.store();
-        let bans = self.limiter.bans(MAX_BANS).await;
+        let bans = self.bans(MAX_BANS).await;
         Gauges {
             keys: store.keys(),
             max_keys: store.max_keys(),

@@ -22,13 +22,14 @@ pub struct Bounds {
     /// Default 1 MiB: with what the kernel holds, a client can send a hundred thousand commands
     /// before it reads the first reply; one that reads as it writes can send any number.
     pub unsent: usize,
-    /// How long the head of an HTTP request may take to arrive. Default 10 s: a slow phone needs
-    /// two, who sends a byte a second is no client.
+    /// How long the head of the first request of an HTTP connection may take to arrive, from accept
+    /// on. Default 10 s: a slow phone needs two, and who connects has something to ask.
     pub header_timeout: Duration,
     /// How long the body of an HTTP request may take to arrive. Default 10 s, for the same reason.
     pub body_timeout: Duration,
-    /// How long an HTTP connection may be silent, between requests or while it does not read.
-    /// Default 75 s, as nginx keeps connections: gateways must not lose a race against us.
+    /// How long an HTTP connection may take for its next head, silence included, and how long it may
+    /// leave an answer unread. Default 75 s, as nginx keeps connections: gateways must not lose a
+    /// race against us.
     pub idle_timeout: Duration,
     /// How long a RESP connection may leave a command half sent or a reply unread; between commands
     /// it may be silent for ever, as with Redis, since clients keep pools. Default 60 s.

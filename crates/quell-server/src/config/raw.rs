@@ -63,13 +63,13 @@ pub struct RawConfig {
     /// Replies that a RESP connection may leave unread before its commands have to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unsent_bytes: Option<usize>,
-    /// How long the head of an HTTP request may take to arrive.
+    /// How long the head of a connection's first HTTP request may take to arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_timeout: Option<String>,
     /// How long the body of an HTTP request may take to arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_timeout: Option<String>,
-    /// How long an HTTP connection may be silent.
+    /// How long an HTTP connection may be silent, or take for a later head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<String>,
     /// How long a RESP connection may leave a command half sent or a reply unread.

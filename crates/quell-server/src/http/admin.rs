@@ -64,7 +64,7 @@ pub(super) async fn list_bans(
         Ok(most) => most,
         Err(problem) => return reply::problem(&problem),
     };
-    match shared.limiter.bans(most).await {
+    match shared.bans(most).await {
         Ok(bans) => {
             let bans = bans.into_iter().map(|ban| BanBody {
                 domain: ban.key.domain,

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -44,6 +45,7 @@ pub(super) struct RemoteAddress(pub(super) SocketAddr);
 struct Handler {
     router: Router,
     remote: RemoteAddress,
+    has_asked: Arc<AtomicBool>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Handler {
@@ -52,6 +54,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     type Future = RouteFuture<Infallible>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.has_asked.store(true, Ordering::Relaxed);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.remote);
         self.router.clone().call(request)
@@ -64,7 +67,8 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.header_timeout)
+        // From when the connection is ready for it, so silence between requests counts too.
+        .header_read_timeout(bounds.idle_timeout)
         .max_buf_size(MAX_HEAD)
         .half_close(true);
     builder
@@ -87,8 +91,14 @@ pub(crate) async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let remote = RemoteAddress(accepted.remote);
-    let io = TokioIo::new(Watched::new(accepted.stream, bounds.idle_timeout));
-    let mut connection = pin!(builder.serve_connection(io, Handler { router, remote }));
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let watched = Watched::new(accepted.stream, &bounds, Arc::clone(&has_asked));
+    let handler = Handler {
+        router,
+        remote,
+        has_asked,
+    };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
     let mut stopping = false;
     let end = loop {
         tokio::select! {

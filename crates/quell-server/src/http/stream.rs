@@ -1,18 +1,23 @@
 //! Watched: a stream that ends when nothing moves on it for long.
 //!
-//! hyper watches heads only; a client that never reads its answer, or that stays silent for ever
-//! between requests, would keep its place. One timer per connection is enough, set again only when
-//! it fires: a move is a flag, not a look at the clock. So the end comes after one to two timeouts.
+//! hyper watches heads only; a client that never reads its answer would keep its place. One timer
+//! per connection is enough, set again only when it fires: a move is a flag, not a look at the
+//! clock. So the end comes after one to two timeouts. Before the first request it comes sooner, and
+//! moves do not count: who connects has something to ask.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+
+use crate::config::Bounds;
 
 /// A stream with a watch.
 #[derive(Debug)]
@@ -21,15 +26,18 @@ pub(super) struct Watched {
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
     has_moved: bool,
+    /// Whether a request has come.
+    has_asked: Arc<AtomicBool>,
 }
 
 impl Watched {
-    pub(super) fn new(inner: TcpStream, timeout: Duration) -> Self {
+    pub(super) fn new(inner: TcpStream, bounds: &Bounds, has_asked: Arc<AtomicBool>) -> Self {
         Self {
             inner,
-            timeout,
-            timer: Box::pin(tokio::time::sleep(timeout)),
+            timeout: bounds.idle_timeout,
+            timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
             has_moved: false,
+            has_asked,
         }
     }
 
@@ -44,7 +52,7 @@ impl Watched {
             return moved;
         }
         while self.timer.as_mut().poll(context).is_ready() {
-            if !self.has_moved {
+            if !self.has_moved || !self.has_asked.load(Ordering::Relaxed) {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
             self.has_moved = false;

@@ -92,18 +92,20 @@ impl Connection {
     async fn serve(&mut self, shared: &Shared) -> End {
         let most = shared.config.bounds.unsent;
         loop {
-            let answered = match self.answer(most).await {
-                Ok(answered) => answered,
-                Err(end) => return end,
-            };
+            let answered = self.answer(most).await;
             if answered.commands > 0 {
                 shared.metrics.commands.add(0, u64::from(answered.commands));
                 self.watch.has_moved = true;
             }
-            if self.is_input_over && answered.is_all && self.output.is_empty() {
+            let is_all = match answered.rest {
+                Ok(Rest::Cut) => true,
+                Ok(Rest::More) => false,
+                Err(end) => return end,
+            };
+            if self.is_input_over && is_all && self.output.is_empty() {
                 return End::Closed;
             }
-            if let Err(end) = self.transfer(shared, most, answered.is_all).await {
+            if let Err(end) = self.transfer(shared, most, is_all).await {
                 return end;
             }
             if answered.commands >= TURN {
@@ -114,29 +116,28 @@ impl Connection {
 
     /// Answers complete commands until there is none, or it is another's turn, or too much waits to
     /// be sent.
-    async fn answer(&mut self, most: usize) -> Result<Answered, End> {
+    async fn answer(&mut self, most: usize) -> Answered {
         let mut commands = 0;
-        while commands < TURN && self.output.unsent().len() < most {
+        let rest = loop {
+            if commands >= TURN || self.output.unsent().len() >= most {
+                break Ok(Rest::More);
+            }
             let length = match self.decoder.decode(self.input.filled()) {
                 Ok(Decoded::Command { args, length }) => {
                     commands += 1;
                     let next = self.session.answer(args, &mut self.output.bytes).await;
                     if next == Next::Close {
-                        return Err(End::Closed);
+                        break Err(End::Closed);
                     }
                     length
                 }
                 Ok(Decoded::Nothing { length }) => length,
-                Ok(Decoded::Incomplete { .. }) => {
-                    let is_all = true;
-                    return Ok(Answered { commands, is_all });
-                }
-                Err(error) => return Err(End::Protocol(error)),
+                Ok(Decoded::Incomplete { .. }) => break Ok(Rest::Cut),
+                Err(error) => break Err(End::Protocol(error)),
             };
             self.input.drop_front(length);
-        }
-        let is_all = false;
-        Ok(Answered { commands, is_all })
+        };
+        Answered { commands, rest }
     }
 
     /// Writes what can be written and reads what may be read, until one of them got on.
@@ -224,8 +225,15 @@ impl Connection {
 /// What was answered in one go.
 struct Answered {
     commands: u32,
-    /// Whether what is left needs more bytes.
-    is_all: bool,
+    rest: Result<Rest, End>,
+}
+
+/// What is left of the input.
+enum Rest {
+    /// Nothing, or a command that is not complete.
+    Cut,
+    /// There may be complete commands.
+    More,
 }
 
 /// Looks now and then whether a connection stands still. A move is a flag, not a look at the clock.

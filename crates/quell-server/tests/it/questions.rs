@@ -1,6 +1,7 @@
 //! Questions over HTTP: allowed, refused, and not understood.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -149,7 +150,7 @@ fn who_sends_too_slowly_is_left() {
     slow.write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nX-Slow")
         .unwrap();
     let mut rest = Vec::new();
-    std::io::Read::read_to_end(&mut slow, &mut rest).unwrap();
+    slow.read_to_end(&mut rest).unwrap();
     eventually("a timeout is counted", || {
         let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
         timeouts.as_deref() != Some("0")
@@ -161,7 +162,7 @@ fn who_sends_too_slowly_is_left() {
     )
     .unwrap();
     let mut reply = Vec::new();
-    std::io::Read::read_to_end(&mut slow, &mut reply).unwrap();
+    slow.read_to_end(&mut reply).unwrap();
     Answer::read(&reply).assert_problem(408, "send it at once");
 }
 
@@ -182,4 +183,27 @@ fn what_is_no_http_is_refused() {
             .as_deref()
             == Some("3")
     });
+}
+
+#[test]
+fn a_connection_may_rest_between_requests_for_a_while() {
+    let server = Fixture::new(SHOP, "header_timeout = '20ms'\nidle_timeout = '300ms'");
+    let mut stream = connect(server.http());
+    let mut ask = || {
+        stream
+            .write_all(b"HEAD /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+            .unwrap();
+        let mut reply = Vec::new();
+        let mut byte = [0];
+        while !reply.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            reply.extend(byte);
+        }
+        Answer::read(&reply).status
+    };
+    assert_eq!(ask(), 200);
+    std::thread::sleep(Duration::from_millis(60));
+    assert_eq!(ask(), 200, "longer than the first request may take");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"", "and then it is closed");
 }
