@@ -54,6 +54,9 @@ impl Listener {
         };
         let socket = TcpListener::bind(address).await.map_err(error)?;
         let address = socket.local_addr().map_err(error)?;
+        if !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(%address, "other machines can reach {name}, without TLS and credentials");
+        }
         Ok(Self {
             socket,
             address,
@@ -81,7 +84,11 @@ impl Listener {
             let arrived = tokio::select! {
                 biased;
                 _ = stop.changed() => break,
-                Some(_) = connections.join_next() => {
+                Some(ended) = connections.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        numbers.panics.add(1);
+                        tracing::error!(listener = self.name, "a connection panicked: please report it");
+                    }
                     numbers.open.set(connections.len() as u64);
                     continue;
                 }

@@ -89,6 +89,8 @@ pub(crate) struct ListenerMetrics {
     pub(crate) protocol_errors: Number,
     /// Connections that ended because a timeout was over.
     pub(crate) timeouts: Number,
+    /// Connections that ended by a mistake of the server's; there should be none.
+    pub(crate) panics: Number,
 }
 
 /// A number that is changed too seldom to be worth a [`Tally`].

@@ -121,7 +121,7 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
     for (listener, numbers) in both {
         text.labelled(name, &[("listener", listener)], numbers.open.get());
     }
-    let rows: [Row; 4] = [
+    let rows: [Row; 5] = [
         ("quell_connections_total", "Connections so far.", |l| {
             l.accepted.get()
         }),
@@ -139,6 +139,11 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
             "quell_timeouts_total",
             "Connections that were closed since they stood still.",
             |l| l.timeouts.get(),
+        ),
+        (
+            "quell_panics_total",
+            "Connections that ended by a mistake of the server's.",
+            |l| l.panics.get(),
         ),
     ];
     for (name, help, read) in rows {

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use crate::harness::{Answer, Fixture, connect, eventually, expect};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, expect};
 
 #[test]
 fn who_comes_when_it_is_full_is_told_so() {
@@ -98,4 +98,47 @@ fn unread_replies_hold_a_client_back_and_none_is_lost() {
     });
     writer.write_all(rest).unwrap();
     reader.join().unwrap();
+}
+
+/// Frames with a few bytes changed, cut and repeated; the seed is fixed, so a failure comes again.
+#[test]
+fn nothing_that_arrives_brings_it_down() {
+    const SOUND: [&str; 5] = [
+        "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\n9\r\n$2\r\n60\r\n",
+        "*4\r\n$13\r\nQUELL.ACQUIRE\r\n$4\r\nshop\r\n$4\r\npath\r\n$6\r\n/login\r\n",
+        "*3\r\n$5\r\nHELLO\r\n:3\r\n+x\r\nCLIENT LIST\r\nINFO\r\n",
+        "POST /v1/acquire HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n{\"domain\":\"shop\",\"entries\":{}}",
+        "GET /v1/authorize?domain=shop&deny_status=403 HTTP/1.1\r\nHost: t\r\nX-Original-URI: /%zz\r\n\r\n",
+    ];
+    let server = Fixture::new(SHOP, "header_timeout = '1s'\nbody_timeout = '1s'");
+    let mut seed = 42_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    for _ in 0..400 {
+        let mut bytes = SOUND[random(SOUND.len())]
+            .repeat(1 + random(3))
+            .into_bytes();
+        for _ in 0..random(6) {
+            let at = random(bytes.len());
+            bytes[at] = u8::try_from(random(256)).unwrap();
+        }
+        bytes.truncate(1 + random(bytes.len()));
+        let address = if random(2) == 0 {
+            server.http()
+        } else {
+            server.resp()
+        };
+        let mut stream = connect(address);
+        // The server may hang up in the middle, and leave what it did not read unread.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(server.resp_exchange(b"PING\r\n"), "+PONG\r\n");
+    for listener in ["http", "resp"] {
+        let panics = server.metric(&format!("quell_panics_total{{listener=\"{listener}\"}}"));
+        assert_eq!(panics.as_deref(), Some("0"), "{listener}");
+    }
 }
