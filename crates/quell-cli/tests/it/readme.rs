@@ -57,11 +57,10 @@ fn what_a_newcomer_types_prints_what_the_readme_says() {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), printed.len(), "{here}\n{text}");
         for (line, said) in lines.iter().zip(&printed) {
-            match said.strip_suffix("...") {
-                Some(beginning) => {
-                    assert!(line.starts_with(beginning.trim_end()), "{here}\n{line}")
-                }
-                None => assert_eq!(line, said, "{here}"),
+            if let Some(beginning) = said.strip_suffix("...") {
+                assert!(line.starts_with(beginning.trim_end()), "{here}\n{line}");
+            } else {
+                assert_eq!(line, said, "{here}");
             }
         }
     }

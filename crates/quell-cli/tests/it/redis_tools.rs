@@ -15,17 +15,22 @@ fn cli(server: &Server, arguments: &[&str]) -> Vec<String> {
 fn cl_throttle_answers_as_redis_cell_does() {
     let server = Server::start(&[]);
     assert_eq!(cli(&server, &["PING"]), ["PONG"]);
-    assert_eq!(cli(&server, &["ECHO", "hello"]), ["hello"]);
-    let throttle = ["CL.THROTTLE", "user:1", "1", "2", "60"];
-    assert_eq!(cli(&server, &throttle), ["0", "2", "1", "-1", "30"]);
-    assert_eq!(cli(&server, &throttle), ["0", "2", "0", "-1", "60"]);
-    assert_eq!(cli(&server, &throttle), ["1", "2", "0", "30", "60"]);
-    // A peek changes nothing and always says 0.
-    let peek = ["CL.THROTTLE", "user:1", "1", "2", "60", "0"];
-    assert_eq!(cli(&server, &peek), ["0", "2", "0", "-1", "60"]);
-    // What can never fit has no wait.
-    let never = ["CL.THROTTLE", "user:2", "1", "2", "60", "3"];
-    assert_eq!(cli(&server, &never), ["1", "2", "2", "-1", "0"]);
+    // One connection for all, so that no whole second goes by in between.
+    let commands = [
+        "ECHO hello",
+        "CL.THROTTLE user:1 1 2 60",
+        "CL.THROTTLE user:1 1 2 60",
+        "CL.THROTTLE user:1 1 2 60",
+        // A peek changes nothing and always says 0.
+        "CL.THROTTLE user:1 1 2 60 0",
+        // What can never fit has no wait.
+        "CL.THROTTLE user:2 1 2 60 3",
+    ];
+    let text = run_with_input(&mut redis_cli(server.resp), commands.join("\n").as_bytes());
+    let text = text.expect_success();
+    let replies: Vec<&str> = text.lines().collect();
+    let expected = "hello 0 2 1 -1 30 0 2 0 -1 60 1 2 0 30 60 0 2 0 -1 60 1 2 2 -1 0";
+    assert_eq!(replies.join(" "), expected);
     server.stop();
 }
 
