@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{RawQuery, State};
-use axum::http::HeaderMap;
+use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
 use quell::store::Action;
 use quell::{AskError, Descriptor, Query};
@@ -96,12 +94,8 @@ fn most(query: Option<&str>) -> Result<usize, Box<Problem>> {
     Ok(most)
 }
 
-pub(super) async fn ban(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    act(&shared, &headers, body, |length| match length {
+pub(super) async fn ban(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    act(&shared, request, |length| match length {
         Some(text) => match parse_duration(text) {
             Ok(length) if !length.is_zero() => Ok(Action::Ban(length)),
             Ok(_) => Err("write a duration longer than 0, such as 10m".to_owned()),
@@ -112,26 +106,12 @@ pub(super) async fn ban(
     .await
 }
 
-pub(super) async fn lift(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    act(&shared, &headers, body, |length| {
-        without(length, Action::Lift)
-    })
-    .await
+pub(super) async fn lift(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    act(&shared, request, |length| without(length, Action::Lift)).await
 }
 
-pub(super) async fn forgive(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    act(&shared, &headers, body, |length| {
-        without(length, Action::Forgive)
-    })
-    .await
+pub(super) async fn forgive(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    act(&shared, request, |length| without(length, Action::Forgive)).await
 }
 
 fn without(length: Option<&str>, action: Action) -> Result<Action, String> {
@@ -143,11 +123,10 @@ fn without(length: Option<&str>, action: Action) -> Result<Action, String> {
 
 async fn act(
     shared: &Shared,
-    headers: &HeaderMap,
-    body: Body,
+    request: Request,
     action: impl FnOnce(Option<&str>) -> Result<Action, String>,
 ) -> Response {
-    let bytes = match body::read(headers, body, &shared.config.bounds).await {
+    let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };

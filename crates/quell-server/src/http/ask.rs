@@ -4,9 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
+use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -20,29 +19,18 @@ use super::connection::RemoteAddress;
 use super::{body, parameters, reply};
 use crate::shared::Shared;
 
-pub(super) async fn acquire(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    verdict(&shared, Operation::Acquire, &headers, body).await
+// Requests are taken whole: extractors would copy their headers.
+
+pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    verdict(&shared, Operation::Acquire, request).await
 }
 
-pub(super) async fn peek(
-    State(shared): State<Arc<Shared>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    verdict(&shared, Operation::Peek, &headers, body).await
+pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    verdict(&shared, Operation::Peek, request).await
 }
 
-async fn verdict(
-    shared: &Shared,
-    operation: Operation,
-    headers: &HeaderMap,
-    body: Body,
-) -> Response {
-    let bytes = match body::read(headers, body, &shared.config.bounds).await {
+async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Response {
+    let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
@@ -118,18 +106,13 @@ fn only_domain(rules: &RuleSet) -> Option<String> {
     domains.next().is_none().then(|| first.to_owned())
 }
 
-pub(super) async fn authorize(
-    State(shared): State<Arc<Shared>>,
-    Extension(RemoteAddress(remote)): Extension<RemoteAddress>,
-    RawQuery(parameters): RawQuery,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let rules = shared.limiter.rules();
-    let parameters = match Parameters::parse(parameters.as_deref(), &rules) {
+    let parameters = match Parameters::parse(request.uri().query(), &rules) {
         Ok(parameters) => parameters,
         Err(problem) => return reply::problem(&problem),
     };
-    let fields = headers.iter();
+    let fields = request.headers().iter();
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let fields: Vec<_> = fields.collect();
     let map = &shared.config.authorize;
@@ -140,13 +123,7 @@ pub(super) async fn authorize(
             return reply::problem(&problem);
         }
     };
-    let address = "remote_address";
-    let is_known = query.descriptors().iter().any(|d| d.get(address).is_some());
-    let query = if is_known {
-        query
-    } else {
-        query.entry(address, remote.ip().to_canonical().to_string())
-    };
+    let query = with_address(query, request.extensions().get());
     match ask(&shared, Operation::Acquire, &query).await {
         Ok(verdict) => {
             let mut response = answer(&shared, &parameters, &verdict);
@@ -154,6 +131,18 @@ pub(super) async fn authorize(
             response
         }
         Err(problem) => reply::problem(&problem),
+    }
+}
+
+/// The query with the connection's address, unless the gateway says whose it asks about.
+fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'a> {
+    const ADDRESS: &str = "remote_address";
+    let mut descriptors = query.descriptors().iter();
+    match remote {
+        Some(RemoteAddress(remote)) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
+            query.entry(ADDRESS, remote.ip().to_canonical().to_string())
+        }
+        _ => query,
     }
 }
 

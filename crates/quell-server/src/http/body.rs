@@ -1,6 +1,7 @@
 //! Bodies: read whole, of a bounded size, in a bounded time, and only as JSON.
 
 use axum::body::{Body, Bytes};
+use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -14,16 +15,17 @@ const EXCESS: usize = 8 * 1_024 * 1_024;
 /// Reads a JSON body.
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked.
-pub(super) async fn read(
-    headers: &HeaderMap,
-    body: Body,
-    bounds: &Bounds,
-) -> Result<Bytes, Problem> {
-    if !is_json(headers) {
+pub(super) async fn read(request: Request, bounds: &Bounds) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
     }
-    match tokio::time::timeout(bounds.body_timeout, collect(body, bounds.body)).await {
+    match tokio::time::timeout(
+        bounds.body_timeout,
+        collect(request.into_body(), bounds.body),
+    )
+    .await
+    {
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";
