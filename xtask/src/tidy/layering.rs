@@ -46,7 +46,10 @@ const LAYERS: [(&str, &[&str]); 7] = [
 /// no sockets and no runtime.
 const WALLS: [(&str, &[&str]); 2] = [
     ("quell-core", &["ipnet"]),
-    ("quell-protocol", &["serde", "serde_json", "thiserror"]),
+    (
+        "quell-protocol",
+        &["base64", "serde", "serde_json", "thiserror"],
+    ),
 ];
 
 /// One direct dependency.
