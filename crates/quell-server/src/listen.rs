@@ -114,8 +114,9 @@ impl Listener {
                         local,
                         _place: place,
                     };
+                    // Before it can ask how many there are.
+                    numbers.open.set(connections.len() as u64 + 1);
                     connections.spawn(start(accepted));
-                    numbers.open.set(connections.len() as u64);
                 }
                 Err(_) => {
                     numbers.refused.add(1);

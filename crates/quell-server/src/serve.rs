@@ -49,7 +49,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         directory,
     } = read_files(config).await?;
     let restored = match &directory {
-        Some(directory) => snapshot::restore(directory, &*clock).map_err(ServeError::DataDir)?,
+        Some(directory) => directory.read(clock.now()).map_err(ServeError::DataDir)?,
         None => None,
     };
     let secret = snapshot::secret(restored.as_ref());
@@ -82,8 +82,9 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     });
     rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     if let Some(restored) = restored {
-        let limiter = &shared.limiter;
+        let (limiter, states) = (&shared.limiter, restored.states.len());
         limiter.restore(restored.limits, restored.states, limiter.now());
+        tracing::info!(states, "states restored");
     }
     let in_force = shared.limiter.rules();
     tracing::info!(

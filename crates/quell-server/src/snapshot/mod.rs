@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use quell::clock::Clock;
 use quell::store::memory::HashKey;
 
 use crate::shared::Shared;
@@ -111,20 +110,6 @@ impl std::fmt::Display for Chain<'_> {
         }
         Ok(())
     }
-}
-
-/// What the directory holds, brought to this process's clock; nothing if it is new.
-pub(crate) fn restore(
-    directory: &Directory,
-    clock: &dyn Clock,
-) -> Result<Option<Restored>, DataDirError> {
-    let begun = Instant::now();
-    let restored = directory.read(clock.now())?;
-    if let Some(restored) = &restored {
-        let states = restored.states.len();
-        tracing::info!(states, took = ?begun.elapsed(), "states restored");
-    }
-    Ok(restored)
 }
 
 /// The secret of a store: that under which its states were kept, or a new one.

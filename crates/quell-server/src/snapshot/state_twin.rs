@@ -162,3 +162,59 @@ impl From<BanTwin> for BanRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_is_read_as_it_was_written() {
+        let at = Monotonic::from_nanos;
+        let usages = [
+            Usage::Rest,
+            Usage::TokenBucket { tat: u128::MAX },
+            Usage::Refill {
+                anchor: at(1),
+                used: u64::MAX,
+            },
+            Usage::LeakyBucket { tat: 7 },
+            Usage::FixedWindow {
+                start: at(2),
+                used: 3,
+            },
+            Usage::CalendarWindow {
+                end: Wall::from_nanos(4),
+                used: 5,
+            },
+            Usage::SlidingWindow {
+                segments: [(6, 7), (8, 9)].into(),
+            },
+            Usage::SlidingLog {
+                entries: [(at(10), 11), (at(12), 13)].into(),
+            },
+        ];
+        let ban = BanRecord {
+            refusals: vec![at(14), at(15)],
+            until: at(16),
+            length: Duration::new(17, 18),
+            level: 19,
+            quiet_since: at(20),
+        };
+        for (index, usage) in usages.into_iter().enumerate() {
+            let is_odd = index % 2 == 1;
+            let saved = Saved {
+                fingerprint: Fingerprint { high: 21, low: 22 },
+                overflow: is_odd,
+                state: State {
+                    limit: LimitId(23),
+                    usage,
+                    ban: is_odd.then(|| Box::new(ban.clone())),
+                },
+                name: is_odd.then(|| Box::from(&b"k\xff"[..])),
+            };
+            let bytes = postcard::to_stdvec(&SavedTwin::from(&saved)).unwrap();
+            let twin: SavedTwin = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(Saved::from(twin), saved);
+        }
+    }
+}

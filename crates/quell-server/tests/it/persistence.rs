@@ -88,12 +88,23 @@ fn a_crash_loses_no_more_than_an_interval() {
     server.kill();
     server.start().unwrap();
     assert_eq!(server.acquire("/strict", "a").json()["allowed"], false);
-    // Nothing changed since: nothing is written.
-    let mut server = Fixture::new(SHOP, settings);
-    eventually("the first is written", || {
-        server.metric("quell_snapshots_total").as_deref() == Some("1")
-    });
-    server.stop();
+}
+
+#[test]
+fn nothing_is_written_while_nothing_changes() {
+    let settings = "data_dir = 'DIR/data'\nsnapshot_interval = '100ms'";
+    let server = Fixture::new(SHOP, settings);
+    let written = || server.metric("quell_snapshots_total");
+    eventually("the first is written", || written().as_deref() == Some("1"));
+    let modified = || fs::metadata(snapshot(&server)).unwrap().modified().unwrap();
+    let first = modified();
+    // Three more turns.
+    std::thread::sleep(Duration::from_millis(150));
+    let peek = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"}}"#;
+    server.request("POST", "/v1/peek", peek);
+    assert_eq!((written().as_deref(), modified()), (Some("1"), first));
+    server.acquire("/strict", "a");
+    eventually("a change is", || written().as_deref() == Some("2"));
 }
 
 #[test]
