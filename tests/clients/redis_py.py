@@ -47,13 +47,14 @@ except redis.ResponseError as error:
     expect("nowhere" in str(error), error)
 say("asked by rules")
 
-pipeline = client.pipeline(transaction=False)
-for call in range(CALLS):
-    pipeline.execute_command("CL.THROTTLE", f"piped:{call % 100}", 9, 10, 3600)
-replies = pipeline.execute()
-expect(len(replies) == CALLS, len(replies))
-allowed = sum(1 for reply in replies if reply[0] == 0)
-expect(allowed == 1_000, allowed)
+# By default redis-py wraps a pipeline in MULTI and EXEC.
+for kind, pipeline in (("plain", client.pipeline(transaction=False)), ("multi", client.pipeline())):
+    for call in range(CALLS):
+        pipeline.execute_command("CL.THROTTLE", f"{kind}:{call % 100}", 9, 10, 3600)
+    replies = pipeline.execute()
+    expect(len(replies) == CALLS, len(replies))
+    allowed = sum(1 for reply in replies if reply[0] == 0)
+    expect(allowed == 1_000, allowed)
 say(f"pipelined {len(replies)}")
 
 for _ in range(2):

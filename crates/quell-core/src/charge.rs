@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 
-use crate::algorithm::{At, Edges, Mechanics};
+use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::Ban;
 use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
@@ -177,7 +177,10 @@ pub struct Entry<'a, 'r> {
 /// of refusals where the limit has a ban. For [`Operation::Peek`] pass copies of the states: they
 /// are brought to `now`, and nothing else happens to them.
 pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> Vec<Decision> {
-    let judged: Vec<Judged> = entries.iter_mut().map(|entry| judge(now, entry)).collect();
+    let judged = entries
+        .iter_mut()
+        .map(|entry| judge(entry.charge.installed.limit.engine(), now, entry));
+    let judged: Vec<Judged> = judged.collect();
     let passes = entries
         .iter()
         .zip(&judged)
@@ -185,15 +188,21 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
     entries
         .iter_mut()
         .zip(judged)
-        .map(|(entry, judged)| conclude(now, operation, passes, entry, judged))
+        .map(|(entry, judged)| {
+            let engine = entry.charge.installed.limit.engine();
+            conclude(engine, now, operation, passes, entry, judged)
+        })
         .collect()
 }
 
 /// Decides a set of one charge, without allocation; the same answer as [`decide`].
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
-    let judged = judge(now, entry);
-    let passes = judged.outcome.is_allow() || entry.charge.shadow;
-    conclude(now, operation, passes, entry, judged)
+    // One look at which algorithm it is, and straight code for it from there.
+    each!(entry.charge.installed.limit.engine(), engine => {
+        let judged = judge(engine, now, entry);
+        let passes = judged.outcome.is_allow() || entry.charge.shadow;
+        conclude(engine, now, operation, passes, entry, judged)
+    })
 }
 
 /// A limit's opinion before anything is charged.
@@ -202,14 +211,13 @@ struct Judged {
     banned: bool,
 }
 
-fn judge(now: Now, entry: &mut Entry<'_, '_>) -> Judged {
+#[inline]
+fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judged {
     let limit = &entry.charge.installed.limit;
     let at = entry.charge.at(now);
     let state = &mut *entry.state;
-    limit.engine().settle(&mut state.usage, &at);
-    let by_limit = limit
-        .engine()
-        .check(&state.usage, &at, entry.charge.cost.get());
+    engine.settle(&mut state.usage, &at);
+    let by_limit = engine.check(&state.usage, &at, entry.charge.cost.get());
     let Some(record) = state.ban.as_deref_mut() else {
         return Judged {
             outcome: by_limit,
@@ -241,7 +249,9 @@ fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
     }
 }
 
-fn conclude(
+#[inline]
+fn conclude<M: Mechanics>(
+    engine: &M,
     now: Now,
     operation: Operation,
     passes: bool,
@@ -258,11 +268,9 @@ fn conclude(
     let mut delay = Duration::ZERO;
     match outcome {
         Outcome::Allow if passes => {
-            delay = limit.engine().delay(&state.usage, &at);
+            delay = engine.delay(&state.usage, &at);
             if operation == Operation::Acquire {
-                limit
-                    .engine()
-                    .take(&mut state.usage, &at, entry.charge.cost.get());
+                engine.take(&mut state.usage, &at, entry.charge.cost.get());
             }
         }
         Outcome::Deny(_) if operation == Operation::Acquire && !banned => {
@@ -283,13 +291,13 @@ fn conclude(
     };
     Decision {
         outcome,
-        limit: limit.max(),
+        limit: engine.limit(),
         remaining: if banned {
             0
         } else {
-            limit.engine().remaining(&state.usage, &at)
+            engine.remaining(&state.usage, &at)
         },
-        reset_after: limit.engine().reset_after(&state.usage, &at).max(left),
+        reset_after: engine.reset_after(&state.usage, &at).max(left),
         delay,
         banned,
     }

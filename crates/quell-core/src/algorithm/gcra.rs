@@ -55,11 +55,13 @@ impl Gcra {
         self.duration(self.full)
     }
 
+    #[inline]
     fn ticks(&self, instant: Monotonic) -> u128 {
         u128::from(instant.as_nanos()) * u128::from(self.per_nano)
     }
 
     /// How far `tat` lies ahead of `now`: what is used, in ticks.
+    #[inline]
     fn ahead(&self, tat: u128, now: Monotonic) -> u128 {
         tat.saturating_sub(self.ticks(now))
     }
@@ -70,6 +72,7 @@ impl Gcra {
     }
 
     /// `tat` as read at `now`: at most a full bucket ahead, and 0 once it is past.
+    #[inline]
     pub(crate) fn settle(&self, tat: u128, now: Monotonic) -> u128 {
         let now = self.ticks(now);
         if tat <= now {
@@ -79,6 +82,7 @@ impl Gcra {
         }
     }
 
+    #[inline]
     pub(crate) fn check(&self, tat: u128, now: Monotonic, cost: u64) -> Outcome {
         if cost > self.burst {
             return Outcome::Deny(RetryAfter::Never);
@@ -90,21 +94,25 @@ impl Gcra {
         }
     }
 
+    #[inline]
     pub(crate) fn take(&self, tat: u128, now: Monotonic, cost: u64) -> u128 {
         let start = tat.max(self.ticks(now));
         start.saturating_add(u128::from(cost) * u128::from(self.interval))
     }
 
+    #[inline]
     pub(crate) fn remaining(&self, tat: u128, now: Monotonic) -> u64 {
         let free = self.full.saturating_sub(self.ahead(tat, now));
         u64::try_from(div_floor(free, self.interval)).unwrap_or(u64::MAX)
     }
 
+    #[inline]
     pub(crate) fn reset_after(&self, tat: u128, now: Monotonic) -> Duration {
         self.duration(self.ahead(tat, now))
     }
 
     /// How long a call waits until all but `after` units before it have drained.
+    #[inline]
     pub(crate) fn delay(&self, tat: u128, now: Monotonic, after: u64) -> Duration {
         let free = u128::from(after) * u128::from(self.interval);
         self.duration(self.ahead(tat, now).saturating_sub(free))
@@ -132,6 +140,7 @@ impl Gcra {
 }
 
 /// Rounds down; the usual case stays in 64 bits, where a division is several times cheaper.
+#[inline]
 fn div_floor(value: u128, divisor: u64) -> u128 {
     match u64::try_from(value) {
         Ok(value) => u128::from(value / divisor),
@@ -140,6 +149,7 @@ fn div_floor(value: u128, divisor: u64) -> u128 {
 }
 
 /// Rounds up.
+#[inline]
 fn div_ceil(value: u128, divisor: u64) -> u128 {
     if divisor == 1 {
         return value;

@@ -152,6 +152,7 @@ pub(crate) enum Engine {
     Log(LogEngine),
 }
 
+/// Runs `$call` on the algorithm that an [`Engine`] holds.
 macro_rules! each {
     ($engine:expr, $inner:ident => $call:expr) => {
         match $engine {
@@ -165,6 +166,8 @@ macro_rules! each {
         }
     };
 }
+
+pub(crate) use each;
 
 impl Mechanics for Engine {
     fn limit(&self) -> u64 {
