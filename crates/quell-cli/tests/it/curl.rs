@@ -328,7 +328,9 @@ fn bodies_of_another_size_or_kind_are_refused() {
     let reply = ask_with(&server, &chunked, large.as_bytes());
     reply.problem(413, "", "262144");
     let form = ["--data-binary", ALICE, "/v1/acquire"];
-    ask(&server, &form).problem(415, "", "application/json");
+    assert_eq!(ask(&server, &form).status, 200, "as curl sends it unasked");
+    let page = ["--header", "Origin: http://evil.example"];
+    ask(&server, &[&page[..], &form].concat()).problem(415, "", "application/json");
     assert_eq!(
         post(&server, "/v1/acquire", ALICE).status,
         200,

@@ -11,8 +11,9 @@ use super::args::{Args, Span};
 /// The most commands that are queued: more than clients put in a pipeline.
 pub const MAX_QUEUED: usize = 65_536;
 
-/// The most bytes of arguments that are queued: 10,000 commands of 100 bytes.
-pub const MAX_QUEUED_BYTES: usize = 1 << 20;
+/// The most memory that queued arguments take, 16 bytes for each argument's place included: all of
+/// [`MAX_QUEUED`] short commands fit.
+pub const MAX_QUEUED_BYTES: usize = 8 << 20;
 
 /// Commands that wait for `EXEC`.
 #[derive(Default)]
@@ -139,7 +140,10 @@ mod tests {
         let accepted = (0..1_000)
             .take_while(|_| with_args(&line, |args| queue.push(args)).is_ok())
             .count();
-        assert_eq!(accepted, MAX_QUEUED_BYTES / 10_036);
+        assert_eq!(
+            accepted,
+            MAX_QUEUED_BYTES / (4 + 10_000 + 2 * size_of::<Span>())
+        );
         assert!(queue.is_broken() && queue.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
@@ -12,9 +12,13 @@ use crate::config::Bounds;
 /// What is read past the bound and thrown away, so that the client is still there for the answer.
 const EXCESS: usize = 8 * 1_024 * 1_024;
 
+/// The type that curl says of any body, unless told.
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
+
 /// Reads a JSON body.
 ///
-/// A type is asked for, so that no web page can make a browser send one here unasked.
+/// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
+/// where such a request comes from. Who is none may leave the type to `curl -d`.
 pub(super) async fn read(request: Request, bounds: &Bounds) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
@@ -38,7 +42,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
     let essence = essence.unwrap_or_default().trim_ascii();
-    essence.eq_ignore_ascii_case(b"application/json")
+    let is_unsaid = essence.is_empty() || essence.eq_ignore_ascii_case(FORM);
+    let is_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
+    essence.eq_ignore_ascii_case(b"application/json") || (is_unsaid && !is_browser)
 }
 
 async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {

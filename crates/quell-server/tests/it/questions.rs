@@ -121,6 +121,17 @@ fn mistakes_say_what_to_write() {
     let plain = "Content-Type: text/plain\r\n";
     let answer = server.request_with("POST", "/v1/acquire", plain, "{}");
     answer.assert_problem(415, "Content-Type: application/json");
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let body = r#"{"domain":"shop","entries":{}}"#;
+    let as_curl = server.request_with("POST", "/v1/acquire", form, body);
+    assert_eq!(as_curl.status, 200, "what curl -d sends");
+    for browser in [
+        "Origin: http://evil.example\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+    ] {
+        let answer = server.request_with("POST", "/v1/acquire", &format!("{form}{browser}"), body);
+        answer.assert_problem(415, "Content-Type: application/json");
+    }
     server
         .get("/v1/nosuch")
         .assert_problem(404, "/openapi.json");
