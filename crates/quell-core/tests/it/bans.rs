@@ -221,6 +221,20 @@ fn quiet_times_as_long_as_the_last_ban_step_down() {
     }
 }
 
+/// Level 3 after three bans; two quiet hours are two steps, seen by an allowed call or not.
+#[test]
+fn no_quiet_time_counts_twice() {
+    let mut bench = strict();
+    for length in [MINUTE, 10 * MINUTE, HOUR] {
+        offend(&mut bench);
+        bench.now += length;
+    }
+    bench.now += 2 * HOUR;
+    assert_eq!(bench.acquire(1).outcome, Outcome::Allow);
+    bench.now += MINUTE;
+    assert_eq!(offend(&mut bench).outcome, denied(10 * MINUTE));
+}
+
 #[test]
 fn a_refusal_interrupts_the_quiet_time() {
     let mut bench = strict();

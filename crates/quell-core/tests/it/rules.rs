@@ -9,7 +9,7 @@ use quell_core::rule::{Effect, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
-use crate::shop::{Shop, With, minutely, query, rule, said, wait};
+use crate::shop::{Shop, With, matcher, minutely, query, rule, said, wait};
 
 fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
@@ -481,6 +481,8 @@ fn an_override_on_captured_values_shares_the_keys() {
         let (over, other) = key_of(per(bits).when("address", pattern, limit()));
         assert_eq!((base, over), (5, 9), "{pattern}");
         assert_eq!(own == other, shares, "{bits:?} {pattern}");
-        assert_ne!(own, key_of(per(bits).when("plan", "x", limit())).1);
+        let mut both = per(bits).when("address", pattern, limit());
+        both.overrides[0].when.push(matcher("plan", &["x"]));
+        assert_ne!(own, key_of(both).1, "one of two entries is not captured");
     }
 }
