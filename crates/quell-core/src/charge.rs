@@ -9,7 +9,7 @@ use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::Ban;
 use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
-use crate::key::{AD_HOC_SCOPE, Captured, Key, push_value};
+use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::Installed;
 use crate::state::{BanRecord, State};
 use crate::time::Now;
@@ -69,7 +69,7 @@ impl<'r> Charge<'r> {
 /// All charges of one query, in file order of their rules, no key twice.
 #[derive(Clone, Debug, Default)]
 pub struct LimitSet<'r> {
-    bytes: Vec<u8>,
+    bytes: KeyBytes,
     charges: Vec<Charge<'r>>,
 }
 
@@ -78,7 +78,7 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            bytes: Vec::new(),
+            bytes: KeyBytes::new_const(),
             charges: Vec::new(),
         }
     }
@@ -118,7 +118,7 @@ impl<'r> LimitSet<'r> {
         &mut self,
         charge: NewCharge<'r>,
         scope: &[u8],
-        values: impl FnOnce(&mut Vec<u8>),
+        values: impl FnOnce(&mut KeyBytes),
     ) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(scope);

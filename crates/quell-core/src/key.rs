@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use smallvec::SmallVec;
+
 /// A key as bytes: a scope, alike for all keys of a rule, and then the captured values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
@@ -33,6 +35,9 @@ impl<'a> Key<'a> {
     }
 }
 
+/// Where keys are written; a key of usual length, or two, need no memory of their own.
+pub type KeyBytes = SmallVec<[u8; 128]>;
+
 /// One captured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Captured<'a> {
@@ -55,7 +60,7 @@ const RULE: u8 = b'r';
 const AD_HOC: u8 = b'a';
 
 /// Appends `part` with its length.
-pub(crate) fn push_part(bytes: &mut Vec<u8>, part: &[u8]) {
+pub(crate) fn push_part(bytes: &mut KeyBytes, part: &[u8]) {
     let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(part);
@@ -68,8 +73,9 @@ pub(crate) fn rule_scope<'a>(
     rule: &str,
     when: Option<&[u8]>,
     per: impl Iterator<Item = (&'a str, Option<(u8, u8)>)>,
-) -> Vec<u8> {
-    let mut bytes = Vec::from([RULE]);
+) -> KeyBytes {
+    let mut bytes = KeyBytes::new();
+    bytes.push(RULE);
     push_part(&mut bytes, domain.as_bytes());
     push_part(&mut bytes, rule.as_bytes());
     if let Some(when) = when {
@@ -91,7 +97,7 @@ pub(crate) fn rule_scope<'a>(
 pub(crate) const AD_HOC_SCOPE: &[u8] = &[AD_HOC];
 
 /// Appends a captured value.
-pub(crate) fn push_value(bytes: &mut Vec<u8>, value: Captured<'_>) {
+pub(crate) fn push_value(bytes: &mut KeyBytes, value: Captured<'_>) {
     match value {
         Captured::Missing => bytes.push(MISSING),
         Captured::Bytes(value) => {

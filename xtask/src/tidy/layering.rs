@@ -42,10 +42,11 @@ const LAYERS: [(&str, &[&str]); 7] = [
 
 /// The crates that are walls, with everything else they may depend on (tests
 /// aside). The core: only what is `no_std` and pure, so nothing that reads
-/// clocks, waits, logs or serializes; `ipnet` is address prefixes. The protocol:
+/// clocks, waits, logs or serializes; `ipnet` is address prefixes, `smallvec`
+/// keeps the bytes of a key off the heap. The protocol:
 /// no sockets and no runtime.
 const WALLS: [(&str, &[&str]); 2] = [
-    ("quell-core", &["ipnet"]),
+    ("quell-core", &["ipnet", "smallvec"]),
     (
         "quell-protocol",
         &["base64", "serde", "serde_json", "thiserror"],

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use crate::cost::Cost;
 use crate::descriptor::Descriptor;
-use crate::key::{Captured, push_value, rule_scope};
+use crate::key::{Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 
 mod pattern;
@@ -181,23 +181,23 @@ impl Rule {
 
     /// The scope that the keys of this rule share.
     #[must_use]
-    pub fn scope(&self, domain: &str) -> Vec<u8> {
+    pub fn scope(&self, domain: &str) -> KeyBytes {
         self.scope_when(domain, None)
     }
 
     /// The scope of an override that has keys of its own, if it has.
-    fn scope_of(&self, domain: &str, entry: &Override) -> Option<Vec<u8>> {
+    fn scope_of(&self, domain: &str, entry: &Override) -> Option<KeyBytes> {
         if entry.is_told_by(&self.per) {
             return None;
         }
-        let mut when = Vec::new();
+        let mut when = KeyBytes::new();
         for matcher in &entry.when {
             matcher.write(&mut when);
         }
         Some(self.scope_when(domain, Some(&when)))
     }
 
-    fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> Vec<u8> {
+    fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {
         let per = self.per.iter().map(|per| {
             let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
             (&*per.entry, prefix)
@@ -206,7 +206,7 @@ impl Rule {
     }
 
     /// Appends the values that the rule captures from `descriptor`.
-    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut Vec<u8>) {
+    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) {
         for per in &self.per {
             let value = descriptor.get(&per.entry);
             push_value(bytes, captured(value, per.prefix));

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::key::push_part;
+use crate::key::{KeyBytes, push_part};
 
 /// An entry that must be there, and what its value may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Matcher {
     }
 
     /// Appends bytes that no other matcher has.
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn write(&self, bytes: &mut KeyBytes) {
         push_part(bytes, self.entry.as_bytes());
         for pattern in &self.patterns {
             bytes.push(match pattern {

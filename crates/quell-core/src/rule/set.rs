@@ -10,6 +10,7 @@ use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{LimitSet, NewCharge};
 use crate::decision::Decision;
 use crate::descriptor::{Descriptor, Query};
+use crate::key::KeyBytes;
 use crate::limit::{Installed, Limit, LimitId};
 use crate::time::{Now, Wall};
 use crate::verdict::{RuleDecision, Verdict};
@@ -80,7 +81,7 @@ pub struct RuleSet {
 #[derive(Clone, Debug)]
 pub struct InForce {
     rule: Rule,
-    scope: Vec<u8>,
+    scope: KeyBytes,
     base: Option<Installed>,
     overrides: Vec<OverrideInForce>,
 }
@@ -88,7 +89,7 @@ pub struct InForce {
 /// An override with its limit named, and the scope of its keys where that is not the rule's.
 #[derive(Clone, Debug)]
 struct OverrideInForce {
-    scope: Option<Vec<u8>>,
+    scope: Option<KeyBytes>,
     installed: Option<Installed>,
 }
 

@@ -8,7 +8,7 @@
 //! shard: it may be refused early, but nobody is let off. When there is room again, a new key starts
 //! with what its overflow state holds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -176,23 +176,22 @@ impl MemoryStore {
         self.registry.read().may_drop(state, now)
     }
 
-    fn fingerprint(&self, key: Key<'_>) -> Fingerprint {
-        self.table.hash_key().of_bytes(key.as_bytes())
+    fn load_key<'k>(&self, key: Key<'k>) -> LoadKey<'k> {
+        LoadKey {
+            fingerprint: self.table.hash_key().of_bytes(key.as_bytes()),
+            scope: key.scope(),
+        }
     }
 
     /// Loads the state that `charge` is made on, under the charge's limit.
     fn load(
         &self,
         shard: &mut Shard,
-        key: Key<'_>,
+        key: LoadKey<'_>,
         charge: &Charge<'_>,
         operation: Operation,
         now: Now,
     ) -> Held {
-        let key = LoadKey {
-            fingerprint: self.fingerprint(key),
-            scope: key.scope(),
-        };
         let rest = State::rest(charge.installed.id);
         let copy = operation == Operation::Peek;
         let may_drop = |state: &State| self.may_drop(state, now);
@@ -211,8 +210,9 @@ impl MemoryStore {
         now: Now,
     ) -> Decision {
         let key = set.key(charge);
-        let mut shard = self.table.lock(self.fingerprint(key));
-        let mut held = self.load(&mut shard, key, charge, operation, now);
+        let load_key = self.load_key(key);
+        let mut shard = self.table.lock(load_key.fingerprint);
+        let mut held = self.load(&mut shard, load_key, charge, operation, now);
         let was_banned = held.state.banned_for(now.monotonic).is_some();
         let entry = &mut Entry {
             charge,
@@ -229,24 +229,27 @@ impl MemoryStore {
     }
 
     fn charge_many(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
-        let mut shards = self.lock_all(set);
-        let mut shared: Vec<Shared<'_>> = Vec::with_capacity(set.charges().len());
-        let mut of_charge = Vec::with_capacity(set.charges().len());
-        for charge in set.charges() {
-            let key = set.key(charge);
-            let Some(shard) = locked(&mut shards, self.table.shard_of(self.fingerprint(key)))
-            else {
+        let charges = set.charges().iter();
+        let keys: Vec<_> = charges
+            .map(|charge| self.load_key(set.key(charge)))
+            .collect();
+        let mut shards = self.lock_all(&keys);
+        let mut shared: Vec<Shared<'_>> = Vec::with_capacity(keys.len());
+        let mut of_charge = Vec::with_capacity(keys.len());
+        let mut by_overflow = BTreeMap::new();
+        for (charge, key) in set.charges().iter().zip(&keys) {
+            let Some(shard) = locked(&mut shards, self.table.shard_of(key.fingerprint)) else {
                 continue;
             };
-            let mut held = self.load(shard, key, charge, Operation::Peek, now);
-            let same = |other: &Shared<'_>| other.held.fingerprint == held.fingerprint;
-            if let Some(index) = shared.iter().position(same) {
-                // Two new keys on one overflow state: one key in all but name, charged the sum.
-                if let Some(other) = shared.get_mut(index) {
+            let mut held = self.load(shard, *key, charge, Operation::Peek, now);
+            if held.is_overflow() {
+                let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
+                if let Some(other) = shared.get_mut(first) {
+                    // Two new keys on one overflow state: one key in all but name, charged the sum.
                     other.charge.cost = other.charge.cost.saturating_add(charge.cost);
+                    of_charge.push(first);
+                    continue;
                 }
-                of_charge.push(index);
-                continue;
             }
             let was_banned = held.state.banned_for(now.monotonic).is_some();
             held.state.limit = charge.installed.id;
@@ -278,9 +281,9 @@ impl MemoryStore {
     }
 
     /// Locks the shards of a set in ascending order, so that two sets cannot wait for each other.
-    fn lock_all(&self, set: &LimitSet<'_>) -> Vec<(usize, MutexGuard<'_, Shard>)> {
-        let of = |charge| self.table.shard_of(self.fingerprint(set.key(charge)));
-        let mut indices: Vec<usize> = set.charges().iter().map(of).collect();
+    fn lock_all(&self, keys: &[LoadKey<'_>]) -> Vec<(usize, MutexGuard<'_, Shard>)> {
+        let of = |key: &LoadKey<'_>| self.table.shard_of(key.fingerprint);
+        let mut indices: Vec<usize> = keys.iter().map(of).collect();
         indices.sort_unstable();
         indices.dedup();
         let lock = |index| self.table.lock_index(index).map(|shard| (index, shard));
@@ -353,8 +356,9 @@ impl Store for MemoryStore {
         let mut changed = 0;
         for charge in set.charges() {
             let key = set.key(charge);
-            let mut shard = self.table.lock(self.fingerprint(key));
-            let mut held = self.load(&mut shard, key, charge, Operation::Acquire, now);
+            let load_key = self.load_key(key);
+            let mut shard = self.table.lock(load_key.fingerprint);
+            let mut held = self.load(&mut shard, load_key, charge, Operation::Acquire, now);
             changed += usize::from(match action {
                 Action::Forgive => {
                     let used = !held

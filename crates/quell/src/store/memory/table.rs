@@ -43,6 +43,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Whether it is an overflow state, which several keys share.
+    pub(super) const fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+
     const fn new(state: State, fingerprint: Fingerprint, overflow: bool) -> Self {
         Self {
             state,
