@@ -21,7 +21,7 @@ use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
-use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, LoadKey, Table};
+use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, Keeper, LoadKey, Table};
 
 /// What becomes a [`Limit`]: a limit, or the numbers of one.
 pub trait IntoLimit {
@@ -144,8 +144,8 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         let rest = State::rest(self.installed.id);
         let copy = operation == Operation::Peek;
         let limit = &self.installed.limit;
-        let at_rest = |state: &State| state.time_to_rest(limit, now).is_zero();
-        let mut held = self.table.load(&mut shard, key, rest, copy, at_rest);
+        let keeper = OneLimit { limit, now };
+        let mut held = self.table.load(&mut shard, key, rest, copy, &keeper);
         let entry = &mut Entry {
             charge: &charge,
             state: &mut held.state,
@@ -155,6 +155,22 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
             self.table.store(&mut shard, held);
         }
         decision
+    }
+}
+
+/// What the table asks while it loads a state: there is one limit.
+struct OneLimit<'a> {
+    limit: &'a Limit,
+    now: Now,
+}
+
+impl Keeper for OneLimit<'_> {
+    fn may_drop(&self, state: &State) -> bool {
+        state.time_to_rest(self.limit, self.now).is_zero()
+    }
+
+    fn group(&self) -> u32 {
+        0
     }
 }
 

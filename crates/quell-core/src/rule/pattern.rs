@@ -59,7 +59,7 @@ impl Pattern {
         if text.contains('*') {
             Self::Glob(Arc::from(text))
         } else if let Ok(network) = text.parse::<IpNet>() {
-            Self::Network(network)
+            Self::Network(canonical(network))
         } else {
             Self::Exact(Arc::from(text))
         }
@@ -85,6 +85,19 @@ impl fmt::Display for Pattern {
             Self::Network(network) => network.fmt(f),
         }
     }
+}
+
+/// A network of IPv4 addresses that are written as IPv6, as one of IPv4 addresses: values are read
+/// that way too.
+fn canonical(network: IpNet) -> IpNet {
+    if let IpNet::V6(v6) = network
+        && let Some(address) = v6.network().to_ipv4_mapped()
+        && let Some(length) = v6.prefix_len().checked_sub(96)
+        && let Ok(v4) = IpNet::new(IpAddr::V4(address), length)
+    {
+        return v4;
+    }
+    network
 }
 
 /// `value` as an address, if it is one.
@@ -149,6 +162,7 @@ mod tests {
         let v4 = Pattern::parse("10.0.0.0/8");
         assert!(v4.matches(b"10.1.2.3"));
         assert!(v4.matches(b"::ffff:10.1.2.3"));
+        assert!(Pattern::parse("::ffff:10.0.0.0/104").matches(b"10.1.2.3"));
         assert!(!v4.matches(b"11.0.0.1"));
         assert!(!v4.matches(b"10.0.0.0/8"));
         assert!(Pattern::parse("2001:db8::/32").matches(b"2001:db8::1"));

@@ -8,7 +8,7 @@ use quell::conformance::{exact_in_parallel, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{KeyedLimiter, Limit, Limiter, Query};
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Rule};
 use quell_core::time::Now;
 
 #[tokio::test]
@@ -130,6 +130,32 @@ fn two_new_keys_of_one_query_that_share_an_overflow_state_are_charged_the_sum() 
     let most = limiter.store().shard_count() * 3;
     assert!(admitted <= most, "{admitted} admitted, at most {most} fit");
     assert!(admitted > most / 2, "{admitted} admitted");
+}
+
+#[test]
+fn past_the_bound_limits_of_one_rule_do_not_cut_each_others_use() {
+    let (limiter, _clock) = limiter(1, Limit::per_hour(100).build().unwrap());
+    let mut rules = per_user(Limit::per_hour(100).build().unwrap());
+    let small = Limit::per_hour(1).build().unwrap();
+    let matcher = Matcher {
+        entry: Arc::from("user"),
+        patterns: vec![Pattern::parse("small-*")],
+    };
+    rules[0].rules[0].overrides.push(Override {
+        when: vec![matcher],
+        effect: Effect::Limit(small),
+    });
+    limiter.set_rules(rules).unwrap();
+    assert!(allows(&limiter, "first"));
+    let mut admitted = 0;
+    for key in 0..200_000 {
+        admitted += usize::from(allows(&limiter, &format!("large-{key}")));
+        allows(&limiter, &format!("small-{key}"));
+    }
+    assert!(
+        admitted <= limiter.store().shard_count() * 100,
+        "{admitted} admitted"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide, decide_one, lift};
 use quell_core::decision::Decision;
 use quell_core::key::{Key, KeyName};
-use quell_core::limit::Installed;
+use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -30,7 +30,7 @@ mod table;
 pub use fingerprint::{Fingerprint, HashKey};
 use registry::Registry;
 use shard::Shard;
-pub(crate) use table::{Held, LoadKey, Table};
+pub(crate) use table::{Held, Keeper, LoadKey, Table};
 
 /// Keys unless said: 45 bytes each for a bucket, so about half a gigabyte when full.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
@@ -194,8 +194,12 @@ impl MemoryStore {
     ) -> Held {
         let rest = State::rest(charge.installed.id);
         let copy = operation == Operation::Peek;
-        let may_drop = |state: &State| self.may_drop(state, now);
-        let mut held = self.table.load(shard, key, rest, copy, may_drop);
+        let keeper = Keeping {
+            store: self,
+            limit: charge.installed.id,
+            now,
+        };
+        let mut held = self.table.load(shard, key, rest, copy, &keeper);
         if held.state.limit != charge.installed.id {
             self.registry.read().carry(&mut held.state, charge, now);
         }
@@ -288,6 +292,23 @@ impl MemoryStore {
         indices.dedup();
         let lock = |index| self.table.lock_index(index).map(|shard| (index, shard));
         indices.into_iter().filter_map(lock).collect()
+    }
+}
+
+/// What the table asks of the store while it loads a state.
+struct Keeping<'a> {
+    store: &'a MemoryStore,
+    limit: LimitId,
+    now: Now,
+}
+
+impl Keeper for Keeping<'_> {
+    fn may_drop(&self, state: &State) -> bool {
+        self.store.may_drop(state, self.now)
+    }
+
+    fn group(&self) -> u32 {
+        self.store.registry.read().root(self.limit).0
     }
 }
 

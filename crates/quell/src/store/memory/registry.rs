@@ -20,6 +20,9 @@ pub(super) struct Registry {
 struct Known {
     installed: Installed,
     fate: Fate,
+    /// The first limit whose place this one took, change by change: what stays the same while a
+    /// limit's numbers change.
+    root: LimitId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +42,18 @@ impl Registry {
             self.insert(installed.clone(), Fate::InForce);
         }
         for replaced in &changes.replaced {
-            if let Some(known) = self.known.get_mut(&replaced.from) {
-                known.fate = Fate::Replaced {
-                    to: replaced.to,
-                    at: replaced.at,
-                };
+            let Some(known) = self.known.get_mut(&replaced.from) else {
+                continue;
+            };
+            known.fate = Fate::Replaced {
+                to: replaced.to,
+                at: replaced.at,
+            };
+            let root = known.root;
+            if let Some(next) = self.known.get_mut(&replaced.to)
+                && next.root == replaced.to
+            {
+                next.root = root;
             }
         }
         for removed in &changes.removed {
@@ -60,7 +70,13 @@ impl Registry {
     }
 
     fn insert(&mut self, installed: Installed, fate: Fate) {
-        self.known.insert(installed.id, Known { installed, fate });
+        let root = installed.id;
+        let known = Known {
+            installed,
+            fate,
+            root,
+        };
+        self.known.insert(root, known);
     }
 
     /// Drops limits under which no state can still be away from rest.
@@ -109,6 +125,11 @@ impl Registry {
             }
         }
         false
+    }
+
+    /// What limits have in common that took each other's place.
+    pub(super) fn root(&self, id: LimitId) -> LimitId {
+        self.known.get(&id).map_or(id, |known| known.root)
     }
 
     /// Whether state under this limit still counts.

@@ -110,7 +110,7 @@ impl Table {
         key: LoadKey<'_>,
         rest: State,
         copy: bool,
-        may_drop: impl Fn(&State) -> bool,
+        keeper: &impl Keeper,
     ) -> Held {
         if let Some(place) = shard.find(key.fingerprint) {
             let state = if copy {
@@ -126,9 +126,9 @@ impl Table {
             };
         }
         if !copy {
-            self.sweep_shard(shard, LOOK_PER_KEY, &may_drop);
+            self.sweep_shard(shard, LOOK_PER_KEY, |state| keeper.may_drop(state));
         }
-        self.newcomer(shard, key, rest, copy, may_drop)
+        self.newcomer(shard, key, rest, copy, keeper)
     }
 
     fn newcomer(
@@ -137,16 +137,16 @@ impl Table {
         key: LoadKey<'_>,
         rest: State,
         copy: bool,
-        may_drop: impl Fn(&State) -> bool,
+        keeper: &impl Keeper,
     ) -> Held {
         if self.keys() >= self.max_keys && !copy {
-            self.sweep_shard(shard, LOOK_WHEN_FULL, &may_drop);
+            self.sweep_shard(shard, LOOK_WHEN_FULL, |state| keeper.may_drop(state));
         }
         let is_full = self.keys() >= self.max_keys;
         if !is_full && self.overflow_states() == 0 {
             return Held::new(rest, key.fingerprint, false);
         }
-        let shared = self.overflow_of(key);
+        let shared = self.overflow_of(key, keeper.group());
         let place = shard.find(shared);
         let state = place.map_or(rest, |place| shard.read(place));
         if is_full {
@@ -159,11 +159,11 @@ impl Table {
         }
     }
 
-    /// The overflow state of a key: one per scope and shard. Rules' scopes begin with a byte that is
-    /// never 0, so no key can have this fingerprint but by chance.
-    fn overflow_of(&self, key: LoadKey<'_>) -> Fingerprint {
+    /// The overflow state of a key: one per scope, group and shard. Rules' scopes begin with a byte
+    /// that is never 0, so no key can have this fingerprint but by chance.
+    fn overflow_of(&self, key: LoadKey<'_>, group: u32) -> Fingerprint {
         let shard = self.shard_of(key.fingerprint);
-        let hashed = self.key.of(&(0_u8, key.scope, shard));
+        let hashed = self.key.of(&(0_u8, key.scope, group, shard));
         Fingerprint {
             high: hashed.high,
             // Any number that leads to the same shard.
@@ -236,6 +236,16 @@ impl Table {
         let mut shard = self.lock(fingerprint);
         self.store(&mut shard, Held::new(state, fingerprint, overflow));
     }
+}
+
+/// Knows what the table does not: limits.
+pub(crate) trait Keeper {
+    /// Whether nothing would be lost with this state.
+    fn may_drop(&self, state: &State) -> bool;
+
+    /// Tells keys apart that are in one scope but under different limits: on one overflow state,
+    /// each change from one limit to the other would cut what was used to the smaller one.
+    fn group(&self) -> u32;
 }
 
 /// A key as the table sees it.
