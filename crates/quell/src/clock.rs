@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quell_core::time::{Monotonic, Now, Wall};
@@ -31,21 +31,47 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The clocks of this machine.
 ///
 /// The monotonic reading begins at the wall clock's and then goes its own way, so that a step of
-/// the wall clock moves calendar windows and nothing else.
-#[derive(Clone, Copy, Debug)]
+/// the wall clock moves calendar windows and nothing else. The wall clock is looked at once in a
+/// millisecond and goes along with the other in between: a step shows at most that late, and a
+/// decision costs one reading.
+#[derive(Debug)]
 pub struct SystemClock {
     started: Instant,
     origin: u64,
+    /// The monotonic reading at the last look at the wall clock.
+    looked: AtomicU64,
+    /// How far the wall clock was ahead then, in nanoseconds.
+    ahead: AtomicI64,
 }
+
+/// How long a look at the wall clock serves: no calendar window minds a millisecond.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl SystemClock {
     /// A clock that begins now.
     #[must_use]
     pub fn new() -> Self {
+        let origin = wall_nanos();
         Self {
             started: Instant::now(),
-            origin: wall_nanos(),
+            origin,
+            looked: AtomicU64::new(origin),
+            ahead: AtomicI64::new(0),
         }
+    }
+
+    /// The wall clock as it stands beside the monotonic one.
+    fn wall(&self, monotonic: Monotonic) -> Wall {
+        let looked = Monotonic::from_nanos(self.looked.load(Ordering::Relaxed));
+        if monotonic.since(looked) >= LOOK_EVERY {
+            let now = monotonic.as_nanos();
+            // Below 2^63 until the year 2262; beyond it the difference saturates.
+            let ahead = i128::from(wall_nanos()) - i128::from(now);
+            let ahead = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
+            self.ahead.store(ahead, Ordering::Relaxed);
+            self.looked.store(now, Ordering::Relaxed);
+        }
+        Wall::from_nanos(monotonic.as_nanos()).shifted(self.ahead.load(Ordering::Relaxed))
     }
 }
 
@@ -57,9 +83,10 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
+        let monotonic = self.monotonic();
         Now {
-            monotonic: self.monotonic(),
-            wall: Wall::from_nanos(wall_nanos()),
+            monotonic,
+            wall: self.wall(monotonic),
         }
     }
 
@@ -124,5 +151,30 @@ impl Clock for ManualClock {
             monotonic: Monotonic::from_nanos(self.monotonic.load(Ordering::SeqCst)),
             wall: Wall::from_nanos(self.wall.load(Ordering::SeqCst)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_goes_along_and_is_looked_at_again() {
+        let clock = SystemClock::new();
+        // As if the wall clock had been an hour off at the last look, which was just now.
+        let hour = 3_600_000_000_000;
+        clock.ahead.store(-hour, Ordering::Relaxed);
+        clock.looked.store(u64::MAX, Ordering::Relaxed);
+        let now = clock.now();
+        assert_eq!(
+            now.wall,
+            Wall::from_nanos(now.monotonic.as_nanos()).shifted(-hour)
+        );
+        // And as if that were long ago.
+        clock.looked.store(0, Ordering::Relaxed);
+        let before = wall_nanos();
+        let seen = clock.now().wall.as_nanos();
+        assert!(before <= seen + 1_000_000, "{before} {seen}");
+        assert!(seen <= wall_nanos() + 1_000_000, "{seen}");
     }
 }
