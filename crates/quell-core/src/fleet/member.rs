@@ -323,6 +323,16 @@ impl Member {
         if errs!(self, LeaseFromReceipt) {
             sent = now;
         }
+        // A grant that was very late: what was set aside for the base is over when the base is, so
+        // the promise cannot last longer.
+        let base_ends = sent.saturating_add(grant.hold);
+        let mut base_begins = now.saturating_add(grant.promise).min(base_ends);
+        if errs!(self, GapOutlastsBase) {
+            base_begins = now.saturating_add(grant.promise);
+        }
+        if errs!(self, FallBackAtOnce) {
+            base_begins = Monotonic::ORIGIN;
+        }
         self.standings.resize(grant.rights.len(), Standing::default());
         self.demands.resize(grant.rights.len(), Demand::default());
         for (standing, granted) in self.standings.iter_mut().zip(&grant.rights) {
@@ -333,16 +343,11 @@ impl Member {
             *standing = Standing {
                 leases: granted.leases.map(step),
                 gap: granted.gap,
-                base_begins: now.saturating_add(grant.promise),
+                base_begins,
                 base: granted.base,
-                base_ends: sent.saturating_add(grant.hold),
+                base_ends,
                 floor: granted.floor,
             };
-        }
-        if errs!(self, FallBackAtOnce) {
-            for standing in &mut self.standings {
-                standing.base_begins = Monotonic::ORIGIN;
-            }
         }
         self.revision = grant.revision;
         Some(self.adopt(grant.epoch, grant.version))
@@ -392,6 +397,7 @@ impl Member {
         let until = now.saturating_add(promise);
         let mut later = false;
         for standing in &mut self.standings {
+            let until = until.min(standing.base_ends);
             if now < standing.base_begins && standing.base_begins < until {
                 standing.base_begins = until;
                 later = true;

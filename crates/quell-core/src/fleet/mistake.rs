@@ -54,5 +54,6 @@ mistakes! {
     ForgetOldPlans "forget-old-plans" "A new leader counts the silent by the newest plan only.",
     BurstAtLeastOne "burst-at-least-one" "A burst is the rate's part, but at least one call.",
     IdNotExclusive "id-not-exclusive" "A second process with an id takes over from a living one.",
+    GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }
