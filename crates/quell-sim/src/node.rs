@@ -68,6 +68,7 @@ impl Node {
             nonce: 0,
             weight,
             exclusive: true,
+            replaces: 0,
             floors: floors.clone(),
         };
         Self {
@@ -108,6 +109,7 @@ impl Node {
             nonce,
             weight: self.weight,
             exclusive,
+            replaces: 0,
             floors: self.snapshot.clone(),
         };
         let local = clock.local(now);

@@ -128,6 +128,7 @@ pub struct Member {
     nonce: u64,
     weight: u32,
     exclusive: bool,
+    replaces: u64,
     stage: Stage,
     incarnation: u64,
     seq: u64,
@@ -161,6 +162,7 @@ impl Member {
             nonce: join.nonce,
             weight: join.weight,
             exclusive: join.exclusive,
+            replaces: join.replaces,
             stage: Stage::Joining,
             incarnation: 0,
             seq: 0,
@@ -223,6 +225,7 @@ impl Member {
             nonce: self.nonce,
             weight: self.weight,
             exclusive: self.exclusive,
+            replaces: self.replaces,
             floors: self.floors().collect(),
         }
     }
@@ -270,6 +273,12 @@ impl Member {
         match answer {
             Answer::Joined(joined) => {
                 self.joined(now, *joined);
+                None
+            }
+            Answer::Occupied { nonce, incarnation } => {
+                if self.stage == Stage::Joining && *nonce == self.nonce {
+                    self.replaces = self.replaces.max(*incarnation);
+                }
                 None
             }
             Answer::Grant(grant) => self.granted(now, grant),

@@ -46,6 +46,9 @@ pub struct Join {
     pub weight: u32,
     /// Whether something outside (a lock, an ordinal) makes sure that no other process has the id.
     pub exclusive: bool,
+    /// The incarnation of the start that it takes over from, as a coordinator told it; 0 if it knows
+    /// of none. A join that was overtaken names an older one, and is not obeyed.
+    pub replaces: u64,
     /// What it uses until its first grant, for each limit: the floor of its snapshot.
     pub floors: Vec<Right>,
 }
@@ -168,6 +171,13 @@ pub enum Request {
 pub enum Answer {
     /// The number of its start.
     Joined(Joined),
+    /// The seat is taken by another start: join again and name it.
+    Occupied {
+        /// The start that asked.
+        nonce: u64,
+        /// The one that has the seat.
+        incarnation: u64,
+    },
     /// What it may use.
     Grant(Grant),
     /// Wait.

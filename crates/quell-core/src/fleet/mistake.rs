@@ -55,5 +55,6 @@ mistakes! {
     BurstAtLeastOne "burst-at-least-one" "A burst is the rate's part, but at least one call.",
     IdNotExclusive "id-not-exclusive" "A second process with an id takes over from a living one.",
     GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
+    ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

@@ -31,6 +31,14 @@ impl Ledger {
                 effects.push(self.joined(seat));
                 return;
             }
+            if seat.incarnation != join.replaces && !errs!(self, ObeyOldJoin) {
+                let answer = Answer::Occupied {
+                    nonce: join.nonce,
+                    incarnation: seat.incarnation,
+                };
+                effects.push(Effect::Answer { to, answer });
+                return;
+            }
             if !join.exclusive && !errs!(self, IdNotExclusive) {
                 // Who has the id may live: only it, or an operator, can give the seat back.
                 let answer = Answer::Unknown { incarnation: 0 };
@@ -112,7 +120,7 @@ impl Ledger {
             changed |= record.seats.len() != seats;
         }
         for join in &self.pending.joins {
-            changed |= seat(&mut record, join);
+            changed |= seat(&mut record, join, errs!(self, ObeyOldJoin));
         }
         if record.plan.sizing == Sizing::Auto && record.seated_weight() != before {
             let plan = record.plan.clone();
@@ -228,7 +236,7 @@ impl Ledger {
 }
 
 /// Gives a joining process its seat and number; whether the record changed.
-fn seat(record: &mut Record, join: &Join) -> bool {
+fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
     let weight = join.weight.max(1);
     let at = record
         .seats
@@ -236,6 +244,7 @@ fn seat(record: &mut Record, join: &Join) -> bool {
     let room = record.plan.total_weight;
     match at {
         Ok(at) if record.seats[at].nonce == join.nonce => return false,
+        Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
         Ok(at) => {
             record.incarnations += 1;
             record.seats[at].incarnation = record.incarnations;
