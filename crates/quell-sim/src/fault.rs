@@ -241,6 +241,9 @@ fn partition(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
 /// Lets a fault happen.
 pub fn happen(world: &mut World, fault: Fault) {
     let now = world.now;
+    if world.quiet {
+        return;
+    }
     match fault {
         Fault::KillNode(node) => {
             if world.nodes[node].alive {

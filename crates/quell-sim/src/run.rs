@@ -127,7 +127,10 @@ pub fn settled(world: &mut World) -> Option<u64> {
             worst = Some(Violation {
                 at: world.now,
                 promise: "L1",
-                text: format!("{part} in 1000 of what limit {limit} allows may be used"),
+                text: format!(
+                    "{part} in 1000 of what limit {limit} allows may be used: {}",
+                    describe(world, limit)
+                ),
             });
         }
     }
@@ -135,6 +138,18 @@ pub fn settled(world: &mut World) -> Option<u64> {
         world.violation = worst;
     }
     Some(mean / u64::try_from(world.judges.len().max(1)).unwrap_or(1))
+}
+
+/// Rate, then for each member its weight, what it wants and what it may use.
+fn describe(world: &World, limit: usize) -> String {
+    let mut text = format!("{}/s", world.store.record.plan.limits[limit].rate / 1_000_000);
+    for node in &world.nodes {
+        let local = node.clock.local(world.now);
+        let may = node.buckets.get(limit).map_or(0, |b| b.schedule().at(local).rate);
+        let want = node.demand[limit] / 1_000_000;
+        text += &format!("; weight {} wants {want} has {}", node.weight, may / 1_000_000);
+    }
+    text
 }
 
 /// The usual length of a run.

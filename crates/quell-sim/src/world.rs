@@ -459,6 +459,8 @@ impl World {
 
     fn report(&mut self, node: usize) {
         let chairs = self.chairs.len();
+        // What was offered until now belongs to this report.
+        self.serve(node);
         let one = &mut self.nodes[node];
         let local = one.clock.local(self.now);
         let request = match one.member.stage() {
@@ -474,6 +476,9 @@ impl World {
             },
             Stage::Gone => {
                 self.stop_node(node);
+                if self.quiet {
+                    self.start_node(node, true);
+                }
                 return;
             }
         };
@@ -582,6 +587,10 @@ impl World {
         }
         let again = self.now + self.rng.between(100 * MILLI, 600 * MILLI);
         self.at(again, Event::Callers(node, life));
+        self.serve(node);
+    }
+
+    fn serve(&mut self, node: usize) {
         let mut admitted = std::mem::take(&mut self.admitted);
         self.nodes[node].serve(self.now, &mut admitted);
         for (limit, units) in admitted.iter().enumerate() {
