@@ -73,6 +73,7 @@ pub enum Change {
 pub struct Counts {
     pub lost: u64,
     pub doubled: u64,
+    pub pushes: u64,
     pub delayed: u64,
     pub cut: u64,
     pub slow_seals: u64,
@@ -101,10 +102,11 @@ pub struct Counts {
 impl Counts {
     /// Names and numbers.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 23] {
+    pub fn list(&self) -> [(&'static str, u64); 24] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
+            ("pushes", self.pushes),
             ("messages delayed", self.delayed),
             ("messages cut off", self.cut),
             ("slow seals", self.slow_seals),

@@ -75,6 +75,20 @@ pub struct World {
     pub counts: Counts,
     /// Events handled.
     pub steps: u64,
+    /// A schedule makes the next grant to this node so late.
+    pub slow_next: Option<(usize, u64)>,
+    /// A schedule makes all pushes so late.
+    pub slow_pushes: u64,
+    /// A schedule lets every leave arrive again so much later.
+    pub double_leaves: u64,
+    /// A schedule lets every join arrive again so much later.
+    pub double_joins: u64,
+    /// A schedule lets every report arrive again so much later, at the coordinator that leads then.
+    pub double_reports: u64,
+    /// A schedule pauses the leader for so long after its next decision.
+    pub pause_next: Option<u64>,
+    /// A schedule makes the next seal so slow.
+    pub slow_seal: Option<u64>,
     /// Written when asked for.
     pub trace: Option<Vec<String>>,
     nonces: u64,
@@ -114,6 +128,13 @@ impl World {
             violation: None,
             counts: Counts::default(),
             steps: 0,
+            slow_next: None,
+            slow_pushes: 0,
+            double_leaves: 0,
+            double_joins: 0,
+            double_reports: 0,
+            pause_next: None,
+            slow_seal: None,
             trace: None,
             nonces: 0,
             curve: Vec::new(),
@@ -234,6 +255,18 @@ impl World {
             self.counts.cut += 1;
             return;
         }
+        let again = match &request {
+            Request::Join(_) => self.double_joins,
+            Request::Leave(_) => self.double_leaves,
+            Request::Report(_) => self.double_reports,
+        };
+        if again > 0 {
+            self.counts.doubled += 1;
+            // Whoever leads then gets it.
+            for other in 0..self.chairs.len() {
+                self.at(self.now + again, Event::Request(other, request.clone()));
+            }
+        }
         for _ in 0..self.copies() {
             let delay = self.delay();
             self.count_delay(delay);
@@ -276,8 +309,16 @@ impl World {
             self.counts.cut += 1;
             return;
         }
+        let mut extra = 0;
+        if matches!(answer, Answer::Push(_)) {
+            self.counts.pushes += 1;
+            extra = self.slow_pushes;
+        }
+        if let Some((_, late)) = self.slow_next.take_if(|(slow, _)| *slow == node) {
+            extra = late;
+        }
         for _ in 0..self.copies() {
-            let delay = self.delay();
+            let delay = self.delay() + extra;
             self.count_delay(delay);
             self.at(self.now.max(held) + delay, Event::Answer(node, answer.clone()));
         }
@@ -309,11 +350,13 @@ impl World {
 
     /// A leader may be paused between deciding and sending.
     fn pause_in_the_middle(&mut self, chair: usize) -> u64 {
-        if self.quiet || self.rng.next() % 4_000 != 0 {
-            return 0;
-        }
+        let pause = match self.pause_next.take() {
+            Some(pause) => pause,
+            None if self.quiet || !self.setup.slow || self.rng.next() % 4_000 != 0 => return 0,
+            None => self.rng.between(SECOND, 25 * SECOND),
+        };
         self.counts.paused_leaders += 1;
-        let until = self.now + self.rng.between(SECOND, 25 * SECOND);
+        let until = self.now + pause;
         self.chairs[chair].paused = until;
         until
     }
@@ -427,6 +470,13 @@ impl World {
         self.rights_changed(node);
     }
 
+    /// Adds a second process with the id of another one; nothing vouches for it.
+    pub fn add_twin(&mut self, twin: Node) {
+        self.nodes.push(twin);
+        let node = self.nodes.len() - 1;
+        self.start_node(node, false);
+    }
+
     /// Starts a coordinator's process.
     pub fn start_chair(&mut self, chair: usize) {
         let clock = self.clock();
@@ -514,8 +564,10 @@ impl World {
         let ticket = adopt.ticket;
         self.nodes[node].begin(adopt);
         let life = self.nodes[node].life;
-        if !self.quiet && self.rng.chance(2) {
-            let delay = self.rng.between(MILLI, 1_500 * MILLI);
+        let slow = self.slow_seal.take();
+        if slow.is_some() || !self.quiet && self.rng.chance(2) {
+            let random = self.rng.between(MILLI, 1_500 * MILLI);
+            let delay = slow.unwrap_or(random);
             self.counts.slow_seals += 1;
             self.at(self.now + delay, Event::Sealed(node, life, ticket));
         } else {

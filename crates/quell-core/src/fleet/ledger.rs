@@ -193,7 +193,9 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return self.unknown(report, effects);
         };
-        if account.seat.incarnation != report.incarnation || account.left {
+        let other = account.seat.incarnation != report.incarnation;
+        let old = stale && account.seat.incarnation > report.incarnation;
+        if other && !old || account.left {
             return self.unknown(report, effects);
         }
         if report.seq <= account.seq && !stale {

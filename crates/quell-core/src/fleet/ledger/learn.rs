@@ -43,6 +43,7 @@ pub(super) enum Phase {
 impl Ledger {
     /// Opens the accounts of all seats.
     pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
+        let quiet = if errs!(self, GrantBeforeQuiet) { 0 } else { quiet };
         let quiet_until = now + quiet;
         let plans = self.record.plans();
         let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
@@ -87,7 +88,7 @@ impl Ledger {
 
     /// What a member may hold of which nothing is known but that all leases are dead: its base of
     /// any plan.
-    fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
+    pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
         let count = self.record.plan.limits.len();
         let newest = errs!(self, ForgetOldPlans);
         let holding = |limit: usize| {
@@ -147,9 +148,8 @@ impl Ledger {
         else {
             return true;
         };
-        let quiet = now >= quiet_until || errs!(self, GrantBeforeQuiet);
         let all_known = self.accounts.values().all(|account| account.known);
-        if quiet && (all_known || now >= leases_until) {
+        if now >= quiet_until && (all_known || now >= leases_until) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
                 account.known = true;

@@ -8,6 +8,7 @@ use crate::fleet::errs;
 use crate::fleet::leader::Effect;
 use crate::fleet::message::{Answer, Join, Joined, Leave};
 use crate::fleet::plan::{MemberId, Record, Seat, Sizing};
+use crate::fleet::schedule::Right;
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Joins that may wait for a write; more are asked again.
@@ -178,15 +179,20 @@ impl Ledger {
             }
             let mut account = Account::of(seat, now);
             let join = self.pending.joins.iter().find(|j| j.nonce == seat.nonce);
-            // Only a leader writes seats, and this one knows what the process said it holds.
-            let floors = join.map(|join| &join.floors[..]).unwrap_or_default();
-            let version = |floor| Version {
-                base: floor,
-                gap: floor,
-                floor,
+            let Some(join) = join else {
+                // Only a leader seats anybody: there is another one, and this one's time is nearly
+                // over. Until then it knows nothing of the process.
+                account.holdings = self.unheard(&seat, now);
+                self.accounts.insert(seat.member, account);
+                continue;
+            };
+            let version = |floor: &Right| Version {
+                base: *floor,
+                gap: *floor,
+                floor: *floor,
                 ..Version::default()
             };
-            let holdings = floors.iter().map(|floor| Holding::of(version(*floor)));
+            let holdings = join.floors.iter().map(|floor| Holding::of(version(floor)));
             account.holdings = holdings.collect();
             let count = self.record.plan.limits.len();
             let nothing = Holding::of(Version::default());
