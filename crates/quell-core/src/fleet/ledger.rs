@@ -20,7 +20,7 @@ mod learn;
 mod seats;
 mod share;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -99,7 +99,7 @@ pub struct Ledger {
     /// No lease ends later than this.
     latest: u64,
     /// Members that wait for more and may be pushed.
-    hungry: Vec<MemberId>,
+    hungry: VecDeque<MemberId>,
     pending: Pending,
     #[cfg(feature = "mutations")]
     mistake: Option<super::mistake::Mistake>,
@@ -129,7 +129,7 @@ impl Ledger {
             shared: 0,
             rotation: 0,
             latest: 0,
-            hungry: Vec::new(),
+            hungry: VecDeque::new(),
             pending: Pending::default(),
             record: start.record,
             #[cfg(feature = "mutations")]

@@ -100,15 +100,15 @@ struct Demand {
 }
 
 impl Demand {
-    /// Up at once by three quarters, down by a quarter: a surge must be served, a lull may be noise.
+    /// Up by three quarters of the way, down by half: a surge must be served, a lull may be noise.
     fn observe(&mut self, offered: u64, nanos: u64) -> u64 {
         let rate = u128::from(offered) * 1_000_000_000 / u128::from(nanos.max(1));
         let rate = u64::try_from(rate).unwrap_or(u64::MAX) / 4;
         let before = self.rate / 4;
         self.rate = if rate > before {
-            (before + rate.saturating_mul(3)).max(before)
+            before + rate.saturating_mul(3).min(u64::MAX - before)
         } else {
-            before.saturating_mul(3) + rate
+            (before + rate) * 2
         };
         self.rate
     }
@@ -369,6 +369,7 @@ impl Member {
         if !self.is_for_me(push.incarnation) || !known || !newer {
             return None;
         }
+        let raises = errs!(self, PushRaisesGap);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             let ends = standing.leases.iter().map(|lease| lease.until);
             let mut until = ends.max().unwrap_or_default();
@@ -383,7 +384,10 @@ impl Member {
                 until,
                 right: *right,
             };
-            standing.gap = right.least(standing.base);
+            standing.gap = right.least(standing.gap);
+            if raises {
+                standing.gap = right.least(standing.base);
+            }
         }
         Some(self.adopt(push.epoch, push.version))
     }

@@ -56,5 +56,6 @@ mistakes! {
     IdNotExclusive "id-not-exclusive" "A second process with an id takes over from a living one.",
     GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
     ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
+    PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

@@ -1,5 +1,6 @@
 //! Granting: the most that is safe, and no more than is planned.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::fleet::schedule::Right;
 use crate::time::saturating_nanos;
 
 /// Members that one report may cause to be pushed, at most.
-const PUSHES: usize = 4;
+const PUSHES: usize = 2;
 
 /// Members that may wait for a push.
 const HUNGRY: usize = 64;
@@ -116,32 +117,35 @@ impl Ledger {
     /// Sends other rates to a few members that wait: less to those who have more than is planned,
     /// more to those who have less.
     pub(super) fn push_some(&mut self, now: u64, but: MemberId, effects: &mut Vec<Effect>) {
-        let mut budget = PUSHES;
-        let mut waiting = core::mem::take(&mut self.hungry);
-        waiting.retain(|member| {
-            if *member == but {
-                return false;
+        for _ in 0..PUSHES.min(self.hungry.len()) {
+            let Some(member) = self.hungry.pop_front() else {
+                return;
+            };
+            if member == but {
+                continue;
             }
-            if budget == 0 {
-                return true;
-            }
-            if let Some(push) = self.push(now, *member) {
-                budget -= 1;
-                effects.push(Effect::Answer {
-                    to: *member,
+            match self.push(now, member) {
+                Some(push) => effects.push(Effect::Answer {
+                    to: member,
                     answer: Answer::Push(push),
-                });
+                }),
+                // There is no room yet: others must give theirs back first.
+                None if self.is_short(member) => self.hungry.push_back(member),
+                None => {}
             }
-            // Who is still short is found again when shares are next planned.
-            false
-        });
-        self.hungry = waiting;
+        }
+    }
+
+    fn is_short(&self, member: MemberId) -> bool {
+        let account = self.accounts.get(&member).filter(|account| account.planned);
+        let short = |holding: &Holding| holding.sent + holding.target / 20 < holding.target;
+        account.is_some_and(|account| account.holdings.iter().any(short))
     }
 
     /// Remembers that a member's lease differs from what is planned.
-    pub(super) fn wants_push(hungry: &mut Vec<MemberId>, member: MemberId) {
+    pub(super) fn wants_push(hungry: &mut VecDeque<MemberId>, member: MemberId) {
         if hungry.len() < HUNGRY && !hungry.contains(&member) {
-            hungry.push(member);
+            hungry.push_back(member);
         }
     }
 
@@ -151,8 +155,8 @@ impl Ledger {
     fn push(&mut self, now: u64, member: MemberId) -> Option<Push> {
         let (plan, width) = (&self.record.plan, self.slices.width);
         let account = self.accounts.get_mut(&member)?;
-        let current = account.version > 0 && account.applied == account.version;
-        if !current || account.left || !account.planned {
+        // Before its first grant of this epoch it would not obey.
+        if account.applied == 0 || account.left || !account.planned {
             return None;
         }
         let mut rights = Vec::with_capacity(account.holdings.len());
@@ -171,9 +175,10 @@ impl Ledger {
             horizon.remove(holding, plan.revision);
             let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
             horizon.add(holding, plan.revision);
-            let rate = room.max(held.gap.rate).min(holding.target.max(held.gap.rate));
-            // What was safe until now stays so; a rise must fit beside the others.
-            let rate = if room < held.gap.rate { held.gap.rate } else { rate };
+            if room < held.gap.rate {
+                return None;
+            }
+            let rate = room.min(holding.target);
             let before = holding.sent;
             differs |= rate.abs_diff(before) > before / 20;
             rights.push(plan.right(limit, rate, horizon.foreign));
@@ -181,6 +186,7 @@ impl Ledger {
         if !differs {
             return None;
         }
+        let raises = errs!(self, PushRaisesGap);
         account.version += 1;
         for ((holding, horizon), right) in
             account.holdings.iter_mut().zip(&mut self.horizons).zip(&rights)
@@ -191,7 +197,11 @@ impl Ledger {
             version.number = account.version;
             version.leases = Default::default();
             version.leases[0] = LeaseBound { right: *right, ends };
-            version.gap = right.least(version.base);
+            // Others may have leases that outlast these: a rise must not show in the gap.
+            version.gap = right.least(version.gap);
+            if raises {
+                version.gap = right.least(version.base);
+            }
             holding.sent = right.rate;
             holding.push(version);
             horizon.add(holding, plan.revision);
