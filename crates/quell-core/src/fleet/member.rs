@@ -370,24 +370,28 @@ impl Member {
             return None;
         }
         let raises = errs!(self, PushRaisesGap);
+        let ignores = errs!(self, PushSkipsGap);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             let ends = standing.leases.iter().map(|lease| lease.until);
             let mut until = ends.max().unwrap_or_default();
             if errs!(self, PushExtends) {
                 until = now.saturating_add(Duration::from_secs(10));
             }
-            if until <= now {
+            // The gap shrinks also where the lease is over: it is what will be counted.
+            let mut gap = right.least(standing.gap);
+            if raises {
+                gap = right.least(standing.base);
+            }
+            if until > now {
+                standing.leases = Default::default();
+                standing.leases[0] = Step {
+                    until,
+                    right: *right,
+                };
+            } else if ignores {
                 continue;
             }
-            standing.leases = Default::default();
-            standing.leases[0] = Step {
-                until,
-                right: *right,
-            };
-            standing.gap = right.least(standing.gap);
-            if raises {
-                standing.gap = right.least(standing.base);
-            }
+            standing.gap = gap;
         }
         Some(self.adopt(push.epoch, push.version))
     }
