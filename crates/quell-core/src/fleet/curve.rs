@@ -57,9 +57,10 @@ impl Version {
         leases.fold(self.base.burst.max(self.gap.burst), u64::max)
     }
 
-    /// The end of its last lease.
+    /// The end of its last lease of more than nothing.
     pub(crate) fn leases_end(&self) -> u64 {
-        self.leases.iter().map(|lease| lease.ends).fold(0, u64::max)
+        let leases = self.leases.iter().filter(|lease| lease.right.rate > 0);
+        leases.map(|lease| lease.ends).fold(0, u64::max)
     }
 
     /// A version that allows at any time what either allows.

@@ -372,7 +372,9 @@ impl Member {
         let raises = errs!(self, PushRaisesGap);
         let ignores = errs!(self, PushSkipsGap);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
-            let ends = standing.leases.iter().map(|lease| lease.until);
+            // A step of nothing is no lease: it must not be filled.
+            let leases = standing.leases.iter().filter(|step| step.right.rate > 0);
+            let ends = leases.map(|lease| lease.until);
             let mut until = ends.max().unwrap_or_default();
             if errs!(self, PushExtends) {
                 until = now.saturating_add(Duration::from_secs(10));
