@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use quell_core::fleet::ledger::{Ledger, Start};
 use quell_core::fleet::leader::{Coordinator, Effect, Elected};
+use quell_core::fleet::ledger::Ledger;
 use quell_core::fleet::message::{Answer, Join, Load, Report, Request};
 use quell_core::fleet::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing,
@@ -66,7 +66,10 @@ fn fleet(members: u32, limits: usize) -> (Coordinator, Vec<u64>, u64) {
     }
     let mut incarnations = vec![0; usize::try_from(members).unwrap_or(0)];
     settle(&mut leader, at, &mut effects, &mut incarnations);
-    let seats = leader.leads(at).map(Ledger::record).map(|r| r.seats.clone());
+    let seats = leader
+        .leads(at)
+        .map(Ledger::record)
+        .map(|r| r.seats.clone());
     for (index, seat) in seats.unwrap_or_default().iter().enumerate() {
         incarnations[index] = seat.incarnation;
     }
@@ -158,6 +161,5 @@ pub fn run() -> String {
             busy % 10
         );
     }
-    let _ = Start::clone;
     text
 }

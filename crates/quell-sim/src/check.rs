@@ -156,7 +156,11 @@ impl Judge {
         (excess > ROUNDING).then(|| Violation {
             at: now,
             promise: "S2",
-            text: format!("{}.{:03} units too many", excess / 1_000_000, excess / 1_000 % 1_000),
+            text: format!(
+                "{}.{:03} units too many",
+                excess / 1_000_000,
+                excess / 1_000 % 1_000
+            ),
         })
     }
 }

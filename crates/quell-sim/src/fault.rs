@@ -134,7 +134,7 @@ impl Counts {
 
 /// Fills the queue with a random mix of everything.
 pub fn random(world: &mut World) {
-    let mut rng = Rng::new(world.rng.next());
+    let mut rng = Rng::new(world.rng.number());
     let (from, to) = world.setup.faults;
     let (nodes, chairs) = (world.nodes.len(), world.chairs.len());
     demands(world, &mut rng, to);
@@ -177,10 +177,7 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
     let short = rng.between(SECOND, 25 * SECOND);
     let down = rng.between(SECOND / 2, 80 * SECOND);
     match rng.index(24) {
-        0..=3 => vec![
-            (0, Fault::KillNode(node)),
-            (down, Fault::StartNode(node)),
-        ],
+        0..=3 => vec![(0, Fault::KillNode(node)), (down, Fault::StartNode(node))],
         4 | 5 => vec![(0, Fault::PauseNode(node, short))],
         6 => vec![(0, Fault::StallNode(node, short))],
         7 => vec![(0, Fault::LeaveNode(node)), (down, Fault::StartNode(node))],

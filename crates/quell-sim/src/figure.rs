@@ -111,7 +111,8 @@ impl Stories {
     #[must_use]
     pub fn json(&self) -> Value {
         let rates = |rates: &[(u64, u64)]| -> Vec<Value> {
-            let one = |(seconds, rate): &(u64, u64)| json!({"after_s": seconds, "rate_per_s": rate});
+            let one =
+                |(seconds, rate): &(u64, u64)| json!({"after_s": seconds, "rate_per_s": rate});
             rates.iter().map(one).collect()
         };
         json!({
@@ -145,7 +146,12 @@ pub fn draw() -> String {
         let mut path = String::new();
         for (index, sample) in samples.iter().enumerate() {
             let letter = if index == 0 { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{} {}", x(sample.second), y(value(sample), top));
+            let _ = write!(
+                path,
+                "{letter}{} {}",
+                x(sample.second),
+                y(value(sample), top)
+            );
         }
         path
     };
@@ -154,7 +160,10 @@ pub fn draw() -> String {
          <rect width=\"820\" height=\"440\" fill=\"#fff\"/>\n",
     );
     let w = &mut svg;
-    for (top, title) in [(30, "offered (grey) and admitted (blue), per second"), (240, "what each node may use, per second")] {
+    for (top, title) in [
+        (30, "offered (grey) and admitted (blue), per second"),
+        (240, "what each node may use, per second"),
+    ] {
         let _ = writeln!(w, "<text x=\"50\" y=\"{}\">{title}</text>", top - 8);
         for rate in [0, 250, 1_000] {
             let at = y(rate, top);
@@ -174,17 +183,28 @@ pub fn draw() -> String {
         );
     }
     let line = |w: &mut String, path: String, colour: &str| {
-        let _ = writeln!(w, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>");
+        let _ = writeln!(
+            w,
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+        );
     };
     line(w, path(30, &|sample| sample.offered), "#aaa");
     line(w, path(30, &|sample| sample.admitted), COLOURS[0]);
     for (node, colour) in COLOURS.iter().enumerate() {
         line(w, path(240, &|sample| sample.shares[node]), colour);
         let at = 500 + node * 80;
-        let _ = writeln!(w, "<text x=\"{at}\" y=\"232\" fill=\"{colour}\">node {}</text>", node + 1);
+        let _ = writeln!(
+            w,
+            "<text x=\"{at}\" y=\"232\" fill=\"{colour}\">node {}</text>",
+            node + 1
+        );
     }
     for second in (0..=SHOWN).step_by(30) {
-        let _ = writeln!(w, "<text x=\"{}\" y=\"432\" text-anchor=\"middle\">{second} s</text>", x(second));
+        let _ = writeln!(
+            w,
+            "<text x=\"{}\" y=\"432\" text-anchor=\"middle\">{second} s</text>",
+            x(second)
+        );
     }
     svg.push_str("</svg>\n");
     svg
@@ -234,9 +254,10 @@ fn play() -> (Vec<Sample>, Vec<(u64, &'static str)>) {
             admitted: 0,
             shares: [0; 4],
         };
-        for node in 0..4 {
-            sample.admitted += world.nodes[node].admitted[0] - before[node];
-            before[node] = world.nodes[node].admitted[0];
+        for (node, before) in before.iter_mut().enumerate() {
+            let admitted = world.nodes[node].admitted[0];
+            sample.admitted += admitted - *before;
+            *before = admitted;
             sample.shares[node] = may(&world, node);
         }
         samples.push(sample);

@@ -148,7 +148,10 @@ impl Node {
 
     /// Puts it in force; whether that was the newest.
     pub fn seal(&mut self, now: u64, ticket: u64) -> bool {
-        let newest = self.adopting.as_ref().is_some_and(|(a, _)| a.ticket == ticket);
+        let newest = self
+            .adopting
+            .as_ref()
+            .is_some_and(|(a, _)| a.ticket == ticket);
         if !newest {
             return false;
         }

@@ -8,11 +8,11 @@ impl Rng {
     /// The stream of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed ^ 0x5EED_0F_F1EE7)
+        Self(seed ^ 0x05EE_D0FF_1EE7)
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,16 +22,16 @@ impl Rng {
 
     /// A number in `from..to`; `from` if that is empty.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % to.saturating_sub(from).max(1)
+        from + self.number() % to.saturating_sub(from).max(1)
     }
 
     /// True in `percent` of 100 cases.
     pub fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
+        self.number() % 100 < percent
     }
 
     /// An index below `len`, which is not 0.
     pub fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(len.max(1)).unwrap_or(1)).unwrap_or(0)
+        usize::try_from(self.number() % u64::try_from(len.max(1)).unwrap_or(1)).unwrap_or(0)
     }
 }

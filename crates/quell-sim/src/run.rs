@@ -6,7 +6,7 @@ use crate::check::Violation;
 use crate::fault::{self, Counts};
 use crate::rng::Rng;
 use crate::schedules::Schedule;
-use crate::setup::{SECOND, Setup, Wish};
+use crate::setup::{Setup, Wish};
 use crate::world::World;
 
 /// What came of a seed.
@@ -102,7 +102,10 @@ pub fn settled(world: &mut World) -> Option<u64> {
         let (mut wanted, mut used) = (0, 0);
         for node in &world.nodes {
             let local = node.clock.local(world.now);
-            let may = node.buckets.get(limit).map_or(0, |b| b.schedule().at(local).rate);
+            let may = node
+                .buckets
+                .get(limit)
+                .map_or(0, |b| b.schedule().at(local).rate);
             let may = if node.alive { may } else { 0 };
             let want = node.demand[limit];
             wanted += want;
@@ -143,18 +146,22 @@ pub fn settled(world: &mut World) -> Option<u64> {
 
 /// Rate, then for each member its weight, what it wants and what it may use.
 fn describe(world: &World, limit: usize) -> String {
-    let mut text = format!("{}/s", world.store.record.plan.limits[limit].rate / 1_000_000);
+    let mut text = format!(
+        "{}/s",
+        world.store.record.plan.limits[limit].rate / 1_000_000
+    );
     for node in &world.nodes {
         let local = node.clock.local(world.now);
-        let may = node.buckets.get(limit).map_or(0, |b| b.schedule().at(local).rate);
+        let may = node
+            .buckets
+            .get(limit)
+            .map_or(0, |b| b.schedule().at(local).rate);
         let want = node.demand[limit] / 1_000_000;
-        text += &format!("; weight {} wants {want} has {}", node.weight, may / 1_000_000);
+        text += &format!(
+            "; weight {} wants {want} has {}",
+            node.weight,
+            may / 1_000_000
+        );
     }
     text
-}
-
-/// The usual length of a run.
-#[must_use]
-pub const fn usual_seconds() -> u64 {
-    500 * (SECOND / SECOND)
 }

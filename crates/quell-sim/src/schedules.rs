@@ -68,6 +68,8 @@ schedules! {
     "old-leader-goes-on" old_leader_goes_on four "a leader that lost its key goes on for as long as it may, for one member",
     "report-before-fence" report_before_fence four "reports reach the leader after next, and its successor",
     "old-reports" old_reports four "reports arrive again after their process restarted",
+    "grant-past-hold" late_beyond_hold brief "a grant arrives when even the base is over",
+    "crash-loop" crash_loop bulky "all members restart again and again",
     "leave-under-load" leave_under_load four "a busy member leaves, and is slow to stop",
 }
 
@@ -101,6 +103,19 @@ fn tight(setup: &mut Setup) {
     four(setup);
     setup.plan.seats = 4;
     setup.plan.limits[0].burst = 4 * MICRO;
+}
+
+/// As [`four`], with a hold of 20 s.
+fn brief(setup: &mut Setup) {
+    four(setup);
+    let hold = Duration::from_secs(20);
+    setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+}
+
+/// As [`four`], with calls that cost up to 200.
+fn bulky(setup: &mut Setup) {
+    four(setup);
+    setup.plan.limits[0].least_burst = 200 * MICRO;
 }
 
 /// 200 members that share 20,000/s.
@@ -186,7 +201,15 @@ fn leader(world: &World) -> usize {
 fn to_and_fro(world: &mut World, rounds: usize, millis: u64) {
     for round in 0..rounds {
         for node in 0..world.nodes.len() {
-            want(world, node, if round % world.nodes.len() == node { 2_000 } else { 0 });
+            want(
+                world,
+                node,
+                if round % world.nodes.len() == node {
+                    2_000
+                } else {
+                    0
+                },
+            );
         }
         pass(world, millis);
     }
@@ -623,20 +646,50 @@ fn report_before_fence(world: &mut World) {
 
 fn old_reports(world: &mut World) {
     begin(world);
-    for late in [1_000, 2_500, 4_000] {
+    want(world, 0, 0);
+    for late in [3_000, 4_000, 5_000, 6_000] {
         world.double_reports = late * MILLI;
-        pass(world, 5_000);
+        pass(world, 15_000);
         happen(world, Fault::KillNode(0));
         pass(world, 100);
         happen(world, Fault::StartNode(0));
+        want(world, 0, 2_000);
         pass(world, 2_500);
         want(world, 1, 2_000);
         cut(world, 0, true, false, 6_000);
         pass(world, 8_000);
+        want(world, 0, 0);
+        want(world, 1, 0);
+        world.double_reports = 0;
+        pass(world, 10_000);
+    }
+}
+
+fn late_beyond_hold(world: &mut World) {
+    begin(world);
+    for late in [22_000, 25_000] {
+        world.slow_next = Some((0, late * MILLI));
+        pass(world, 600);
+        cut(world, 0, true, true, late + 20_000);
+        want(world, 1, 2_000);
+        pass(world, late + 40_000);
         want(world, 1, 0);
         pass(world, 5_000);
-        world.double_reports = 0;
-        pass(world, 5_000);
+    }
+}
+
+fn crash_loop(world: &mut World) {
+    begin(world);
+    for node in 0..4 {
+        want(world, node, 2_000);
+    }
+    pass(world, 5_000);
+    for _ in 0..40 {
+        for node in 0..4 {
+            happen(world, Fault::KillNode(node));
+            happen(world, Fault::StartNode(node));
+        }
+        pass(world, 600);
     }
 }
 

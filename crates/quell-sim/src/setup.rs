@@ -60,7 +60,13 @@ impl Setup {
         let members = wish.members.unwrap_or_else(|| 2 + rng.index(5));
         let limits = wish.limits.unwrap_or_else(|| 1 + rng.index(2));
         let weights: Vec<u32> = (0..members)
-            .map(|_| if rng.chance(60) { 1 } else { 1 + u32::try_from(rng.between(0, 4)).unwrap_or(0) })
+            .map(|_| {
+                if rng.chance(60) {
+                    1
+                } else {
+                    1 + u32::try_from(rng.between(0, 4)).unwrap_or(0)
+                }
+            })
             .collect();
         let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         let declared = match wish.mistake {

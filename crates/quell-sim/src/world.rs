@@ -157,7 +157,8 @@ impl World {
             }
         };
         self.order += 1;
-        self.queue.push(Reverse((at.max(self.now), self.order, slot)));
+        self.queue
+            .push(Reverse((at.max(self.now), self.order, slot)));
     }
 
     /// Handles events until `end` or the first violation.
@@ -320,7 +321,10 @@ impl World {
         for _ in 0..self.copies() {
             let delay = self.delay() + extra;
             self.count_delay(delay);
-            self.at(self.now.max(held) + delay, Event::Answer(node, answer.clone()));
+            self.at(
+                self.now.max(held) + delay,
+                Event::Answer(node, answer.clone()),
+            );
         }
     }
 
@@ -352,7 +356,9 @@ impl World {
     fn pause_in_the_middle(&mut self, chair: usize) -> u64 {
         let pause = match self.pause_next.take() {
             Some(pause) => pause,
-            None if self.quiet || !self.setup.slow || self.rng.next() % 4_000 != 0 => return 0,
+            None if self.quiet || !self.setup.slow || !self.rng.number().is_multiple_of(4_000) => {
+                return 0;
+            }
             None => self.rng.between(SECOND, 25 * SECOND),
         };
         self.counts.paused_leaders += 1;
@@ -370,9 +376,7 @@ impl World {
         let local = self.chairs[chair].clock.local(self.now);
         if let Some(ask) = self.chairs[chair].asks(self.now) {
             // A write of which nothing was heard is made again.
-            self.chairs[chair]
-                .core
-                .not_stored(local, &mut self.effects);
+            self.chairs[chair].core.not_stored(local, &mut self.effects);
             self.ask_later(chair, ask, 0);
         }
         self.chairs[chair].core.tick(local, &mut self.effects);
@@ -437,9 +441,7 @@ impl World {
         }
         let local = self.chairs[chair].clock.local(self.now);
         if matches!(reply, Reply::Refused) {
-            self.chairs[chair]
-                .core
-                .not_stored(local, &mut self.effects);
+            self.chairs[chair].core.not_stored(local, &mut self.effects);
             self.perform(chair, 0);
             return;
         }

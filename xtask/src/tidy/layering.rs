@@ -18,7 +18,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
     ("quell-rules", &["quell-core"]),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, &[&str]); 7] = [
         "quell-cli",
         &["quell", "quell-core", "quell-rules", "quell-server"],
     ),
+    ("quell-sim", &["quell-core"]),
     ("xtask", &[]),
 ];
 

@@ -114,7 +114,11 @@ impl Intervals {
     pub fn judge(&mut self, until: Monotonic) -> Option<u64> {
         let end = until.as_nanos() / saturating_nanos(self.width);
         let mut worst = None;
-        while self.open.first_key_value().is_some_and(|(index, _)| *index < end) {
+        while self
+            .open
+            .first_key_value()
+            .is_some_and(|(index, _)| *index < end)
+        {
             worst = worst.max(self.judge_oldest());
         }
         worst

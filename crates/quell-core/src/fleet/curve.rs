@@ -115,19 +115,12 @@ impl Holding {
 
     /// The base to be reserved for it.
     pub(crate) fn tail(&self) -> u64 {
-        self.versions
-            .iter()
-            .map(|v| v.base.rate)
-            .fold(0, u64::max)
+        self.versions.iter().map(|v| v.base.rate).fold(0, u64::max)
     }
 
     /// The least base among its versions: what it surely has.
     pub(crate) fn least_base(&self) -> u64 {
-        self.versions
-            .iter()
-            .map(|v| v.base.rate)
-            .min()
-            .unwrap_or(0)
+        self.versions.iter().map(|v| v.base.rate).min().unwrap_or(0)
     }
 
     /// The largest burst among versions of other revisions.
@@ -271,7 +264,13 @@ impl Horizon {
 
     fn apply(&mut self, holding: &Holding, negative: bool) {
         let width = self.slices.width;
-        let signed = |value: u64| if negative { value.wrapping_neg() } else { value };
+        let signed = |value: u64| {
+            if negative {
+                value.wrapping_neg()
+            } else {
+                value
+            }
+        };
         let mut bends = core::mem::take(&mut self.bends);
         bends.clear();
         for version in &holding.versions {
@@ -340,8 +339,6 @@ impl Headroom {
 
     /// The rate of the last step.
     pub(crate) fn lowest(&self) -> u64 {
-        self.len
-            .checked_sub(1)
-            .map_or(0, |last| self.steps[last].0)
+        self.len.checked_sub(1).map_or(0, |last| self.steps[last].0)
     }
 }

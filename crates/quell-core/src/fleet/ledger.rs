@@ -310,9 +310,7 @@ impl Ledger {
         let farthest = leases.max(promise).max(self.latest.saturating_sub(now));
         self.slices = Slices::reaching(lease, farthest.saturating_mul(2));
         let count = plan.limits.len();
-        self.horizons = (0..count)
-            .map(|_| Horizon::new(self.slices, now))
-            .collect();
+        self.horizons = (0..count).map(|_| Horizon::new(self.slices, now)).collect();
         self.dirty = alloc::vec![true; count];
         for account in self.accounts.values_mut() {
             account.holdings.resize(count, Holding::default());

@@ -21,6 +21,9 @@ use crate::time::{Monotonic, saturating_nanos};
 /// Reports whose sending time is remembered: 32 s of them at the default period.
 const REMEMBERED: usize = 64;
 
+/// The shortest time over which demand is measured, in nanoseconds.
+const SHORTEST: u64 = 200_000_000;
+
 /// Where a member stands in its life; what it may use is in its schedules alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -97,11 +100,13 @@ impl Standing {
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     rate: u64,
+    offered: u64,
 }
 
 impl Demand {
     /// Up by three quarters of the way, down by half: a surge must be served, a lull may be noise.
-    fn observe(&mut self, offered: u64, nanos: u64) -> u64 {
+    fn observe(&mut self, nanos: u64) {
+        let offered = core::mem::take(&mut self.offered);
         let rate = u128::from(offered) * 1_000_000_000 / u128::from(nanos.max(1));
         let rate = u64::try_from(rate).unwrap_or(u64::MAX) / 4;
         let before = self.rate / 4;
@@ -110,7 +115,6 @@ impl Demand {
         } else {
             (before + rate) * 2
         };
-        self.rate
     }
 }
 
@@ -234,7 +238,11 @@ impl Member {
     /// `demand` is the cost offered since the last report, each call once.
     pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
         let elapsed = saturating_nanos(now.since(self.reported));
-        self.reported = now;
+        // A report soon after another says nothing about a rate.
+        let measured = elapsed >= SHORTEST;
+        if measured {
+            self.reported = now;
+        }
         self.seq += 1;
         self.sent.push_back((self.seq, now));
         if self.sent.len() > REMEMBERED {
@@ -243,7 +251,11 @@ impl Member {
         let mut loads: Vec<Load> = offered.to_vec();
         loads.resize(self.demands.len(), Load::default());
         for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
-            load.demand = demand.observe(load.demand, elapsed);
+            demand.offered = demand.offered.saturating_add(load.demand);
+            if measured {
+                demand.observe(elapsed);
+            }
+            load.demand = demand.rate;
         }
         // While something is on its way into force nothing true can be said.
         let held = if self.applied == 0 && self.pending.is_none() {
@@ -342,7 +354,8 @@ impl Member {
         if errs!(self, FallBackAtOnce) {
             base_begins = Monotonic::ORIGIN;
         }
-        self.standings.resize(grant.rights.len(), Standing::default());
+        self.standings
+            .resize(grant.rights.len(), Standing::default());
         self.demands.resize(grant.rights.len(), Demand::default());
         for (standing, granted) in self.standings.iter_mut().zip(&grant.rights) {
             let step = |(right, lasts): (Right, Duration)| Step {

@@ -164,7 +164,8 @@ impl Ledger {
         for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
             horizon.advance(now);
             let limit = rights.len();
-            let (Some(held), Some(quota)) = (holding.versions.last().copied(), plan.limits.get(limit))
+            let (Some(held), Some(quota)) =
+                (holding.versions.last().copied(), plan.limits.get(limit))
             else {
                 return None;
             };
@@ -188,15 +189,21 @@ impl Ledger {
         }
         let raises = errs!(self, PushRaisesGap);
         account.version += 1;
-        for ((holding, horizon), right) in
-            account.holdings.iter_mut().zip(&mut self.horizons).zip(&rights)
+        for ((holding, horizon), right) in account
+            .holdings
+            .iter_mut()
+            .zip(&mut self.horizons)
+            .zip(&rights)
         {
             horizon.remove(holding, plan.revision);
             let mut version = holding.envelope();
             let ends = version.leases_end();
             version.number = account.version;
             version.leases = Default::default();
-            version.leases[0] = LeaseBound { right: *right, ends };
+            version.leases[0] = LeaseBound {
+                right: *right,
+                ends,
+            };
             // Others may have leases that outlast these: a rise must not show in the gap.
             version.gap = right.least(version.gap);
             if raises {

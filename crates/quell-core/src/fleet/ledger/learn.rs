@@ -43,7 +43,11 @@ pub(super) enum Phase {
 impl Ledger {
     /// Opens the accounts of all seats.
     pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
-        let quiet = if errs!(self, GrantBeforeQuiet) { 0 } else { quiet };
+        let quiet = if errs!(self, GrantBeforeQuiet) {
+            0
+        } else {
+            quiet
+        };
         let quiet_until = now + quiet;
         let plans = self.record.plans();
         let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
@@ -93,7 +97,11 @@ impl Ledger {
         let newest = errs!(self, ForgetOldPlans);
         let holding = |limit: usize| {
             let mut version = Version::default();
-            for plan in self.record.plans().take(if newest { 1 } else { usize::MAX }) {
+            for plan in self
+                .record
+                .plans()
+                .take(if newest { 1 } else { usize::MAX })
+            {
                 let right = |rate| plan.right(limit, rate, 0);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
                 let other = Version {
@@ -174,7 +182,9 @@ impl Ledger {
         let pairs = report.held.iter().zip(&report.loads);
         let content = pairs.clone().count() > 0;
         let promise = pairs
-            .fold(content, |all, (held, load)| all && load.demand <= now_has(held))
+            .fold(content, |all, (held, load)| {
+                all && load.demand <= now_has(held)
+            })
             .then_some(promise);
         effects.push(Effect::Answer {
             to: report.member,
