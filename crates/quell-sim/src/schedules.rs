@@ -61,6 +61,7 @@ schedules! {
     "restart-and-failover" restart_and_failover four "members restart while leaders change",
     "hand-over" hand_overs four "leaders hand over in order, ten times",
     "push-late" push_late four "pushes arrive late",
+    "push-past-lease" push_past_lease four "a push arrives when the lease that it changes is over",
     "replan-silent" replan_silent auto "a member is cut off while others join and leaders change",
     "small-bursts" small_bursts tight "bursts of one call per member, moved to and fro",
     "restarts" restarts four "the hungry member restarts every few seconds",
@@ -532,6 +533,29 @@ fn push_late(world: &mut World) {
     }
 }
 
+fn push_past_lease(world: &mut World) {
+    begin(world);
+    for late in [8_500, 9_500, 10_200, 11_000] {
+        // Both want all, so each has half; then the first wants nothing and is pushed.
+        want(world, 1, 2_000);
+        pass(world, 10_000);
+        world.slow_pushes = late * MILLI;
+        want(world, 0, 0);
+        cut(world, 0, false, true, 0);
+        pass(world, 700);
+        want(world, 2, 2_000);
+        pass(world, 300);
+        cut(world, 0, false, true, late + 4_000);
+        pass(world, late + 1_000);
+        world.slow_pushes = 0;
+        pass(world, 12_000);
+        want(world, 0, 2_000);
+        want(world, 1, 0);
+        want(world, 2, 0);
+        pass(world, 10_000);
+    }
+}
+
 fn replan_silent(world: &mut World) {
     for node in 0..2 {
         world.start_node(node, true);
@@ -647,14 +671,14 @@ fn report_before_fence(world: &mut World) {
 fn old_reports(world: &mut World) {
     begin(world);
     want(world, 0, 0);
-    for late in [3_000, 4_000, 5_000, 6_000] {
+    for late in [6_000, 7_000, 8_000, 9_000] {
         world.double_reports = late * MILLI;
         pass(world, 15_000);
         happen(world, Fault::KillNode(0));
         pass(world, 100);
         happen(world, Fault::StartNode(0));
         want(world, 0, 2_000);
-        pass(world, 2_500);
+        pass(world, 4_000);
         want(world, 1, 2_000);
         cut(world, 0, true, false, 6_000);
         pass(world, 8_000);

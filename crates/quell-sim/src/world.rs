@@ -555,6 +555,9 @@ impl World {
         }
         let local = one.clock.local(self.now);
         let Some(adopt) = one.member.receive(local, answer) else {
+            if matches!(answer, Answer::Occupied { .. } | Answer::Joined(_)) {
+                self.report(node);
+            }
             return;
         };
         one.hasty |= matches!(answer, Answer::Push(_));
