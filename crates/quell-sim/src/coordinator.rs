@@ -103,7 +103,7 @@ impl Chair {
                     self.core.step_down();
                 }
             }
-            Reply::Refused => {}
+            Reply::Refused | Reply::Stored(_) => {}
         }
     }
 }

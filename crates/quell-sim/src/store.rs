@@ -58,6 +58,8 @@ pub enum Reply {
     },
     /// The key is not yours (any more).
     Lost,
+    /// It is written.
+    Stored(Record),
     /// Nothing was written.
     Refused,
 }
@@ -138,8 +140,8 @@ impl Store {
                 if !holds(self, epoch) || record.version != self.record.version + 1 {
                     return (Some(Reply::Refused), false);
                 }
-                self.record = record;
-                (None, true)
+                self.record = record.clone();
+                (Some(Reply::Stored(record)), true)
             }
             Ask::Resign { epoch, snapshot } => {
                 if holds(self, epoch) {

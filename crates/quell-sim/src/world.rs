@@ -439,12 +439,11 @@ impl World {
         if matches!(reply, Reply::Elected { .. }) {
             self.counts.elections += 1;
         }
-        let local = self.chairs[chair].clock.local(self.now);
-        if matches!(reply, Reply::Refused) {
-            self.chairs[chair].core.not_stored(local, &mut self.effects);
-            self.perform(chair, 0);
+        if let Reply::Stored(record) = reply {
+            self.watch(chair, record);
             return;
         }
+        // What was refused is tried again when a newer record is seen, or in a second.
         self.chairs[chair].told(self.now, reply);
     }
 

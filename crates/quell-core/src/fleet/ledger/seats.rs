@@ -214,15 +214,26 @@ impl Ledger {
     fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
         let joins = core::mem::take(&mut self.pending.joins);
         for join in joins {
-            let answer = match self.record.seat(join.member) {
-                Some(seat) if seat.nonce == join.nonce => self.joined(seat),
-                // Every seat is taken, or another start came later: ask again.
-                _ => Effect::Answer {
+            let room =
+                self.record.seats.len() < usize::try_from(self.record.plan.seats).unwrap_or(0);
+            match self.record.seat(join.member) {
+                Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
+                // Another start came first: if this one is later, it can say so.
+                Some(seat) if seat.incarnation != join.replaces => effects.push(Effect::Answer {
+                    to: join.member,
+                    answer: Answer::Occupied {
+                        nonce: join.nonce,
+                        incarnation: seat.incarnation,
+                    },
+                }),
+                // It came while another write was on its way.
+                Some(_) => self.pending.joins.push(join),
+                None if room => self.pending.joins.push(join),
+                None => effects.push(Effect::Answer {
                     to: join.member,
                     answer: Answer::Unknown { incarnation: 0 },
-                },
-            };
-            effects.push(answer);
+                }),
+            }
         }
         let leaves = core::mem::take(&mut self.pending.leaves);
         for leave in leaves {
