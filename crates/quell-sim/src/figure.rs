@@ -136,6 +136,13 @@ struct Sample {
     shares: [u64; 4],
 }
 
+fn line(w: &mut String, path: String, colour: &str) {
+    let _ = writeln!(
+        w,
+        "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+    );
+}
+
 /// The picture, as SVG.
 #[must_use]
 pub fn draw() -> String {
@@ -182,12 +189,6 @@ pub fn draw() -> String {
             at + 2
         );
     }
-    let line = |w: &mut String, path: String, colour: &str| {
-        let _ = writeln!(
-            w,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-        );
-    };
     line(w, path(30, &|sample| sample.offered), "#aaa");
     line(w, path(30, &|sample| sample.admitted), COLOURS[0]);
     for (node, colour) in COLOURS.iter().enumerate() {

@@ -1,5 +1,8 @@
 //! World: the queue of events, the network, and what becomes of each event.
 
+mod network;
+mod rights;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -221,125 +224,6 @@ impl World {
         (until > self.now).then_some(until)
     }
 
-    /// A delay as the network makes it.
-    pub fn delay(&mut self) -> u64 {
-        let part = self.rng.between(0, 100);
-        if self.quiet || !self.setup.slow || part < 85 {
-            return self.rng.between(100_000, 10 * MILLI);
-        }
-        if part < 97 {
-            return self.rng.between(10 * MILLI, 2 * SECOND);
-        }
-        self.rng.between(2 * SECOND, 30 * SECOND)
-    }
-
-    /// How often a message arrives: mostly once.
-    fn copies(&mut self) -> u32 {
-        if self.quiet {
-            return 1;
-        }
-        let part = self.rng.between(0, 100);
-        if part < self.setup.loss {
-            self.counts.lost += 1;
-            return 0;
-        }
-        if part < 2 * self.setup.loss {
-            self.counts.doubled += 1;
-            return 2;
-        }
-        1
-    }
-
-    fn send_up(&mut self, node: usize, request: Request) {
-        let chair = self.nodes[node].talks_to;
-        if self.cuts[node * self.chairs.len() + chair].0 > self.now {
-            self.counts.cut += 1;
-            return;
-        }
-        let again = match &request {
-            Request::Join(_) => self.double_joins,
-            Request::Leave(_) => self.double_leaves,
-            Request::Report(_) => self.double_reports,
-        };
-        if again > 0 {
-            self.counts.doubled += 1;
-            // Whoever leads then gets it.
-            for other in 0..self.chairs.len() {
-                self.at(self.now + again, Event::Request(other, request.clone()));
-            }
-        }
-        for _ in 0..self.copies() {
-            let delay = self.delay();
-            self.count_delay(delay);
-            self.at(self.now + delay, Event::Request(chair, request.clone()));
-        }
-    }
-
-    fn count_delay(&mut self, delay: u64) {
-        if delay > 10 * MILLI {
-            self.counts.delayed += 1;
-        }
-    }
-
-    /// Sends what a coordinator wants sent, after its pause if it was paused in the middle.
-    fn perform(&mut self, chair: usize, held: u64) {
-        let mut effects = std::mem::take(&mut self.effects);
-        for effect in effects.drain(..) {
-            match effect {
-                Effect::Answer { to, answer } => {
-                    for node in 0..self.nodes.len() {
-                        if self.nodes[node].id == to && self.nodes[node].alive {
-                            self.send_down(chair, node, &answer, held);
-                        }
-                    }
-                }
-                Effect::Write(record) => {
-                    let local = self.chairs[chair].clock.local(self.now);
-                    let epoch = self.chairs[chair].core.leads(local).map(|l| l.epoch());
-                    if let Some(epoch) = epoch {
-                        self.ask_later(chair, Ask::Write { epoch, record }, held);
-                    }
-                }
-            }
-        }
-        self.effects = effects;
-    }
-
-    fn send_down(&mut self, chair: usize, node: usize, answer: &Answer, held: u64) {
-        if self.cuts[node * self.chairs.len() + chair].1 > self.now {
-            self.counts.cut += 1;
-            return;
-        }
-        let mut extra = 0;
-        if matches!(answer, Answer::Push(_)) {
-            self.counts.pushes += 1;
-            extra = self.slow_pushes;
-        }
-        if let Some((_, late)) = self.slow_next.take_if(|(slow, _)| *slow == node) {
-            extra = late;
-        }
-        for _ in 0..self.copies() {
-            let delay = self.delay() + extra;
-            self.count_delay(delay);
-            self.at(
-                self.now.max(held) + delay,
-                Event::Answer(node, answer.clone()),
-            );
-        }
-    }
-
-    fn ask_later(&mut self, chair: usize, ask: Ask, held: u64) {
-        if self.store_down > self.now || self.chairs[chair].cut_off > self.now {
-            self.counts.cut += 1;
-            return;
-        }
-        let life = self.chairs[chair].life;
-        let delay = self.rng.between(MILLI / 2, 8 * MILLI);
-        let late = !self.quiet && self.rng.chance(1);
-        let delay = if late { delay * 200 } else { delay };
-        self.at(self.now.max(held) + delay, Event::Ask(chair, life, ask));
-    }
-
     fn request(&mut self, chair: usize, request: Request) {
         if !self.chairs[chair].alive {
             return;
@@ -409,27 +293,6 @@ impl World {
             let record = self.store.record.clone();
             self.at(self.now + delay, Event::Watch(chair, record));
         }
-    }
-
-    /// Remembers the plan in force, and forgets those that nobody follows.
-    pub fn note_plan(&mut self) {
-        let newest = self.store.record.plan.revision;
-        if self.counts.plans.iter().all(|plan| plan.revision != newest) {
-            self.counts.plans.push(self.store.record.plan.clone());
-        }
-        let nodes = &self.nodes;
-        let older = &self.store.record.older;
-        self.counts.plans.retain(|plan| {
-            let followed = |node: &Node| {
-                node.revision == plan.revision
-                    || node.snapshot_revision == plan.revision
-                    || node.member.revision() == plan.revision
-            };
-            plan.revision == newest
-                || nodes.iter().any(followed)
-                || older.iter().any(|old| old.revision == plan.revision)
-                || plan.revision + 4 > newest
-        });
     }
 
     fn reply(&mut self, chair: usize, life: u32, reply: Reply) {
@@ -596,45 +459,6 @@ impl World {
     pub fn stop_node(&mut self, node: usize) {
         self.nodes[node].stop();
         self.rights_changed(node);
-    }
-
-    /// Takes the new curves of a node into the sums and checks S1.
-    pub fn rights_changed(&mut self, node: usize) {
-        self.bounds();
-        let mut curve = std::mem::take(&mut self.curve);
-        for limit in 0..self.judges.len() {
-            self.nodes[node].curve(limit, self.now, &mut curve);
-            let judge = &mut self.judges[limit];
-            judge.sum.set(self.now, node, &curve);
-            let wrong = judge.rates(self.now);
-            self.blame(wrong);
-        }
-        self.curve = curve;
-    }
-
-    fn blame(&mut self, wrong: Option<Violation>) {
-        if self.violation.is_none() {
-            self.violation = wrong;
-        }
-    }
-
-    /// What may be used is what the largest plan says that anybody follows.
-    pub fn bounds(&mut self) {
-        let record = &self.store.record;
-        if record.older.is_empty() && record.plan.revision == 1 {
-            return;
-        }
-        for (limit, judge) in self.judges.iter_mut().enumerate() {
-            let mut bound = record.plan.limits[limit];
-            for plan in &self.counts.plans {
-                let follows = |node: &Node| node.alive && node.revision == plan.revision;
-                if self.nodes.iter().any(follows) {
-                    bound.rate = bound.rate.max(plan.limits[limit].rate);
-                    bound.burst = bound.burst.max(plan.limits[limit].burst);
-                }
-            }
-            judge.change(self.now, bound);
-        }
     }
 
     fn callers(&mut self, node: usize, life: u32) {

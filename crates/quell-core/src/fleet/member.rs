@@ -383,7 +383,6 @@ impl Member {
             return None;
         }
         let raises = errs!(self, PushRaisesGap);
-        let ignores = errs!(self, PushSkipsGap);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             // A step of nothing is no lease: it must not be filled.
             let leases = standing.leases.iter().filter(|step| step.right.rate > 0);
@@ -403,8 +402,6 @@ impl Member {
                     until,
                     right: *right,
                 };
-            } else if ignores {
-                continue;
             }
             standing.gap = gap;
         }

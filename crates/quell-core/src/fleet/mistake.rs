@@ -57,6 +57,5 @@ mistakes! {
     GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
     ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
     PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
-    PushSkipsGap "push-skips-gap" "A push that finds the lease over is acknowledged and changes nothing.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

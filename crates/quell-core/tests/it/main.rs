@@ -18,6 +18,8 @@ mod carry;
 #[cfg(test)]
 mod clocks;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod kind;
