@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::fleet::leader::{Coordinator, Elected};
 use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::Drift;
+use quell_core::fleet::plan::{Drift, Record};
 use quell_core::time::Monotonic;
 
 use crate::clock::Clock;
@@ -30,6 +30,8 @@ pub struct Chair {
     /// The state machine.
     pub core: Coordinator,
     asked: u64,
+    /// The newest record that the watch brought: the one read at an election may be older.
+    pub seen: Option<Record>,
     drift: Drift,
     mistake: Option<Mistake>,
 }
@@ -46,6 +48,7 @@ impl Chair {
             cut_off: 0,
             core: Coordinator::new(drift, KEY_LASTS),
             asked: 0,
+            seen: None,
             drift,
             mistake,
         }
@@ -58,6 +61,7 @@ impl Chair {
         self.clock = clock;
         self.paused = 0;
         self.asked = 0;
+        self.seen = None;
         self.core = Coordinator::new(self.drift, KEY_LASTS);
         self.core.set_mistake(self.mistake);
     }
@@ -93,7 +97,10 @@ impl Chair {
                 Elected {
                     epoch,
                     asked: Monotonic::from_nanos(asked),
-                    record,
+                    record: match self.seen.take() {
+                        Some(seen) if seen.version > record.version => seen,
+                        _ => record,
+                    },
                     snapshot,
                 },
             ),

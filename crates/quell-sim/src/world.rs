@@ -315,6 +315,13 @@ impl World {
             return;
         }
         let local = self.chairs[chair].clock.local(self.now);
+        let seen = &mut self.chairs[chair].seen;
+        if seen
+            .as_ref()
+            .is_none_or(|seen| seen.version < record.version)
+        {
+            *seen = Some(record.clone());
+        }
         self.chairs[chair]
             .core
             .stored(local, record, &mut self.effects);

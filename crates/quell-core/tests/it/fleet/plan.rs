@@ -56,7 +56,8 @@ proptest! {
         let mut plan = plan();
         plan.limits[0].burst = burst;
         let sum: u64 = rates.iter().sum();
-        let rates = rates.iter().map(|rate| if sum == 0 { 0 } else { (u128::from(*rate) * u128::from(1_000 * MICRO) / u128::from(sum)) as u64 });
+        let part = |rate: &u64| u128::from(*rate) * u128::from(1_000 * MICRO) / u128::from(sum.max(1));
+        let rates = rates.iter().map(|rate| u64::try_from(part(rate)).unwrap());
         let bursts: u64 = rates.map(|rate| plan.right(0, rate, 0).burst).sum();
         prop_assert!(bursts <= burst);
     }
