@@ -137,7 +137,8 @@ fn tests(root: &Path) -> Result<()> {
 /// out is noticed; with the target folder named, dependencies are not built
 /// again. What is not committed yet is packed too: this is about content.
 fn packages(root: &Path) -> Result<()> {
-    let arguments = "package --workspace --exclude xtask --locked --allow-dirty --quiet";
+    let arguments =
+        "package --workspace --exclude xtask --exclude quell-sim --locked --allow-dirty --quiet";
     let mut command = cargo_words(root, arguments);
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.env("CARGO_TARGET_DIR", root.join("target"));

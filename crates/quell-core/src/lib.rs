@@ -16,6 +16,7 @@ pub mod charge;
 pub mod cost;
 pub mod decision;
 pub mod descriptor;
+pub mod fleet;
 pub mod key;
 pub mod limit;
 pub mod rate;

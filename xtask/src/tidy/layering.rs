@@ -18,7 +18,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
     ("quell-rules", &["quell-core"]),
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 7] = [
             "quell-server",
         ],
     ),
+    ("quell-sim", &["quell-core"]),
     ("xtask", &[]),
 ];
 

@@ -22,6 +22,8 @@ mod clocks;
 #[cfg(test)]
 mod extremes;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod kind;

@@ -1,0 +1,344 @@
+//! Curve: what a member may use at later instants, at most, and the sum over all members.
+//!
+//! A holding is every version sent since the last one acknowledged. Its curve is U(x) of the essay,
+//! in slices of a fixed width: a lease counts for the whole slice in which it ends, a base for the
+//! whole slice in which it begins. The sum over members is kept as differences between slices, so a
+//! change costs a few additions and a look at the headroom one pass over the slices, however many
+//! members there are.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::schedule::{LEASE_STEPS, Right};
+
+/// Versions of one member that are kept apart; older ones are merged into one that allows what any
+/// of them does. More are only outstanding when answers are lost.
+const MAX_VERSIONS: usize = 6;
+
+/// A lease that ends at an instant of the coordinator's clock, at the latest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseBound {
+    pub(crate) right: Right,
+    pub(crate) ends: u64,
+}
+
+/// One version as its sender must count it, in nanoseconds of the sender's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) revision: u64,
+    pub(crate) leases: [LeaseBound; LEASE_STEPS],
+    pub(crate) gap: Right,
+    /// When the base may begin, at the earliest.
+    pub(crate) base_begins: u64,
+    pub(crate) base: Right,
+    /// When the base has ended, at the latest.
+    pub(crate) base_ends: u64,
+    pub(crate) floor: Right,
+}
+
+impl Version {
+    fn at(&self, slice: u64, width: u64) -> u64 {
+        let mut rate = self.gap.rate;
+        for lease in &self.leases {
+            if slice <= lease.ends / width {
+                rate = rate.max(lease.right.rate);
+            }
+        }
+        if slice >= self.base_begins / width {
+            rate = rate.max(self.base.rate);
+        }
+        rate
+    }
+
+    /// The largest burst that it ever allows.
+    pub(crate) fn burst(&self) -> u64 {
+        let leases = self.leases.iter().map(|lease| lease.right.burst);
+        leases.fold(self.base.burst.max(self.gap.burst), u64::max)
+    }
+
+    /// The end of its last lease of more than nothing.
+    pub(crate) fn leases_end(&self) -> u64 {
+        let leases = self.leases.iter().filter(|lease| lease.right.rate > 0);
+        leases.map(|lease| lease.ends).fold(0, u64::max)
+    }
+
+    /// A version that allows at any time what either allows.
+    pub(crate) fn merged(&self, newer: &Self) -> Self {
+        let mut merged = *newer;
+        merged.gap = most(self.gap, newer.gap);
+        merged.base = most(self.base, newer.base);
+        merged.floor = most(self.floor, newer.floor);
+        merged.base_begins = self.base_begins.min(newer.base_begins);
+        merged.base_ends = self.base_ends.max(newer.base_ends);
+        merged.revision = self.revision.min(newer.revision);
+        // One lease for all: the highest right until the last end.
+        let mut all = LeaseBound::default();
+        for lease in self.leases.iter().chain(&newer.leases) {
+            if lease.right.rate > 0 {
+                all.right = most(all.right, lease.right);
+                all.ends = all.ends.max(lease.ends);
+            }
+        }
+        merged.leases = [all, LeaseBound::default(), LeaseBound::default()];
+        merged
+    }
+}
+
+fn most(a: Right, b: Right) -> Right {
+    Right {
+        rate: a.rate.max(b.rate),
+        burst: a.burst.max(b.burst),
+    }
+}
+
+/// What one member may hold of one limit, and what it should have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holding {
+    /// From the last acknowledged to the last sent; never empty once the member is known.
+    pub(crate) versions: Vec<Version>,
+    /// Units per second wanted, in micro-units.
+    pub(crate) demand: u64,
+    /// What was planned for it.
+    pub(crate) target: u64,
+    /// The rate of the last version's first lease.
+    pub(crate) sent: u64,
+}
+
+impl Holding {
+    pub(crate) fn of(version: Version) -> Self {
+        Self {
+            versions: vec![version],
+            ..Self::default()
+        }
+    }
+
+    /// The base to be reserved for it.
+    pub(crate) fn tail(&self) -> u64 {
+        self.versions.iter().map(|v| v.base.rate).fold(0, u64::max)
+    }
+
+    /// The least base among its versions: what it surely has.
+    pub(crate) fn least_base(&self) -> u64 {
+        self.versions.iter().map(|v| v.base.rate).min().unwrap_or(0)
+    }
+
+    /// The largest burst among versions of other revisions.
+    pub(crate) fn foreign_burst(&self, revision: u64) -> u64 {
+        let foreign = self.versions.iter().filter(|v| v.revision != revision);
+        foreign.map(Version::burst).fold(0, u64::max)
+    }
+
+    pub(crate) fn acknowledge(&mut self, number: u64) {
+        self.versions.retain(|version| version.number >= number);
+    }
+
+    pub(crate) fn push(&mut self, version: Version) {
+        if self.versions.len() >= MAX_VERSIONS
+            && let [first, second, ..] = self.versions[..]
+        {
+            let merged = first.merged(&second);
+            self.versions.remove(0);
+            if let Some(first) = self.versions.first_mut() {
+                *first = merged;
+            }
+        }
+        self.versions.push(version);
+    }
+
+    /// Ends every base that is over, if all are: what remains is the floor.
+    pub(crate) fn fall_to_floor(&mut self, now: u64) -> bool {
+        let over = |v: &Version| v.base_ends < now && v.leases_end() < now;
+        let above = |v: &Version| v.base.rate > v.floor.rate || v.gap.rate > v.floor.rate;
+        if !self.versions.iter().all(over) || !self.versions.iter().any(above) {
+            return false;
+        }
+        for version in &mut self.versions {
+            version.leases = Default::default();
+            version.base = version.floor;
+            version.gap = version.floor;
+            version.base_begins = 0;
+        }
+        true
+    }
+
+    /// One version that allows what any of them does.
+    pub(crate) fn envelope(&self) -> Version {
+        let mut all = self.versions.iter();
+        let first = all.next().copied().unwrap_or_default();
+        all.fold(first, |merged, version| merged.merged(version))
+    }
+
+    fn at(&self, slice: u64, width: u64) -> u64 {
+        let versions = self.versions.iter().map(|v| v.at(slice, width));
+        versions.fold(0, u64::max)
+    }
+}
+
+/// How slices lie on the coordinator's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slices {
+    /// Nanoseconds.
+    pub(crate) width: u64,
+    /// A power of two.
+    pub(crate) count: u64,
+}
+
+impl Slices {
+    /// Slices of about 1/200 of a lease that reach as far as a promise does.
+    pub(crate) fn reaching(lease: u64, farthest: u64) -> Self {
+        let width = (lease / 200).max(1_000_000);
+        let count = (farthest / width + 4).next_power_of_two();
+        Self { width, count }
+    }
+}
+
+/// The sum of the curves of all members of one limit, from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Horizon {
+    slices: Slices,
+    /// The slice of now.
+    head: u64,
+    /// The sum there.
+    sum: u64,
+    /// By how much each later slice differs from the one before; two's complement.
+    steps: Vec<u64>,
+    /// The sum of the tails.
+    pub(crate) tails: u64,
+    /// The sum of the bursts of other revisions.
+    pub(crate) foreign: u64,
+    /// Places where a curve may bend; kept to save allocations.
+    bends: Vec<u64>,
+}
+
+impl Horizon {
+    pub(crate) fn new(slices: Slices, now: u64) -> Self {
+        let count = usize::try_from(slices.count).unwrap_or(0).max(1);
+        Self {
+            slices,
+            head: now / slices.width,
+            sum: 0,
+            steps: vec![0; count],
+            tails: 0,
+            foreign: 0,
+            bends: Vec::new(),
+        }
+    }
+
+    fn cell(&mut self, slice: u64) -> &mut u64 {
+        let mask = self.steps.len() - 1;
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the table")]
+        let index = (slice as usize) & mask;
+        &mut self.steps[index]
+    }
+
+    /// Moves the head to the slice of `now`.
+    pub(crate) fn advance(&mut self, now: u64) {
+        let to = now / self.slices.width;
+        if to > self.head + self.slices.count {
+            let all = self.steps.iter().fold(0_u64, |a, b| a.wrapping_add(*b));
+            self.sum = self.sum.wrapping_add(all);
+            self.steps.fill(0);
+            self.head = to;
+        }
+        while self.head < to {
+            self.head += 1;
+            let step = core::mem::take(self.cell(self.head));
+            self.sum = self.sum.wrapping_add(step);
+        }
+    }
+
+    /// Counts a holding.
+    pub(crate) fn add(&mut self, holding: &Holding, revision: u64) {
+        self.apply(holding, false);
+        self.tails = self.tails.wrapping_add(holding.tail());
+        self.foreign = self.foreign.wrapping_add(holding.foreign_burst(revision));
+    }
+
+    /// Counts a holding no more: exactly as it was added, or as time has changed it since.
+    pub(crate) fn remove(&mut self, holding: &Holding, revision: u64) {
+        self.apply(holding, true);
+        self.tails = self.tails.wrapping_sub(holding.tail());
+        self.foreign = self.foreign.wrapping_sub(holding.foreign_burst(revision));
+    }
+
+    fn apply(&mut self, holding: &Holding, negative: bool) {
+        let width = self.slices.width;
+        let signed = |value: u64| {
+            if negative {
+                value.wrapping_neg()
+            } else {
+                value
+            }
+        };
+        let mut bends = core::mem::take(&mut self.bends);
+        bends.clear();
+        for version in &holding.versions {
+            let leases = version.leases.iter().map(|lease| lease.ends / width + 1);
+            let places = leases.chain([version.base_begins / width]);
+            bends.extend(places.filter(|slice| *slice > self.head));
+        }
+        bends.sort_unstable();
+        bends.dedup();
+        let mut before = holding.at(self.head, width);
+        self.sum = self.sum.wrapping_add(signed(before));
+        for slice in &bends {
+            let value = holding.at(*slice, width);
+            let step = signed(value.wrapping_sub(before));
+            let cell = self.cell(*slice);
+            *cell = cell.wrapping_add(step);
+            before = value;
+        }
+        self.bends = bends;
+    }
+
+    /// What may be added until the slice of `end`: rates that fall from step to step, each with the
+    /// last instant at which it may be used; the last reaches `end`. None exceeds `target`, and
+    /// with the curves that are counted none exceeds `rate`.
+    pub(crate) fn headroom(&mut self, rate: u64, target: u64, end: u64) -> Headroom {
+        let last = end / self.slices.width;
+        let mut sum = self.sum;
+        let mut least = rate.saturating_sub(sum).min(target);
+        let mut found = Headroom::default();
+        let mut slice = self.head;
+        while slice < last {
+            slice += 1;
+            sum = sum.wrapping_add(*self.cell(slice));
+            let free = rate.saturating_sub(sum);
+            if free < least {
+                found.close(least, slice * self.slices.width - 1);
+                least = free;
+            }
+        }
+        found.close(least, end);
+        found
+    }
+
+    /// The sum at the head: what all together may use now.
+    pub(crate) fn now(&self) -> u64 {
+        self.sum
+    }
+}
+
+/// Rates that fall from step to step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Headroom {
+    pub(crate) steps: [(u64, u64); LEASE_STEPS],
+    pub(crate) len: usize,
+}
+
+impl Headroom {
+    /// Adds a step; when there is no room left, the last one becomes longer and lower.
+    fn close(&mut self, rate: u64, ends: u64) {
+        if self.len == LEASE_STEPS {
+            self.len -= 1;
+        }
+        self.steps[self.len] = (rate, ends);
+        self.len += 1;
+    }
+
+    /// The rate of the last step.
+    pub(crate) fn lowest(&self) -> u64 {
+        self.len.checked_sub(1).map_or(0, |last| self.steps[last].0)
+    }
+}

@@ -1,0 +1,322 @@
+//! Ledger: what a leader knows of every member, and what it may therefore grant.
+//!
+//! For each member and limit it holds the versions sent since the last one acknowledged, and of all
+//! members together the sum of their curves (see the essay of [`fleet`](super)). A report is
+//! answered in one pass: what it acknowledges lets older versions go, then the member's own curve is
+//! taken out of the sum, and what is left of the limit from now to the end of a lease is what it may
+//! have. If more is left at first than later, the grant has steps.
+//!
+//! ```text
+//! lease ends     c + D*sigma + g      (the member counts D from the sending of its report)
+//! base begins    c + P/sigma          (the member counts P from the receipt of the answer)
+//! base ends      c + F*sigma + g      (from the sending again)
+//! ```
+//!
+//! c is when the answer is made, sigma = (1+rho)/(1-rho), g the grain of timers. A new leader knows
+//! nothing; `learn` says how it comes to know, `seats` who takes part, `share` who should have what.
+
+mod grant;
+mod learn;
+mod seats;
+mod share;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use self::learn::Phase;
+use self::seats::Pending;
+use super::curve::{Holding, Horizon, Slices};
+use super::errs;
+use super::leader::Effect;
+use super::message::{Answer, Report, Request};
+use super::plan::{Drift, MemberId, Record, Seat};
+use crate::time::{Monotonic, saturating_nanos};
+
+pub use self::learn::Snapshot;
+
+/// g: how late a timer of a member may be, in nanoseconds.
+const GRAIN: u64 = 10_000_000;
+
+/// What is known of one member.
+#[derive(Clone, Debug)]
+struct Account {
+    seat: Seat,
+    seq: u64,
+    /// When it was last heard.
+    heard: u64,
+    /// The version last sent to it.
+    version: u64,
+    /// The version of this epoch that it acknowledged.
+    applied: u64,
+    /// When it was first told of this epoch, while its holdings are not known.
+    told: Option<u64>,
+    /// Whether its holdings bound what it has.
+    known: bool,
+    /// Whether it has left and only its seat remains.
+    left: bool,
+    /// Whether its share is planned; not when it was silent for long.
+    planned: bool,
+    holdings: Vec<Holding>,
+}
+
+/// What a leader begins with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The election, on the own clock.
+    pub now: Monotonic,
+    /// The number of the leadership.
+    pub epoch: u64,
+    /// How far clocks drift at most.
+    pub drift: Drift,
+    /// How long the leader before may still decide, on the own clock.
+    pub quiet: Duration,
+    /// What is durable.
+    pub record: Record,
+    /// What the leader before left, if it went in order.
+    pub snapshot: Option<Snapshot>,
+    /// A mistake to make.
+    #[cfg(feature = "mutations")]
+    pub mistake: Option<super::mistake::Mistake>,
+}
+
+/// The state of a leader.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    epoch: u64,
+    drift: Drift,
+    record: Record,
+    phase: Phase,
+    accounts: BTreeMap<MemberId, Account>,
+    slices: Slices,
+    horizons: Vec<Horizon>,
+    /// Limits to be divided again.
+    dirty: Vec<bool>,
+    /// When they were last divided.
+    shared: u64,
+    /// Turns equal fractions.
+    rotation: u64,
+    /// No lease ends later than this.
+    latest: u64,
+    /// Members that wait for more and may be pushed.
+    hungry: VecDeque<MemberId>,
+    pending: Pending,
+    #[cfg(feature = "mutations")]
+    mistake: Option<super::mistake::Mistake>,
+}
+
+impl Ledger {
+    /// The ledger of a leader that was just elected.
+    #[must_use]
+    pub fn new(start: Start) -> Self {
+        let now = start.now.as_nanos();
+        #[cfg(feature = "mutations")]
+        let drift = if start.mistake == Some(super::mistake::Mistake::NoDriftMargin) {
+            Drift::new(0)
+        } else {
+            start.drift
+        };
+        #[cfg(not(feature = "mutations"))]
+        let drift = start.drift;
+        let mut ledger = Self {
+            epoch: start.epoch,
+            drift,
+            phase: Phase::Granting,
+            accounts: BTreeMap::new(),
+            slices: Slices { width: 1, count: 1 },
+            horizons: Vec::new(),
+            dirty: Vec::new(),
+            shared: 0,
+            rotation: 0,
+            latest: 0,
+            hungry: VecDeque::new(),
+            pending: Pending::default(),
+            record: start.record,
+            #[cfg(feature = "mutations")]
+            mistake: start.mistake,
+        };
+        ledger.begin(now, saturating_nanos(start.quiet), start.snapshot);
+        ledger.rebuild(now);
+        ledger
+    }
+
+    /// The number of this leadership.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What is durable, as last stored.
+    #[must_use]
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Whether it grants; before that it learns.
+    #[must_use]
+    pub const fn grants(&self) -> bool {
+        matches!(self.phase, Phase::Granting)
+    }
+
+    /// Micro-units per second of a limit that members may use now, at most, and the limit's own.
+    #[must_use]
+    pub fn in_use(&self, limit: usize) -> Option<(u64, u64)> {
+        let horizon = self.horizons.get(limit)?;
+        let quota = self.record.plan.limits.get(limit)?;
+        Some((horizon.now(), quota.rate))
+    }
+
+    /// Members that follow the plan in force, and all.
+    #[must_use]
+    pub fn applied_by(&self) -> (usize, usize) {
+        let revision = self.record.plan.revision;
+        let follows = |account: &&Account| {
+            let first = account.holdings.first();
+            first.is_some_and(|h| h.versions.iter().all(|v| v.revision == revision))
+        };
+        let following = self.accounts.values().filter(follows).count();
+        (following, self.accounts.len())
+    }
+
+    pub(super) fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {
+        match request {
+            Request::Report(report) => self.report(now.as_nanos(), &report, effects),
+            Request::Join(join) => self.join(join, effects),
+            Request::Leave(leave) => self.leave(now.as_nanos(), leave, effects),
+        }
+        self.write(effects);
+    }
+
+    fn report(&mut self, now: u64, report: &Report, effects: &mut Vec<Effect>) {
+        let stale = errs!(self, AcceptStaleReports);
+        let promises = errs!(self, PromiseFromArrival);
+        let Some(account) = self.accounts.get_mut(&report.member) else {
+            return self.unknown(report, effects);
+        };
+        let other = account.seat.incarnation != report.incarnation;
+        let old = stale && account.seat.incarnation > report.incarnation;
+        if other && !old || account.left {
+            return self.unknown(report, effects);
+        }
+        if report.seq <= account.seq && !stale {
+            return;
+        }
+        account.seq = report.seq;
+        account.heard = now;
+        if !account.planned {
+            account.planned = true;
+            self.dirty.fill(true);
+        }
+        for (index, load) in report.loads.iter().enumerate() {
+            let (Some(holding), Some(dirty)) =
+                (account.holdings.get_mut(index), self.dirty.get_mut(index))
+            else {
+                break;
+            };
+            let change = holding.demand.abs_diff(load.demand);
+            if change > holding.demand / 20 {
+                holding.demand = load.demand;
+                *dirty = true;
+            }
+        }
+        if promises {
+            self.promise_all(now, report.member);
+        }
+        if !self.grants() && !self.learn(now, report) {
+            return self.hold_back(now, report, effects);
+        }
+        let acknowledged = (report.epoch == self.epoch).then_some(report.applied);
+        self.share_if_due(now);
+        if let Some(grant) = self.grant(now, report.member, report.seq, acknowledged) {
+            effects.push(Effect::Answer {
+                to: report.member,
+                answer: Answer::Grant(grant),
+            });
+        }
+        self.push_some(now, report.member, effects);
+    }
+
+    fn unknown(&self, report: &Report, effects: &mut Vec<Effect>) {
+        // An older start than the one that is known is only late.
+        let seat = self.record.seat(report.member);
+        if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
+            effects.push(Effect::Answer {
+                to: report.member,
+                answer: Answer::Unknown {
+                    incarnation: report.incarnation,
+                },
+            });
+        }
+    }
+
+    /// What the mistake of counting a promise from the arrival of a report does.
+    fn promise_all(&mut self, now: u64, member: MemberId) {
+        let promise = saturating_nanos(self.record.plan.timing.promise);
+        let begins = now + self.drift.shortest(promise);
+        let revision = self.record.plan.revision;
+        let Some(account) = self.accounts.get_mut(&member) else {
+            return;
+        };
+        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
+            horizon.advance(now);
+            horizon.remove(holding, revision);
+            for version in &mut holding.versions {
+                version.base_begins = version.base_begins.max(begins);
+            }
+            horizon.add(holding, revision);
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
+        let now = now.as_nanos();
+        self.finish_learning(now);
+        let timing = self.record.plan.timing;
+        let patience = saturating_nanos(timing.lease) / 5 * 3;
+        let revision = self.record.plan.revision;
+        for account in self.accounts.values_mut() {
+            if now.saturating_sub(account.heard) < patience {
+                continue;
+            }
+            if account.planned {
+                account.planned = false;
+                self.dirty.fill(true);
+            }
+            if !account.known {
+                continue;
+            }
+            for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
+                horizon.advance(now);
+                horizon.remove(holding, revision);
+                if holding.fall_to_floor(now) {
+                    self.dirty.fill(true);
+                }
+                horizon.add(holding, revision);
+            }
+        }
+        self.prune(now);
+        self.write(effects);
+    }
+
+    /// Counts everything anew: after an election, and when the numbers or the seats change.
+    fn rebuild(&mut self, now: u64) {
+        let plan = &self.record.plan;
+        let (lease, promise) = self.record.plans().fold((0, 0), |(lease, promise), plan| {
+            (
+                saturating_nanos(plan.timing.lease).max(lease),
+                saturating_nanos(plan.timing.promise).max(promise),
+            )
+        });
+        let leases = self.drift.longest(lease) + GRAIN;
+        let farthest = leases.max(promise).max(self.latest.saturating_sub(now));
+        self.slices = Slices::reaching(lease, farthest.saturating_mul(2));
+        let count = plan.limits.len();
+        self.horizons = (0..count).map(|_| Horizon::new(self.slices, now)).collect();
+        self.dirty = alloc::vec![true; count];
+        for account in self.accounts.values_mut() {
+            account.holdings.resize(count, Holding::default());
+            for (holding, horizon) in account.holdings.iter().zip(&mut self.horizons) {
+                horizon.add(holding, plan.revision);
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Granting: the most that is safe, and no more than is planned.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{GRAIN, Ledger};
+use crate::fleet::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
+use crate::fleet::errs;
+use crate::fleet::leader::Effect;
+use crate::fleet::message::{Answer, Grant, Granted, Push};
+use crate::fleet::plan::{MICRO, MemberId, Plan, Seat};
+use crate::fleet::schedule::Right;
+use crate::time::saturating_nanos;
+
+/// Members that one report may cause to be pushed, at most.
+const PUSHES: usize = 2;
+
+/// Members that may wait for a push.
+const HUNGRY: usize = 64;
+
+/// The instants of a version that is made now.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    now: u64,
+    number: u64,
+    lease: Duration,
+    lease_ends: u64,
+    promise: Duration,
+    base_begins: u64,
+    base_ends: u64,
+}
+
+impl Ledger {
+    fn times(&self, now: u64, number: u64) -> Times {
+        let timing = self.record.plan.timing;
+        let lease = saturating_nanos(timing.lease);
+        // No base may begin while a lease that was lent out of it may last, whatever lease that was:
+        // plans change.
+        let outstanding = self.latest.saturating_sub(now) + 2 * self.slices.width;
+        let promise = saturating_nanos(timing.promise).max(self.drift.longest(outstanding));
+        let mut base_begins = now + self.drift.shortest(promise);
+        if errs!(self, LendWholeBase) {
+            base_begins += promise;
+        }
+        Times {
+            now,
+            number,
+            lease: timing.lease,
+            lease_ends: now + self.drift.longest(lease) + GRAIN,
+            promise: Duration::from_nanos(promise),
+            base_begins,
+            base_ends: now + self.drift.longest(saturating_nanos(timing.hold)) + GRAIN,
+        }
+    }
+
+    /// Answers a report of a member whose holdings are known. `acknowledged` is the version that it
+    /// has in force; what came before is gone.
+    pub(super) fn grant(
+        &mut self,
+        now: u64,
+        member: MemberId,
+        seq: u64,
+        acknowledged: Option<u64>,
+    ) -> Option<Grant> {
+        let number = self.accounts.get(&member)?.version + 1;
+        let times = self.times(now, number);
+        let overwrites = errs!(self, OverwriteUnacked);
+        let rules = Rules {
+            reckless: errs!(self, GrowBeforeShrink),
+            eager_base: errs!(self, BaseBeforeRoom),
+            round_up: errs!(self, BurstAtLeastOne),
+        };
+        let (plan, drift) = (&self.record.plan, self.drift);
+        let account = self.accounts.get_mut(&member)?;
+        account.version = number;
+        if let Some(applied) = acknowledged {
+            account.applied = account.applied.max(applied);
+        }
+        let mut rights = Vec::with_capacity(account.holdings.len());
+        let each = account.holdings.iter_mut().zip(&mut self.horizons);
+        for (limit, (holding, horizon)) in each.enumerate() {
+            horizon.advance(now);
+            horizon.remove(holding, plan.revision);
+            if let Some(applied) = acknowledged {
+                holding.acknowledge(applied);
+            }
+            let one = One {
+                plan,
+                seat: &account.seat,
+                limit,
+                rules,
+            };
+            let (version, granted) =
+                one.decide(&times, holding, horizon, |nanos| drift.shortest(nanos));
+            self.latest = self.latest.max(version.leases_end());
+            if overwrites {
+                holding.versions.clear();
+            }
+            holding.sent = granted.leases[0].0.rate;
+            holding.push(version);
+            horizon.add(holding, plan.revision);
+            rights.push(granted);
+        }
+        Some(Grant {
+            incarnation: account.seat.incarnation,
+            epoch: self.epoch,
+            version: number,
+            seq,
+            revision: plan.revision,
+            promise: times.promise,
+            hold: plan.timing.hold,
+            rights,
+        })
+    }
+
+    /// Sends other rates to a few members that wait: less to those who have more than is planned,
+    /// more to those who have less.
+    pub(super) fn push_some(&mut self, now: u64, but: MemberId, effects: &mut Vec<Effect>) {
+        for _ in 0..PUSHES.min(self.hungry.len()) {
+            let Some(member) = self.hungry.pop_front() else {
+                return;
+            };
+            if member == but {
+                continue;
+            }
+            match self.push(now, member) {
+                Some(push) => effects.push(Effect::Answer {
+                    to: member,
+                    answer: Answer::Push(push),
+                }),
+                // There is no room yet: others must give theirs back first.
+                None if self.is_short(member) => self.hungry.push_back(member),
+                None => {}
+            }
+        }
+    }
+
+    fn is_short(&self, member: MemberId) -> bool {
+        let account = self.accounts.get(&member).filter(|account| account.planned);
+        let short = |holding: &Holding| holding.sent + holding.target / 20 < holding.target;
+        account.is_some_and(|account| account.holdings.iter().any(short))
+    }
+
+    /// Remembers that a member's lease differs from what is planned.
+    pub(super) fn wants_push(hungry: &mut VecDeque<MemberId>, member: MemberId) {
+        if hungry.len() < HUNGRY && !hungry.contains(&member) {
+            hungry.push_back(member);
+        }
+    }
+
+    /// Other rates within the leases that a member has. It may have any of the versions that are
+    /// outstanding, so the new one ends when the last of them does, and its base begins when the
+    /// first of theirs does.
+    fn push(&mut self, now: u64, member: MemberId) -> Option<Push> {
+        let (plan, width) = (&self.record.plan, self.slices.width);
+        let account = self.accounts.get_mut(&member)?;
+        // Before its first grant of this epoch it would not obey.
+        if account.applied == 0 || account.left || !account.planned {
+            return None;
+        }
+        let mut rights = Vec::with_capacity(account.holdings.len());
+        let mut differs = false;
+        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
+            horizon.advance(now);
+            let limit = rights.len();
+            let (Some(held), Some(quota)) =
+                (holding.versions.last().copied(), plan.limits.get(limit))
+            else {
+                return None;
+            };
+            let ends = holding.envelope().leases_end();
+            if ends <= now + width || held.revision != plan.revision {
+                return None;
+            }
+            horizon.remove(holding, plan.revision);
+            let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
+            horizon.add(holding, plan.revision);
+            if room < held.gap.rate {
+                return None;
+            }
+            let rate = room.min(holding.target);
+            let before = holding.sent;
+            differs |= rate.abs_diff(before) > before / 20;
+            rights.push(plan.right(limit, rate, horizon.foreign));
+        }
+        if !differs {
+            return None;
+        }
+        let raises = errs!(self, PushRaisesGap);
+        account.version += 1;
+        for ((holding, horizon), right) in account
+            .holdings
+            .iter_mut()
+            .zip(&mut self.horizons)
+            .zip(&rights)
+        {
+            horizon.remove(holding, plan.revision);
+            let mut version = holding.envelope();
+            let ends = version.leases_end();
+            version.number = account.version;
+            version.leases = Default::default();
+            version.leases[0] = LeaseBound {
+                right: *right,
+                ends,
+            };
+            // Others may have leases that outlast these: a rise must not show in the gap.
+            version.gap = right.least(version.gap);
+            if raises {
+                version.gap = right.least(version.base);
+            }
+            holding.sent = right.rate;
+            holding.push(version);
+            horizon.add(holding, plan.revision);
+        }
+        Some(Push {
+            incarnation: account.seat.incarnation,
+            epoch: self.epoch,
+            version: account.version,
+            rights,
+        })
+    }
+}
+
+/// Deliberate mistakes of a decision; all false in production.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    reckless: bool,
+    eager_base: bool,
+    round_up: bool,
+}
+
+/// A decision about one limit of one member.
+struct One<'a> {
+    plan: &'a Plan,
+    seat: &'a Seat,
+    limit: usize,
+    rules: Rules,
+}
+
+impl One<'_> {
+    fn right(&self, rate: u64, horizon: &Horizon) -> Right {
+        if self.rules.round_up
+            && let Some(quota) = self.plan.limits.get(self.limit)
+        {
+            let part = crate::fleet::plan::part(quota.burst, rate, quota.rate);
+            let burst = if rate > 0 { part.max(MICRO) } else { 0 };
+            return Right { rate, burst };
+        }
+        self.plan.right(self.limit, rate, horizon.foreign)
+    }
+
+    /// The version to be counted and the grant to be sent; the holding's own curve is not in the
+    /// sum.
+    fn decide(
+        &self,
+        times: &Times,
+        holding: &Holding,
+        horizon: &mut Horizon,
+        shortest: impl Fn(u64) -> u64,
+    ) -> (Version, Granted) {
+        let rate = self.plan.limits.get(self.limit).map_or(0, |q| q.rate);
+        let mut found = horizon.headroom(rate, holding.target, times.lease_ends);
+        if self.rules.reckless {
+            found = Headroom::default();
+            found.steps[0] = (holding.target, times.lease_ends);
+            found.len = 1;
+        }
+        let planned = self.plan.base(self.limit, self.seat);
+        let room = rate.saturating_sub(horizon.tails);
+        let mut base = planned.min(room.max(holding.least_base()));
+        if self.rules.eager_base {
+            base = planned;
+        }
+        let floor = self.plan.floor(self.limit, self.seat).min(base);
+        let base = self.right(base, horizon);
+        let mut granted = Granted {
+            gap: self.right(found.lowest(), horizon).least(base),
+            base,
+            floor: self.right(floor, horizon),
+            ..Granted::default()
+        };
+        let mut version = Version {
+            number: times.number,
+            revision: self.plan.revision,
+            gap: granted.gap,
+            base_begins: times.base_begins,
+            base,
+            base_ends: times.base_ends,
+            floor: granted.floor,
+            ..Version::default()
+        };
+        let steps = found.steps.iter().take(found.len);
+        for (at, (rate, ends)) in steps.enumerate() {
+            let lasts = if *ends >= times.lease_ends {
+                times.lease
+            } else {
+                let left = ends.saturating_sub(times.now).saturating_sub(GRAIN);
+                Duration::from_nanos(shortest(left))
+            };
+            let right = self.right(*rate, horizon);
+            granted.leases[at] = (right, lasts);
+            version.leases[at] = LeaseBound { right, ends: *ends };
+        }
+        (version, granted)
+    }
+}

@@ -1,0 +1,271 @@
+//! Learning: how a new leader comes to bound what members hold.
+//!
+//! Every report is answered with a hold, which carries the new epoch. A report that carries it back
+//! was made after its member began to refuse every older leader, and with nothing of theirs on its
+//! way into force: what it says it holds is all it can hold, and it only shrinks. That is one
+//! member *fenced*. A process that joins with this leader is fenced by joining: the join is written
+//! under this leader's key, so no other leader can have granted it anything.
+//!
+//! When all seats are fenced and the old leader's time is over, grants begin. Otherwise they begin
+//! when every lease that it may have granted is dead, and the silent count with their base, as it
+//! was in the largest plan that they may follow.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Account, GRAIN, Ledger};
+use crate::fleet::curve::{Holding, LeaseBound, Version};
+use crate::fleet::errs;
+use crate::fleet::leader::Effect;
+use crate::fleet::message::{Answer, Held, Hold, Report};
+use crate::fleet::plan::{Drift, MemberId, Seat};
+use crate::fleet::schedule::Right;
+use crate::time::{Monotonic, saturating_nanos};
+
+/// What a leader leaves to its successor when it goes in order: for every member what it may hold
+/// at the most, in durations from the moment it stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    accounts: Vec<(MemberId, u64, Vec<Held>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase {
+    Learning {
+        /// The old leader may decide until then.
+        quiet_until: u64,
+        /// Its last lease may last until then.
+        leases_until: u64,
+    },
+    Granting,
+}
+
+impl Ledger {
+    /// Opens the accounts of all seats.
+    pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
+        let quiet = if errs!(self, GrantBeforeQuiet) {
+            0
+        } else {
+            quiet
+        };
+        let quiet_until = now + quiet;
+        let plans = self.record.plans();
+        let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
+        let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
+        if errs!(self, ShortLearning) {
+            wait /= 3;
+        }
+        let leases_until = quiet_until + wait;
+        let seats = self.record.seats.clone();
+        for seat in seats {
+            let mut account = Account::of(seat, now);
+            let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
+            if let Some(held) = left {
+                // When it stopped is not known: every base may begin at once.
+                let versions = held.iter().map(|held| bound(self.drift, now, now, held));
+                account.holdings = versions.map(Holding::of).collect();
+                account.known = true;
+            } else {
+                account.holdings = self.unheard(&seat, quiet_until);
+            }
+            for holding in &account.holdings {
+                self.latest = self.latest.max(holding.envelope().leases_end());
+            }
+            self.accounts.insert(seat.member, account);
+        }
+        let all_known = self.accounts.values().all(|account| account.known);
+        let forgets = errs!(self, ForgetLedger);
+        if forgets {
+            for account in self.accounts.values_mut() {
+                account.holdings.fill(Holding::of(Version::default()));
+            }
+        }
+        if forgets || snapshot.is_some() && all_known {
+            self.phase = Phase::Granting;
+            return;
+        }
+        self.phase = Phase::Learning {
+            quiet_until,
+            leases_until,
+        };
+    }
+
+    /// What a member may hold of which nothing is known but that all leases are dead: its base of
+    /// any plan.
+    pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
+        let count = self.record.plan.limits.len();
+        let newest = errs!(self, ForgetOldPlans);
+        let holding = |limit: usize| {
+            let mut version = Version::default();
+            for plan in self
+                .record
+                .plans()
+                .take(if newest { 1 } else { usize::MAX })
+            {
+                let right = |rate| plan.right(limit, rate, 0);
+                let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
+                let other = Version {
+                    base: right(plan.base(limit, seat)),
+                    floor: right(plan.floor(limit, seat)),
+                    gap: right(plan.base(limit, seat)),
+                    base_ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
+                    ..Version::default()
+                };
+                version = version.merged(&other);
+            }
+            // It may follow any plan, so it counts as following none.
+            version.revision = 0;
+            Holding::of(version)
+        };
+        (0..count).map(holding).collect()
+    }
+
+    /// Learns what a report says; whether grants may begin.
+    pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
+        let unfenced = errs!(self, LearnUnfenced);
+        let proof = errs!(self, IncarnationIsProof);
+        let Some(account) = self.accounts.get_mut(&report.member) else {
+            return false;
+        };
+        if proof && !account.known && report.seq <= 20 {
+            account.known = true;
+            account.holdings.fill(Holding::of(Version::default()));
+        }
+        let fenced = report.epoch == self.epoch || unfenced;
+        if fenced && !account.known && !report.held.is_empty() {
+            let told = account.told.unwrap_or(now);
+            let versions = report
+                .held
+                .iter()
+                .map(|held| bound(self.drift, now, told, held));
+            account.holdings = versions.map(Holding::of).collect();
+            account.known = true;
+            for holding in &account.holdings {
+                self.latest = self.latest.max(holding.envelope().leases_end());
+            }
+        }
+        self.finish_learning(now)
+    }
+
+    /// Begins to grant if it is time.
+    pub(super) fn finish_learning(&mut self, now: u64) -> bool {
+        let Phase::Learning {
+            quiet_until,
+            leases_until,
+        } = self.phase
+        else {
+            return true;
+        };
+        let all_known = self.accounts.values().all(|account| account.known);
+        if now >= quiet_until && (all_known || now >= leases_until) {
+            self.phase = Phase::Granting;
+            for account in self.accounts.values_mut() {
+                account.known = true;
+            }
+            self.rebuild(now);
+        }
+        self.grants()
+    }
+
+    /// Answers with a hold.
+    pub(super) fn hold_back(&mut self, now: u64, report: &Report, effects: &mut Vec<Effect>) {
+        let promise = self.record.plan.timing.promise;
+        let Some(account) = self.accounts.get_mut(&report.member) else {
+            return;
+        };
+        account.told.get_or_insert(now);
+        // Who wants more than it has must get its base in time.
+        let now_has = |held: &Held| {
+            let lease = held.leases.iter().find(|(_, left)| !left.is_zero());
+            lease.map_or(held.gap, |(right, _)| *right).rate
+        };
+        let pairs = report.held.iter().zip(&report.loads);
+        let content = pairs.clone().count() > 0;
+        let promise = pairs
+            .fold(content, |all, (held, load)| {
+                all && load.demand <= now_has(held)
+            })
+            .then_some(promise);
+        effects.push(Effect::Answer {
+            to: report.member,
+            answer: Answer::Hold(Hold {
+                incarnation: report.incarnation,
+                epoch: self.epoch,
+                seq: report.seq,
+                promise,
+            }),
+        });
+    }
+
+    /// What a successor needs; nothing while this leader itself is learning.
+    pub(in crate::fleet) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
+        let now = now.as_nanos();
+        let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
+        let held = |holding: &Holding| {
+            let all = holding.envelope();
+            Held {
+                leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
+                gap: all.gap,
+                base_in: Duration::ZERO,
+                base: all.base,
+                base_for: left(all.base_ends),
+                floor: all.floor,
+            }
+        };
+        let accounts = self.accounts.values().map(|account| {
+            let held = account.holdings.iter().map(held).collect();
+            (account.seat.member, account.seat.incarnation, held)
+        });
+        self.grants().then(|| Snapshot {
+            accounts: accounts.collect(),
+        })
+    }
+}
+
+impl Snapshot {
+    fn find(&self, seat: &Seat) -> Option<&[Held]> {
+        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Held>)| {
+            *member == seat.member && *incarnation == seat.incarnation
+        };
+        self.accounts.iter().find(of).map(|(_, _, held)| &held[..])
+    }
+}
+
+impl Account {
+    /// A member of which nothing is known yet.
+    pub(super) fn of(seat: Seat, now: u64) -> Self {
+        Self {
+            seat,
+            seq: 0,
+            heard: now,
+            version: 0,
+            applied: 0,
+            told: None,
+            known: false,
+            left: false,
+            planned: true,
+            holdings: Vec::new(),
+        }
+    }
+}
+
+/// What `held` allows on this clock, at most: it was said between `told` and `now`.
+fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
+    let latest = |left: Duration| {
+        let left = drift.longest(saturating_nanos(left));
+        now.saturating_add(left).saturating_add(GRAIN)
+    };
+    let lease = |(right, left): (Right, Duration)| LeaseBound {
+        right: if left.is_zero() { Right::NONE } else { right },
+        ends: if left.is_zero() { 0 } else { latest(left) },
+    };
+    Version {
+        leases: held.leases.map(lease),
+        gap: held.gap,
+        base_begins: told.saturating_add(drift.shortest(saturating_nanos(held.base_in))),
+        base: held.base,
+        base_ends: latest(held.base_for),
+        floor: held.floor,
+        ..Version::default()
+    }
+}

@@ -1,0 +1,289 @@
+//! Seats: who takes part. Every change is written, under the leader's key, before it has effect.
+
+use alloc::vec::Vec;
+
+use super::{Account, GRAIN, Ledger};
+use crate::fleet::curve::{Holding, Version};
+use crate::fleet::errs;
+use crate::fleet::leader::Effect;
+use crate::fleet::message::{Answer, Join, Joined, Leave};
+use crate::fleet::plan::{MemberId, Record, Seat, Sizing};
+use crate::fleet::schedule::Right;
+use crate::time::{Monotonic, saturating_nanos};
+
+/// Joins that may wait for a write; more are asked again.
+const JOINS: usize = 10_000;
+
+/// What waits to be written, and what is being written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pending {
+    joins: Vec<Join>,
+    leaves: Vec<Leave>,
+    prune: bool,
+    /// The version that is being written.
+    writing: Option<u64>,
+}
+
+impl Ledger {
+    pub(super) fn join(&mut self, join: Join, effects: &mut Vec<Effect>) {
+        let to = join.member;
+        if let Some(seat) = self.record.seat(to) {
+            if seat.nonce == join.nonce {
+                effects.push(self.joined(seat));
+                return;
+            }
+            if seat.incarnation != join.replaces && !errs!(self, ObeyOldJoin) {
+                let answer = Answer::Occupied {
+                    nonce: join.nonce,
+                    incarnation: seat.incarnation,
+                };
+                effects.push(Effect::Answer { to, answer });
+                return;
+            }
+            if !join.exclusive && !errs!(self, IdNotExclusive) {
+                // Who has the id may live: only it, or an operator, can give the seat back.
+                let answer = Answer::Unknown { incarnation: 0 };
+                effects.push(Effect::Answer { to, answer });
+                return;
+            }
+        }
+        let waiting = &mut self.pending.joins;
+        let same = |other: &Join| other.member == to && other.nonce == join.nonce;
+        if waiting.len() < JOINS && !waiting.iter().any(same) {
+            waiting.push(join);
+        }
+    }
+
+    fn joined(&self, seat: &Seat) -> Effect {
+        Effect::Answer {
+            to: seat.member,
+            answer: Answer::Joined(Joined {
+                epoch: self.epoch,
+                nonce: seat.nonce,
+                incarnation: seat.incarnation,
+            }),
+        }
+    }
+
+    pub(super) fn leave(&mut self, now: u64, leave: Leave, effects: &mut Vec<Effect>) {
+        let any = errs!(self, LeaveAnyIncarnation);
+        let revision = self.record.plan.revision;
+        let account = self.accounts.get_mut(&leave.member);
+        let account =
+            account.filter(|account| any || account.seat.incarnation == leave.incarnation);
+        let Some(account) = account else {
+            // It is over already, or was replaced.
+            effects.push(Effect::Answer {
+                to: leave.member,
+                answer: Answer::Left {
+                    incarnation: leave.incarnation,
+                },
+            });
+            return;
+        };
+        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
+            horizon.advance(now);
+            horizon.remove(holding, revision);
+            *holding = Holding::default();
+            horizon.add(holding, revision);
+        }
+        account.left = true;
+        account.known = true;
+        self.dirty.fill(true);
+        let of_seat = Leave {
+            member: leave.member,
+            incarnation: account.seat.incarnation,
+        };
+        if !self.pending.leaves.contains(&of_seat) {
+            self.pending.leaves.push(of_seat);
+        }
+    }
+
+    /// Writes what waits, one write at a time.
+    pub(super) fn write(&mut self, effects: &mut Vec<Effect>) {
+        let waits = &self.pending;
+        let nothing = waits.joins.is_empty() && waits.leaves.is_empty() && !waits.prune;
+        if nothing || waits.writing.is_some() {
+            return;
+        }
+        let mut record = self.record.clone();
+        record.version += 1;
+        if self.pending.prune {
+            record.older.clear();
+        }
+        let before = record.seated_weight();
+        let mut changed = self.pending.prune;
+        for leave in &self.pending.leaves {
+            let seats = record.seats.len();
+            record.seats.retain(|seat| {
+                seat.member != leave.member || seat.incarnation != leave.incarnation
+            });
+            changed |= record.seats.len() != seats;
+        }
+        for join in &self.pending.joins {
+            changed |= seat(&mut record, join, errs!(self, ObeyOldJoin));
+        }
+        if record.plan.sizing == Sizing::Auto && record.seated_weight() != before {
+            let plan = record.plan.clone();
+            let empty = self.record.seats.is_empty();
+            record.replace_plan(plan);
+            if empty {
+                record.older.clear();
+            }
+        }
+        if changed {
+            self.pending.writing = Some(record.version);
+            effects.push(Effect::Write(record));
+        } else {
+            self.settle_pending(effects);
+        }
+    }
+
+    /// Forgets older plans when nobody can follow them any more.
+    pub(super) fn prune(&mut self, now: u64) {
+        if self.record.older.is_empty() || !self.grants() || self.latest == 0 {
+            return;
+        }
+        let revision = self.record.plan.revision;
+        let follows = |holding: &Holding| holding.versions.iter().all(|v| v.revision == revision);
+        let all = |account: &Account| account.holdings.iter().all(follows);
+        // Leases of an older plan may be longer than a successor would wait for.
+        let timing = self.record.plan.timing;
+        let longest = now + self.drift.longest(saturating_nanos(timing.lease)) + GRAIN;
+        self.pending.prune = self.latest <= longest && self.accounts.values().all(all);
+    }
+
+    pub(in crate::fleet) fn stored(
+        &mut self,
+        now: Monotonic,
+        record: Record,
+        effects: &mut Vec<Effect>,
+    ) {
+        if record.version <= self.record.version {
+            return;
+        }
+        let now = now.as_nanos();
+        self.pending.writing = None;
+        self.pending.prune = false;
+        self.record = record;
+        let seats = self.record.seats.clone();
+        let ours = |member: &MemberId| self.record.seat(*member).is_some();
+        self.accounts.retain(|member, _| ours(member));
+        for seat in seats {
+            let known = self.accounts.get_mut(&seat.member);
+            if let Some(account) = known
+                && account.seat.incarnation == seat.incarnation
+            {
+                account.seat = seat;
+                continue;
+            }
+            let mut account = Account::of(seat, now);
+            let join = self.pending.joins.iter().find(|j| j.nonce == seat.nonce);
+            let Some(join) = join else {
+                // Only a leader seats anybody: there is another one, and this one's time is nearly
+                // over. Until then it knows nothing of the process.
+                account.holdings = self.unheard(&seat, now);
+                self.accounts.insert(seat.member, account);
+                continue;
+            };
+            let version = |floor: &Right| Version {
+                base: *floor,
+                gap: *floor,
+                floor: *floor,
+                ..Version::default()
+            };
+            let holdings = join.floors.iter().map(|floor| Holding::of(version(floor)));
+            account.holdings = holdings.collect();
+            let count = self.record.plan.limits.len();
+            let nothing = Holding::of(Version::default());
+            account.holdings.resize(count, nothing);
+            account.known = true;
+            self.accounts.insert(seat.member, account);
+        }
+        self.rebuild(now);
+        self.settle_pending(effects);
+        self.write(effects);
+    }
+
+    pub(in crate::fleet) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
+        self.pending.writing = None;
+        self.write(effects);
+    }
+
+    /// Answers what the record has come to say.
+    fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
+        let joins = core::mem::take(&mut self.pending.joins);
+        for join in joins {
+            let room =
+                self.record.seats.len() < usize::try_from(self.record.plan.seats).unwrap_or(0);
+            match self.record.seat(join.member) {
+                Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
+                // Another start came first: if this one is later, it can say so.
+                Some(seat) if seat.incarnation != join.replaces => effects.push(Effect::Answer {
+                    to: join.member,
+                    answer: Answer::Occupied {
+                        nonce: join.nonce,
+                        incarnation: seat.incarnation,
+                    },
+                }),
+                // It came while another write was on its way.
+                Some(_) => self.pending.joins.push(join),
+                None if room => self.pending.joins.push(join),
+                None => effects.push(Effect::Answer {
+                    to: join.member,
+                    answer: Answer::Unknown { incarnation: 0 },
+                }),
+            }
+        }
+        let leaves = core::mem::take(&mut self.pending.leaves);
+        for leave in leaves {
+            let seat = self.record.seat(leave.member);
+            if seat.is_some_and(|seat| seat.incarnation == leave.incarnation) {
+                self.pending.leaves.push(leave);
+                continue;
+            }
+            effects.push(Effect::Answer {
+                to: leave.member,
+                answer: Answer::Left {
+                    incarnation: leave.incarnation,
+                },
+            });
+        }
+    }
+}
+
+/// Gives a joining process its seat and number; whether the record changed.
+fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
+    let weight = join.weight.max(1);
+    let at = record
+        .seats
+        .binary_search_by_key(&join.member, |seat| seat.member);
+    let room = record.plan.total_weight;
+    match at {
+        Ok(at) if record.seats[at].nonce == join.nonce => return false,
+        Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
+        Ok(at) => {
+            record.incarnations += 1;
+            record.seats[at].incarnation = record.incarnations;
+            record.seats[at].nonce = join.nonce;
+        }
+        Err(_) if record.seats.len() >= usize::try_from(record.plan.seats).unwrap_or(0) => {
+            return false;
+        }
+        Err(at) => {
+            let based = record.seats.iter().filter(|seat| seat.based);
+            let taken: u64 = based.map(|seat| u64::from(seat.weight)).sum();
+            record.incarnations += 1;
+            let fits = taken + u64::from(weight) <= room;
+            let seat = Seat {
+                member: join.member,
+                incarnation: record.incarnations,
+                nonce: join.nonce,
+                weight,
+                based: record.plan.sizing == Sizing::Auto || fits,
+            };
+            record.seats.insert(at, seat);
+        }
+    }
+    true
+}

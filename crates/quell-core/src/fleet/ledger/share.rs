@@ -1,0 +1,76 @@
+//! Sharing: what each member should have, by [`apportion`], a few times in a report period.
+
+use alloc::vec::Vec;
+
+use super::Ledger;
+use crate::fleet::apportion::{Claim, apportion, steady};
+use crate::time::saturating_nanos;
+
+/// Demand counts for a fifth more, so that a small surge needs no round trip.
+const AHEAD: u64 = 5;
+
+/// How often in a report period shares are planned, at most.
+const PER_REPORT: u64 = 4;
+
+impl Ledger {
+    /// Plans the limits of which something changed, unless that was just done.
+    pub(super) fn share_if_due(&mut self, now: u64) {
+        let every = saturating_nanos(self.record.plan.timing.report) / PER_REPORT;
+        if now < self.shared.saturating_add(every) || !self.dirty.contains(&true) {
+            return;
+        }
+        self.shared = now;
+        self.rotation = self.rotation.wrapping_add(1);
+        let mut claims = Vec::with_capacity(self.accounts.len());
+        let mut shares = Vec::with_capacity(self.accounts.len());
+        for limit in 0..self.dirty.len() {
+            if core::mem::take(&mut self.dirty[limit]) {
+                self.share(limit, &mut claims, &mut shares);
+            }
+        }
+    }
+
+    fn share(&mut self, limit: usize, claims: &mut Vec<Claim>, shares: &mut Vec<u64>) {
+        let plan = &self.record.plan;
+        let Some(quota) = plan.limits.get(limit) else {
+            return;
+        };
+        claims.clear();
+        let mut reserved: u64 = 0;
+        for (member, account) in &self.accounts {
+            let Some(holding) = account.holdings.get(limit) else {
+                continue;
+            };
+            if account.left {
+                continue;
+            }
+            if !account.planned {
+                reserved = reserved.saturating_add(holding.tail());
+                continue;
+            }
+            claims.push(Claim {
+                key: u64::from(member.0),
+                weight: account.seat.weight,
+                floor: plan.floor(limit, &account.seat),
+                want: holding.demand.saturating_add(holding.demand / AHEAD),
+                last: holding.target,
+            });
+        }
+        let rate = quota.rate.saturating_sub(reserved);
+        // Fractions of a micro-unit take turns so slowly that shares do not flicker.
+        apportion(rate, claims, self.rotation / 64, shares);
+        steady(rate, claims, shares);
+        let planned = self
+            .accounts
+            .iter_mut()
+            .filter(|(_, account)| account.planned && !account.left);
+        let planned = planned.filter(|(_, account)| account.holdings.len() > limit);
+        for ((member, account), share) in planned.zip(shares.iter()) {
+            let holding = &mut account.holdings[limit];
+            holding.target = *share;
+            if holding.sent.abs_diff(*share) > *share / 20 {
+                Self::wants_push(&mut self.hungry, *member);
+            }
+        }
+    }
+}

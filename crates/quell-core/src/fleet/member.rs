@@ -1,0 +1,489 @@
+//! Member: the node's side. It reports, puts answers in force, and says so afterwards.
+//!
+//! Whoever runs it owns the buckets. An [`Adopt`] names a schedule for each; when no thread can
+//! admit under the old ones any more, [`Member::sealed`] is called, and only then do reports
+//! acknowledge the version. Nothing is done when a right ends: schedules end by themselves.
+//!
+//! What is obeyed: an answer for this incarnation, to a report that was sent and not long ago
+//! forgotten, of a newer epoch than any seen or of the same and a newer version. A push needs no
+//! report, because it extends nothing.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::errs;
+use super::message::{Answer, Grant, Held, Hold, Join, Joined, Leave, Load, Push, Report};
+use super::plan::MemberId;
+use super::schedule::{LEASE_STEPS, Right, STEPS, Schedule, Step};
+use crate::time::{Monotonic, saturating_nanos};
+
+/// Reports whose sending time is remembered: 32 s of them at the default period.
+const REMEMBERED: usize = 64;
+
+/// The shortest time over which demand is measured, in nanoseconds.
+const SHORTEST: u64 = 200_000_000;
+
+/// Where a member stands in its life; what it may use is in its schedules alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It has no incarnation yet and uses the floor of its snapshot.
+    Joining,
+    /// It reports.
+    Active,
+    /// It has set its rights to nothing and says so until it is heard.
+    Leaving,
+    /// It is over.
+    Gone,
+}
+
+/// Schedules to put in force, one for each limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopt {
+    /// To be handed to [`Member::sealed`].
+    pub ticket: u64,
+    /// In the order of the plan's limits.
+    pub schedules: Vec<Schedule>,
+}
+
+/// What a limit's rights are made of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    leases: [Step; LEASE_STEPS],
+    gap: Right,
+    base_begins: Monotonic,
+    base: Right,
+    base_ends: Monotonic,
+    floor: Right,
+}
+
+impl Standing {
+    fn floor(floor: Right) -> Self {
+        Self {
+            gap: floor,
+            base: floor,
+            floor,
+            ..Self::default()
+        }
+    }
+
+    fn schedule(&self) -> Schedule {
+        let mut steps = [Step::default(); STEPS];
+        let ends = [(self.base_begins, self.gap), (self.base_ends, self.base)];
+        let rest = ends.map(|(until, right)| Step { until, right });
+        for (to, from) in steps.iter_mut().zip(self.leases.iter().chain(&rest)) {
+            *to = *from;
+        }
+        Schedule::new(&steps, self.floor)
+    }
+
+    fn least(&self) -> Right {
+        let leases = self.leases.iter().filter(|step| step.right.rate > 0);
+        let ends = self.gap.least(self.base).least(self.floor);
+        leases.fold(ends, |least, step| least.least(step.right))
+    }
+
+    fn held(&self, now: Monotonic) -> Held {
+        let left = |step: Step| (step.right, step.until.since(now));
+        Held {
+            leases: self.leases.map(left),
+            gap: self.gap,
+            base_in: self.base_begins.since(now),
+            base: self.base,
+            base_for: self.base_ends.since(now),
+            floor: self.floor,
+        }
+    }
+}
+
+/// What was offered since the last report, and the smoothed rate of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    rate: u64,
+    offered: u64,
+}
+
+impl Demand {
+    /// Up by three quarters of the way, down by half: a surge must be served, a lull may be noise.
+    fn observe(&mut self, nanos: u64) {
+        let offered = core::mem::take(&mut self.offered);
+        let rate = u128::from(offered) * 1_000_000_000 / u128::from(nanos.max(1));
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX) / 4;
+        let before = self.rate / 4;
+        self.rate = if rate > before {
+            before + rate.saturating_mul(3).min(u64::MAX - before)
+        } else {
+            (before + rate) * 2
+        };
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    ticket: u64,
+    epoch: u64,
+    version: u64,
+}
+
+/// One process of one node.
+#[derive(Clone, Debug)]
+pub struct Member {
+    id: MemberId,
+    nonce: u64,
+    weight: u32,
+    exclusive: bool,
+    replaces: u64,
+    stage: Stage,
+    incarnation: u64,
+    seq: u64,
+    /// The newest epoch heard of; older ones are not obeyed.
+    epoch: u64,
+    /// The version last taken of it.
+    version: u64,
+    /// The newest epoch of which nothing older is on its way into force.
+    told_epoch: u64,
+    /// The version of it that is in force.
+    applied: u64,
+    revision: u64,
+    pending: Option<Pending>,
+    tickets: u64,
+    sent: VecDeque<(u64, Monotonic)>,
+    standings: Vec<Standing>,
+    demands: Vec<Demand>,
+    reported: Monotonic,
+    #[cfg(feature = "mutations")]
+    pub(crate) mistake: Option<super::mistake::Mistake>,
+}
+
+impl Member {
+    /// A process that starts with the floors of its snapshot, one for each limit ([`Right::NONE`]
+    /// where it has none), and empty buckets.
+    #[must_use]
+    pub fn start(join: &Join, now: Monotonic) -> Self {
+        let standing = |floor: &Right| Standing::floor(*floor);
+        Self {
+            id: join.member,
+            nonce: join.nonce,
+            weight: join.weight,
+            exclusive: join.exclusive,
+            replaces: join.replaces,
+            stage: Stage::Joining,
+            incarnation: 0,
+            seq: 0,
+            epoch: 0,
+            version: 0,
+            told_epoch: 0,
+            applied: 0,
+            revision: 0,
+            pending: None,
+            tickets: 0,
+            sent: VecDeque::new(),
+            standings: join.floors.iter().map(standing).collect(),
+            demands: join.floors.iter().map(|_| Demand::default()).collect(),
+            reported: now,
+            #[cfg(feature = "mutations")]
+            mistake: None,
+        }
+    }
+
+    /// Makes a mistake from now on.
+    #[cfg(feature = "mutations")]
+    pub fn set_mistake(&mut self, mistake: Option<super::mistake::Mistake>) {
+        self.mistake = mistake;
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The number of its start; 0 before it has one.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The revision of the plan that it follows; 0 before its first grant.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What to keep in a snapshot for the next start: the least that its schedules ever allow, so
+    /// that it is counted wherever they are.
+    pub fn floors(&self) -> impl Iterator<Item = Right> {
+        self.standings.iter().map(Standing::least)
+    }
+
+    /// The schedules as they are being put in force.
+    pub fn schedules(&self) -> impl Iterator<Item = Schedule> {
+        self.standings.iter().map(Standing::schedule)
+    }
+
+    /// What to send while joining.
+    #[must_use]
+    pub fn join(&self) -> Join {
+        Join {
+            member: self.id,
+            nonce: self.nonce,
+            weight: self.weight,
+            exclusive: self.exclusive,
+            replaces: self.replaces,
+            floors: self.floors().collect(),
+        }
+    }
+
+    /// What to send every period while active; `offered` has a [`Load`] for each limit in which
+    /// `demand` is the cost offered since the last report, each call once.
+    pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
+        let elapsed = saturating_nanos(now.since(self.reported));
+        // A report soon after another says nothing about a rate.
+        let measured = elapsed >= SHORTEST;
+        if measured {
+            self.reported = now;
+        }
+        self.seq += 1;
+        self.sent.push_back((self.seq, now));
+        if self.sent.len() > REMEMBERED {
+            self.sent.pop_front();
+        }
+        let mut loads: Vec<Load> = offered.to_vec();
+        loads.resize(self.demands.len(), Load::default());
+        for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
+            demand.offered = demand.offered.saturating_add(load.demand);
+            if measured {
+                demand.observe(elapsed);
+            }
+            load.demand = demand.rate;
+        }
+        // While something is on its way into force nothing true can be said.
+        let held = if self.applied == 0 && self.pending.is_none() {
+            self.standings.iter().map(|s| s.held(now)).collect()
+        } else {
+            Vec::new()
+        };
+        let early = errs!(self, AckBeforeSeal) && self.pending.is_some();
+        let (epoch, applied) = if early {
+            (self.epoch, self.version)
+        } else {
+            (self.told_epoch, self.applied)
+        };
+        Report {
+            member: self.id,
+            incarnation: self.incarnation,
+            seq: self.seq,
+            epoch,
+            applied,
+            loads,
+            held,
+        }
+    }
+
+    /// Takes an answer; what it changes is to be put in force and then sealed.
+    pub fn receive(&mut self, now: Monotonic, answer: &Answer) -> Option<Adopt> {
+        match answer {
+            Answer::Joined(joined) => {
+                self.joined(now, *joined);
+                None
+            }
+            Answer::Occupied { nonce, incarnation } => {
+                if self.stage == Stage::Joining && *nonce == self.nonce {
+                    self.replaces = self.replaces.max(*incarnation);
+                }
+                None
+            }
+            Answer::Grant(grant) => self.granted(now, grant),
+            Answer::Hold(hold) => self.held_back(now, *hold),
+            Answer::Push(push) => self.pushed(now, push),
+            Answer::Left { incarnation } => {
+                if self.stage == Stage::Leaving && *incarnation == self.incarnation {
+                    self.stage = Stage::Gone;
+                }
+                None
+            }
+            Answer::Unknown { .. } | Answer::Elsewhere => None,
+        }
+    }
+
+    fn joined(&mut self, now: Monotonic, joined: Joined) {
+        let mine = self.stage == Stage::Joining && joined.nonce == self.nonce;
+        if !mine || joined.epoch < self.epoch {
+            return;
+        }
+        self.stage = Stage::Active;
+        self.incarnation = joined.incarnation;
+        self.epoch = joined.epoch;
+        self.told_epoch = joined.epoch;
+        self.reported = now;
+    }
+
+    fn is_for_me(&self, incarnation: u64) -> bool {
+        self.stage == Stage::Active && incarnation == self.incarnation
+    }
+
+    fn is_newer(&self, epoch: u64, version: u64) -> bool {
+        if errs!(self, AcceptReordered) {
+            return epoch >= self.epoch;
+        }
+        epoch > self.epoch || epoch == self.epoch && version > self.version
+    }
+
+    fn sent_at(&self, seq: u64) -> Option<Monotonic> {
+        let found = self.sent.iter().find(|(sent, _)| *sent == seq);
+        found.map(|(_, at)| *at)
+    }
+
+    fn granted(&mut self, now: Monotonic, grant: &Grant) -> Option<Adopt> {
+        let fits = grant.rights.len() >= self.standings.len();
+        if !self.is_for_me(grant.incarnation) || !self.is_newer(grant.epoch, grant.version) || !fits
+        {
+            return None;
+        }
+        let mut sent = self.sent_at(grant.seq)?;
+        if errs!(self, LeaseFromReceipt) {
+            sent = now;
+        }
+        // A grant that was very late: what was set aside for the base is over when the base is, so
+        // the promise cannot last longer.
+        let base_ends = sent.saturating_add(grant.hold);
+        let mut base_begins = now.saturating_add(grant.promise).min(base_ends);
+        if errs!(self, GapOutlastsBase) {
+            base_begins = now.saturating_add(grant.promise);
+        }
+        if errs!(self, FallBackAtOnce) {
+            base_begins = Monotonic::ORIGIN;
+        }
+        self.standings
+            .resize(grant.rights.len(), Standing::default());
+        self.demands.resize(grant.rights.len(), Demand::default());
+        for (standing, granted) in self.standings.iter_mut().zip(&grant.rights) {
+            let step = |(right, lasts): (Right, Duration)| Step {
+                until: sent.saturating_add(lasts),
+                right,
+            };
+            *standing = Standing {
+                leases: granted.leases.map(step),
+                gap: granted.gap,
+                base_begins,
+                base: granted.base,
+                base_ends,
+                floor: granted.floor,
+            };
+        }
+        self.revision = grant.revision;
+        Some(self.adopt(grant.epoch, grant.version))
+    }
+
+    fn pushed(&mut self, now: Monotonic, push: &Push) -> Option<Adopt> {
+        // A push of another epoch than the one in force would change what it does not know.
+        let known = push.epoch == self.epoch && self.version > 0;
+        let newer = self.is_newer(push.epoch, push.version);
+        if !self.is_for_me(push.incarnation) || !known || !newer {
+            return None;
+        }
+        let raises = errs!(self, PushRaisesGap);
+        for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
+            // A step of nothing is no lease: it must not be filled.
+            let leases = standing.leases.iter().filter(|step| step.right.rate > 0);
+            let ends = leases.map(|lease| lease.until);
+            let mut until = ends.max().unwrap_or_default();
+            if errs!(self, PushExtends) {
+                until = now.saturating_add(Duration::from_secs(10));
+            }
+            // The gap shrinks also where the lease is over: it is what will be counted.
+            let mut gap = right.least(standing.gap);
+            if raises {
+                gap = right.least(standing.base);
+            }
+            if until > now {
+                standing.leases = Default::default();
+                standing.leases[0] = Step {
+                    until,
+                    right: *right,
+                };
+            }
+            standing.gap = gap;
+        }
+        Some(self.adopt(push.epoch, push.version))
+    }
+
+    fn held_back(&mut self, now: Monotonic, hold: Hold) -> Option<Adopt> {
+        if !self.is_for_me(hold.incarnation) || hold.epoch < self.epoch {
+            return None;
+        }
+        if hold.epoch > self.epoch {
+            self.epoch = hold.epoch;
+            self.version = 0;
+            if self.pending.is_none() {
+                self.told_epoch = hold.epoch;
+                self.applied = 0;
+            }
+        }
+        // Later than promised is always safe; a version of this epoch has promised by itself.
+        let promise = hold.promise.filter(|_| self.version == 0)?;
+        self.sent_at(hold.seq)?;
+        let until = now.saturating_add(promise);
+        let mut later = false;
+        for standing in &mut self.standings {
+            let until = until.min(standing.base_ends);
+            if now < standing.base_begins && standing.base_begins < until {
+                standing.base_begins = until;
+                later = true;
+            }
+        }
+        later.then(|| self.adopt(hold.epoch, 0))
+    }
+
+    fn adopt(&mut self, epoch: u64, version: u64) -> Adopt {
+        self.epoch = epoch;
+        self.version = version;
+        self.tickets += 1;
+        self.pending = Some(Pending {
+            ticket: self.tickets,
+            epoch,
+            version,
+        });
+        Adopt {
+            ticket: self.tickets,
+            schedules: self.schedules().collect(),
+        }
+    }
+
+    /// No thread admits under older schedules than those of `ticket` any more.
+    ///
+    /// Says whether it is the newest, so that a report is worth sending at once.
+    pub fn sealed(&mut self, ticket: u64) -> bool {
+        let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else {
+            return false;
+        };
+        self.pending = None;
+        self.told_epoch = self.epoch;
+        self.applied = if pending.epoch == self.epoch {
+            pending.version
+        } else {
+            0
+        };
+        true
+    }
+
+    /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.
+    pub fn leave(&mut self) -> Adopt {
+        self.stage = Stage::Leaving;
+        for standing in &mut self.standings {
+            *standing = Standing::default();
+        }
+        self.adopt(self.epoch, self.version)
+    }
+
+    /// What to send until it is answered, once the leave is sealed.
+    #[must_use]
+    pub fn farewell(&self) -> Option<Leave> {
+        let over = self.stage == Stage::Leaving
+            && (self.pending.is_none() || errs!(self, LeaveBeforeZero));
+        over.then_some(Leave {
+            member: self.id,
+            incarnation: self.incarnation,
+        })
+    }
+}

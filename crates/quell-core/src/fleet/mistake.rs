@@ -1,0 +1,61 @@
+//! Mistakes that the simulator makes on purpose, to see that it would notice.
+//!
+//! Compiled for the simulator only. A coordinator or member has none unless it is given one.
+
+macro_rules! mistakes {
+    ($($name:ident $text:literal $about:literal,)*) => {
+        /// A deliberate mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mistake {
+            $(#[doc = $about] $name,)*
+        }
+
+        impl Mistake {
+            /// Every mistake.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What is done wrongly.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$name => $about,)* }
+            }
+        }
+    };
+}
+mistakes! {
+    OverwriteUnacked "overwrite-unacked" "A version that is sent replaces those not acknowledged.",
+    ForgetLedger "forget-ledger" "A new leader grants as if nobody held anything.",
+    FallBackAtOnce "fall-back-at-once" "A member takes its base when its lease ends, promise or not.",
+    AcceptReordered "accept-reordered" "A member takes an answer that is older than what it has.",
+    LearnUnfenced "learn-unfenced" "A leader believes a report sent before the fence.",
+    PromiseFromArrival "promise-from-arrival" "The promise counts from the arrival of any report.",
+    AcceptStaleReports "accept-stale-reports" "A coordinator takes reports that were overtaken, also those of an earlier start.",
+    LeaseFromReceipt "lease-from-receipt" "A lease counts from the receipt of the answer.",
+    NoDriftMargin "no-drift-margin" "Bounds have no margin for drift (clocks drift by 2 %, as declared).",
+    IncarnationIsProof "incarnation-is-proof" "A process that started lately is taken to hold nothing.",
+    ShortLearning "short-learning" "A new leader waits a third of a lease for the silent.",
+    GrantBeforeQuiet "grant-before-quiet" "A new leader does not wait for the old one's time to be over.",
+    AckBeforeSeal "ack-before-seal" "A member acknowledges before the old schedule is out of use.",
+    FillOnGrant "fill-on-grant" "A bucket is filled when a larger right arrives.",
+    LeaveAnyIncarnation "leave-any-incarnation" "A leave frees a seat whatever start it speaks for.",
+    DecideAfterDeadline "decide-after-deadline" "A leader goes on when its time is over.",
+    LendWholeBase "lend-whole-base" "A base is lent for longer than its owner promised.",
+    GrowBeforeShrink "grow-before-shrink" "Targets are granted without a look at the others.",
+    PushExtends "push-extends" "A push gives a lease its full time again.",
+    BaseBeforeRoom "base-before-room" "A base of a new plan starts before the old ones are given up.",
+    RestartFull "restart-full" "A process starts with a full bucket.",
+    LeaveBeforeZero "leave-before-zero" "A member says it left while it still admits.",
+    ForgetOldPlans "forget-old-plans" "A new leader counts the silent by the newest plan only.",
+    BurstAtLeastOne "burst-at-least-one" "A burst is the rate's part, but at least one call.",
+    IdNotExclusive "id-not-exclusive" "A second process with an id takes over from a living one.",
+    GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
+    ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
+    PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
+    DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
+}

@@ -1,0 +1,346 @@
+//! Plan: the numbers that a whole fleet shares, and the record of who takes part.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use super::schedule::Right;
+use crate::time::saturating_nanos;
+
+/// Micro-units in a unit: rates and tokens are kept in these.
+pub const MICRO: u64 = 1_000_000;
+
+/// The most members a fleet may have; also the most that a plan may seat.
+pub const MAX_MEMBERS: u32 = 10_000;
+
+/// The most limits a fleet may share.
+pub const MAX_LIMITS: usize = 10_000;
+
+/// The floor is a tenth of the base: the first calls at an idle node need no round trip.
+const FLOOR_PART: u64 = 10;
+
+/// Who a member is, for as long as its seat exists. Two processes never use one id at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u32);
+
+/// What is left to a member that hears nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// Its static share for the time of `hold`, then the floor.
+    Share,
+    /// A tenth of its static share.
+    Floor,
+    /// Nothing: the share of a member that died is free again when its lease ends.
+    Deny,
+}
+
+/// One limit that the fleet shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Micro-units per second for the whole fleet.
+    pub rate: u64,
+    /// Micro-units that the whole fleet may admit at one instant.
+    pub burst: u64,
+    /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call.
+    pub least_burst: u64,
+    /// What is left to a member that is cut off.
+    pub fallback: Fallback,
+}
+
+/// The durations of the protocol. All members and coordinators use those of the plan that they
+/// answer under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// T: how often a member reports.
+    pub report: Duration,
+    /// D: how long a lease lasts, from the sending of the report that it answers.
+    pub lease: Duration,
+    /// P: how long after an answer a member stays below its static share.
+    pub promise: Duration,
+    /// F: how long the static share lasts, from the sending of the report last answered.
+    pub hold: Duration,
+}
+
+impl Timing {
+    /// The defaults: 0.5 s, 10 s, 11.5 s and 5 min. D outlasts the failover of a coordinator
+    /// (3.5 s to notice, 3 s of quiet, two reports), P outlasts D, and F most partitions.
+    pub const DEFAULT: Self = Self {
+        report: Duration::from_millis(500),
+        lease: Duration::from_secs(10),
+        promise: Duration::from_millis(11_540),
+        hold: Duration::from_secs(300),
+    };
+}
+
+/// How far clocks may drift: each runs at least at `1 - rho` and at most at `1 + rho`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// Parts in a million.
+    ppm: u64,
+}
+
+impl Drift {
+    /// One in a thousand: twice what NTP may slew.
+    pub const DEFAULT: Self = Self { ppm: 1_000 };
+
+    /// A bound of `ppm` parts in a million, at most a tenth.
+    #[must_use]
+    pub const fn new(ppm: u64) -> Self {
+        Self {
+            ppm: if ppm > 100_000 { 100_000 } else { ppm },
+        }
+    }
+
+    /// Parts in a million.
+    #[must_use]
+    pub const fn ppm(self) -> u64 {
+        self.ppm
+    }
+
+    /// The most that this clock can show while another shows `nanos`; rounded up.
+    #[must_use]
+    pub const fn longest(self, nanos: u64) -> u64 {
+        scaled(nanos, MICRO + self.ppm, MICRO - self.ppm, true)
+    }
+
+    /// The least that this clock can show while another shows `nanos`; rounded down.
+    #[must_use]
+    pub const fn shortest(self, nanos: u64) -> u64 {
+        scaled(nanos, MICRO - self.ppm, MICRO + self.ppm, false)
+    }
+}
+
+/// `value * up / down`, saturating.
+const fn scaled(value: u64, up: u64, down: u64, ceil: bool) -> u64 {
+    let more = if ceil { down as u128 - 1 } else { 0 };
+    let scaled = (value as u128 * up as u128 + more) / down as u128;
+    if scaled > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        #[expect(clippy::cast_possible_truncation, reason = "compared the line before")]
+        let scaled = scaled as u64;
+        scaled
+    }
+}
+
+/// Whether the static shares follow the number of seats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizing {
+    /// The total weight is what the plan says; who comes when it is used up has leases only.
+    Fixed,
+    /// The total weight is that of the seats: everybody's base changes when one comes or goes.
+    Auto,
+}
+
+/// The numbers in force, under one revision. Limits keep their position from plan to plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Rises with every change.
+    pub revision: u64,
+    /// Every limit of the fleet.
+    pub limits: Vec<Quota>,
+    /// W: what a weight is divided by.
+    pub total_weight: u64,
+    /// Members that may take part at once; each has `least_burst` of every limit set aside.
+    pub seats: u32,
+    /// Durations.
+    pub timing: Timing,
+    /// Whether `total_weight` follows the seats.
+    pub sizing: Sizing,
+}
+
+/// Why a plan cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A limit's burst does not give every seat its least burst.
+    SmallBurst,
+    /// A limit's rate is so small that a share is less than a few units per report.
+    SmallRate,
+    /// A limit has no rate, or none that the arithmetic holds.
+    Rate,
+    /// More members or limits than there may be, or none.
+    Size,
+    /// The promise does not outlast the lease on every clock, or the hold is shorter than it.
+    Timing,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SmallBurst => "a burst must be at least seats x the largest cost: raise it",
+            Self::SmallRate => "a rate must be at least 5 units per seat and report: use `leased`",
+            Self::Rate => "a rate must be above 0 and at most 10^12 units per second",
+            Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
+            Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
+        })
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl Plan {
+    /// Whether the promises can be kept with these numbers.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the first number that is wrong.
+    pub fn check(&self, drift: Drift) -> Result<(), PlanError> {
+        let sized = self.seats > 0 && self.seats <= MAX_MEMBERS && self.total_weight > 0;
+        if !sized || self.limits.is_empty() || self.limits.len() > MAX_LIMITS {
+            return Err(PlanError::Size);
+        }
+        let [lease, promise, hold] =
+            [self.timing.lease, self.timing.promise, self.timing.hold].map(saturating_nanos);
+        if drift.shortest(promise) < drift.longest(lease).saturating_add(lease / 100)
+            || hold < promise
+            || self.timing.report.is_zero()
+        {
+            return Err(PlanError::Timing);
+        }
+        for quota in &self.limits {
+            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO {
+                return Err(PlanError::Rate);
+            }
+            if quota.least_burst == 0
+                || quota.burst > MICRO * MICRO * MICRO
+                || quota.least_burst.saturating_mul(u64::from(self.seats)) > quota.burst
+            {
+                return Err(PlanError::SmallBurst);
+            }
+            let per_report = u128::from(quota.rate) * self.timing.report.as_nanos() / 1_000_000_000;
+            if per_report < 5 * u128::from(MICRO) * u128::from(self.seats) {
+                return Err(PlanError::SmallRate);
+            }
+        }
+        Ok(())
+    }
+
+    /// The static share of a weight: its rate by weight, nothing when it has no base.
+    #[must_use]
+    pub fn base(&self, limit: usize, seat: &Seat) -> u64 {
+        let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
+            return 0;
+        };
+        match quota.fallback {
+            Fallback::Share => part(quota.rate, u64::from(seat.weight), self.total_weight),
+            Fallback::Floor => self.floor(limit, seat),
+            Fallback::Deny => 0,
+        }
+    }
+
+    /// What is left of the static share in the end.
+    #[must_use]
+    pub fn floor(&self, limit: usize, seat: &Seat) -> u64 {
+        let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
+            return 0;
+        };
+        match quota.fallback {
+            Fallback::Share | Fallback::Floor => {
+                part(quota.rate, u64::from(seat.weight), self.total_weight) / FLOOR_PART
+            }
+            Fallback::Deny => 0,
+        }
+    }
+
+    /// The burst that goes with a rate: the least burst and a part of what all the seats' least
+    /// bursts leave over. Bursts of rates that sum to at most the limit's sum to at most its burst;
+    /// a plain `burst * rate / limit`, "at least one", would not.
+    ///
+    /// `taken` is what members hold that do not yet know this plan.
+    #[must_use]
+    pub fn right(&self, limit: usize, rate: u64, taken: u64) -> Right {
+        let Some(quota) = self.limits.get(limit).filter(|_| rate > 0) else {
+            return Right { rate: 0, burst: 0 };
+        };
+        let set_aside = quota.least_burst.saturating_mul(u64::from(self.seats));
+        let shared = quota.burst.saturating_sub(set_aside).saturating_sub(taken);
+        let burst = quota.least_burst + part(shared, rate.min(quota.rate), quota.rate);
+        Right { rate, burst }
+    }
+}
+
+/// `whole * share / total`, rounded down; `total` is not 0.
+pub(crate) fn part(whole: u64, share: u64, total: u64) -> u64 {
+    if let Some(product) = whole.checked_mul(share) {
+        return product / total.max(1);
+    }
+    let part = u128::from(whole) * u128::from(share) / u128::from(total.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// A member's place, kept durably from its first join until it leaves or is deregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Whose it is.
+    pub member: MemberId,
+    /// The number of the process start that last joined; unique in the fleet, and rising.
+    pub incarnation: u64,
+    /// What the process called itself when it joined, so that a repeated join changes nothing.
+    pub nonce: u64,
+    /// What the member counts for.
+    pub weight: u32,
+    /// Whether it has a static share.
+    pub based: bool,
+}
+
+/// What is durable: the plan in force, plans that a member may still follow, and the seats.
+///
+/// It is written as a whole, guarded by the leader's key and by `version`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Rises with every write.
+    pub version: u64,
+    /// The incarnation given last.
+    pub incarnations: u64,
+    /// The plan in force.
+    pub plan: Plan,
+    /// Plans that a member may still hold a right from; a leader removes them when all have
+    /// acknowledged a newer one.
+    pub older: Vec<Plan>,
+    /// Ordered by member.
+    pub seats: Vec<Seat>,
+}
+
+impl Record {
+    /// A record without seats.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            version: 0,
+            incarnations: 0,
+            plan,
+            older: Vec::new(),
+            seats: Vec::new(),
+        }
+    }
+
+    /// The seat of a member, if it has one.
+    #[must_use]
+    pub fn seat(&self, member: MemberId) -> Option<&Seat> {
+        let at = self.seats.binary_search_by_key(&member, |seat| seat.member);
+        at.ok().and_then(|at| self.seats.get(at))
+    }
+
+    /// Puts another plan in force and keeps the one before for those who still follow it.
+    pub fn replace_plan(&mut self, plan: Plan) {
+        let before = core::mem::replace(&mut self.plan, plan);
+        self.plan.revision = before.revision + 1;
+        if self.plan.sizing == Sizing::Auto {
+            self.plan.total_weight = self.seated_weight().max(1);
+        }
+        if !self.seats.is_empty() {
+            self.older.push(before);
+        }
+    }
+
+    /// The sum of the weights of the seats.
+    #[must_use]
+    pub fn seated_weight(&self) -> u64 {
+        self.seats.iter().map(|seat| u64::from(seat.weight)).sum()
+    }
+
+    /// The plan in force and the older ones.
+    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        core::iter::once(&self.plan).chain(&self.older)
+    }
+}

@@ -1,0 +1,219 @@
+//! Schedule: the rights of a member as one list in which expiry is data.
+//!
+//! ```text
+//! lease 925/s until s+D | gap min(r, f) until v+P | base f until s+F | floor m
+//! ```
+//!
+//! s is when the answered report was sent and v when the answer came, both on the member's own
+//! clock. Nobody has to act for a right to end: the bucket asks the list what held when, and
+//! settles piece by piece. A bucket that is handed another schedule keeps the tokens it has, cut to
+//! the new burst: a lease never creates tokens, so moving a share to and fro mints nothing.
+
+use crate::time::Monotonic;
+
+/// A rate and the burst that goes with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Right {
+    /// Micro-units per second.
+    pub rate: u64,
+    /// Micro-units.
+    pub burst: u64,
+}
+
+impl Right {
+    /// Nothing.
+    pub const NONE: Self = Self { rate: 0, burst: 0 };
+
+    /// The lesser of both in each number.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self {
+            rate: self.rate.min(other.rate),
+            burst: self.burst.min(other.burst),
+        }
+    }
+}
+
+/// A right until an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The first instant at which it holds no more.
+    pub until: Monotonic,
+    /// What holds before.
+    pub right: Right,
+}
+
+/// Leases of one grant, at most: each falls below the one before.
+pub const LEASE_STEPS: usize = 3;
+
+/// Steps of a schedule, at most: leases, gap and base.
+pub const STEPS: usize = LEASE_STEPS + 2;
+
+/// What a member may use, from now to the end of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    steps: [Step; STEPS],
+    len: usize,
+    last: Right,
+}
+
+impl Schedule {
+    /// One right for ever.
+    #[must_use]
+    pub fn constant(last: Right) -> Self {
+        Self {
+            last,
+            ..Self::default()
+        }
+    }
+
+    /// Steps in order of time and what follows them; steps past [`STEPS`] are dropped with all that
+    /// they allow, and a step that ends before its forerunner is skipped.
+    #[must_use]
+    pub fn new(steps: &[Step], last: Right) -> Self {
+        let mut schedule = Self::constant(last);
+        let mut end = Monotonic::ORIGIN;
+        for step in steps {
+            if step.until > end && schedule.len < STEPS {
+                schedule.steps[schedule.len] = *step;
+                schedule.len += 1;
+                end = step.until;
+            }
+        }
+        schedule
+    }
+
+    /// The steps that end, in order of time.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        self.steps.get(..self.len).unwrap_or_default()
+    }
+
+    /// What holds after the last step.
+    #[must_use]
+    pub const fn last(&self) -> Right {
+        self.last
+    }
+
+    /// What holds at an instant.
+    #[must_use]
+    pub fn at(&self, now: Monotonic) -> Right {
+        let step = self.steps().iter().find(|step| now < step.until);
+        step.map_or(self.last, |step| step.right)
+    }
+}
+
+/// What a schedule has minted and nobody has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    schedule: Schedule,
+    tokens: u64,
+    /// Billionths of a micro-unit that are not yet one.
+    rest: u64,
+    settled: Monotonic,
+}
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+impl Bucket {
+    /// An empty bucket: a start gives no burst.
+    #[must_use]
+    pub const fn new(schedule: Schedule, now: Monotonic) -> Self {
+        Self {
+            schedule,
+            tokens: 0,
+            rest: 0,
+            settled: now,
+        }
+    }
+
+    /// The schedule in force.
+    #[must_use]
+    pub const fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// Micro-units that could be taken when last settled.
+    #[must_use]
+    pub const fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Brings the bucket to an instant, piece by piece across the steps. A clock that reads earlier
+    /// than before mints nothing.
+    pub fn settle(&mut self, now: Monotonic) {
+        let mut from = self.settled;
+        if now <= from {
+            return;
+        }
+        let schedule = self.schedule;
+        for step in schedule.steps() {
+            if step.until > from {
+                let to = step.until.min(now);
+                self.piece(step.right, to.as_nanos() - from.as_nanos());
+                from = to;
+                if from == now {
+                    break;
+                }
+            }
+        }
+        if from < now {
+            self.piece(schedule.last(), now.as_nanos() - from.as_nanos());
+        }
+        // A step that ends now has handed over already.
+        self.clamp(schedule.at(now).burst);
+        self.settled = now;
+    }
+
+    fn piece(&mut self, right: Right, nanos: u64) {
+        let (minted, rest) = match right.rate.checked_mul(nanos) {
+            Some(product) => match product.checked_add(self.rest) {
+                Some(sum) => (sum / SECOND, sum % SECOND),
+                None => (product / SECOND, 0),
+            },
+            None => {
+                let sum = u128::from(right.rate) * u128::from(nanos) + u128::from(self.rest);
+                let minted = u64::try_from(sum / u128::from(SECOND)).unwrap_or(u64::MAX);
+                (minted, 0)
+            }
+        };
+        self.tokens = self.tokens.saturating_add(minted);
+        self.rest = rest;
+        self.clamp(right.burst);
+    }
+
+    fn clamp(&mut self, burst: u64) {
+        if self.tokens >= burst {
+            self.tokens = burst;
+            self.rest = 0;
+        }
+    }
+
+    /// Takes `cost` micro-units if they are there.
+    pub fn try_take(&mut self, now: Monotonic, cost: u64) -> bool {
+        self.settle(now);
+        let fits = self.tokens >= cost;
+        if fits {
+            self.tokens -= cost;
+        }
+        fits
+    }
+
+    /// Follows another schedule from now on, with the tokens there are.
+    pub fn follow(&mut self, now: Monotonic, schedule: Schedule) {
+        self.settle(now);
+        self.schedule = schedule;
+        self.clamp(schedule.at(now.max(self.settled)).burst);
+    }
+}
+
+/// Follows another schedule and fills the bucket: what a lease must never do.
+#[cfg(feature = "mutations")]
+impl Bucket {
+    /// As [`Bucket::follow`], with a full bucket.
+    pub fn follow_filled(&mut self, now: Monotonic, schedule: Schedule) {
+        self.follow(now, schedule);
+        self.tokens = schedule.at(now).burst;
+    }
+}

@@ -1,0 +1,6 @@
+//! The fleet's plain functions as properties; its state machines are the simulator's.
+
+mod apportion;
+mod audit;
+mod plan;
+mod schedule;

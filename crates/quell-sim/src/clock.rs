@@ -1,0 +1,42 @@
+//! Clock: the one that a process sees, which runs a little fast or slow from an origin of its own.
+
+use quell_core::time::Monotonic;
+
+/// A local clock. True time is nanoseconds from the start of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: u64,
+    /// Parts in a million by which it runs fast.
+    ppm: i64,
+}
+
+const MILLION: i128 = 1_000_000;
+
+impl Clock {
+    /// A clock that shows `origin` at true time 0.
+    #[must_use]
+    pub const fn new(origin: u64, ppm: i64) -> Self {
+        Self { origin, ppm }
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn local(&self, real: u64) -> Monotonic {
+        // 500 s x 10^6 stay far below 2^63 in microseconds; split to keep nanoseconds exact.
+        let (millions, rest) = (real / 1_000_000, real % 1_000_000);
+        let drift = i64::try_from(millions).unwrap_or(0) * self.ppm
+            + i64::try_from(rest).unwrap_or(0) * self.ppm / 1_000_000;
+        Monotonic::from_nanos(self.origin.saturating_add(real)).shifted(drift)
+    }
+
+    /// The first true instant at which it shows `local` or more, to a nanosecond or two.
+    #[must_use]
+    pub fn real(&self, local: Monotonic) -> u64 {
+        let shown = local.as_nanos().saturating_sub(self.origin);
+        if self.ppm == 0 || shown > u64::MAX / 4 {
+            return shown;
+        }
+        let real = (i128::from(shown) * MILLION).div_euclid(MILLION + i128::from(self.ppm));
+        u64::try_from(real).unwrap_or(0)
+    }
+}

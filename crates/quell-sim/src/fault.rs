@@ -1,0 +1,409 @@
+//! Fault: what breaks, when, and how often it did.
+
+use quell_core::fleet::plan::{MICRO, Plan};
+
+use crate::rng::Rng;
+use crate::setup::{MILLI, SECOND};
+use crate::world::{Event, World};
+
+/// What can happen to the world.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// A node's process dies.
+    KillNode(usize),
+    /// A node's process starts, if none runs.
+    StartNode(usize),
+    /// A node does nothing for so long.
+    PauseNode(usize, u64),
+    /// A node's agent does nothing for so long; its callers are served.
+    StallNode(usize, u64),
+    /// A node leaves in order.
+    LeaveNode(usize),
+    /// An operator says that a dead node will not come back.
+    Deregister(usize),
+    /// Nothing passes between a node and a coordinator, one way or both, for so long.
+    Cut {
+        /// Which node.
+        node: usize,
+        /// Which coordinator.
+        chair: usize,
+        /// Requests are lost.
+        up: bool,
+        /// Answers are lost.
+        down: bool,
+        /// For how long.
+        lasts: u64,
+    },
+    /// A coordinator's process dies.
+    KillChair(usize),
+    /// A coordinator's process starts, if none runs.
+    StartChair(usize),
+    /// A coordinator does nothing for so long.
+    PauseChair(usize, u64),
+    /// A coordinator and the store do not hear each other for so long.
+    CutChair(usize, u64),
+    /// The leader hands over in order.
+    HandOver,
+    /// The store takes the key away early.
+    Revoke,
+    /// The store keeps a key for so much longer.
+    Linger(u64),
+    /// The store hears nobody for so long.
+    StoreDown(u64),
+    /// Callers of a node want so many micro-units per second of a limit.
+    Demand(usize, usize, u64),
+    /// The console changes the plan.
+    Change(Change),
+    /// Everything is mended, and nothing breaks any more.
+    Quiet,
+}
+
+/// What the console changes.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// Rates and bursts to so many percent of what they were first.
+    Rates(u64),
+    /// The lease to so many seconds, the promise with it.
+    Lease(u64),
+}
+
+/// How often each fault happened.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct Counts {
+    pub lost: u64,
+    pub doubled: u64,
+    pub pushes: u64,
+    pub delayed: u64,
+    pub cut: u64,
+    pub slow_seals: u64,
+    pub node_kills: u64,
+    pub node_starts: u64,
+    pub node_pauses: u64,
+    pub node_stalls: u64,
+    pub leaves: u64,
+    pub deregistrations: u64,
+    pub partitions: u64,
+    pub one_way_partitions: u64,
+    pub chair_kills: u64,
+    pub chair_pauses: u64,
+    pub paused_leaders: u64,
+    pub chair_cuts: u64,
+    pub hand_overs: u64,
+    pub early_revocations: u64,
+    pub late_revocations: u64,
+    pub store_outages: u64,
+    pub plan_changes: u64,
+    pub elections: u64,
+    /// Every plan that was ever in force.
+    pub plans: Vec<Plan>,
+}
+
+impl Counts {
+    /// Names and numbers.
+    #[must_use]
+    pub fn list(&self) -> [(&'static str, u64); 24] {
+        [
+            ("messages lost", self.lost),
+            ("messages doubled", self.doubled),
+            ("pushes", self.pushes),
+            ("messages delayed", self.delayed),
+            ("messages cut off", self.cut),
+            ("slow seals", self.slow_seals),
+            ("node kills", self.node_kills),
+            ("node starts", self.node_starts),
+            ("node pauses", self.node_pauses),
+            ("agent stalls", self.node_stalls),
+            ("leaves", self.leaves),
+            ("deregistrations", self.deregistrations),
+            ("partitions", self.partitions),
+            ("one-way partitions", self.one_way_partitions),
+            ("coordinator kills", self.chair_kills),
+            ("coordinator pauses", self.chair_pauses),
+            ("pauses between deciding and sending", self.paused_leaders),
+            ("coordinators cut off from the store", self.chair_cuts),
+            ("hand-overs", self.hand_overs),
+            ("early revocations", self.early_revocations),
+            ("late revocations", self.late_revocations),
+            ("store outages", self.store_outages),
+            ("plan changes", self.plan_changes),
+            ("elections", self.elections),
+        ]
+    }
+}
+
+/// Fills the queue with a random mix of everything.
+pub fn random(world: &mut World) {
+    let mut rng = Rng::new(world.rng.number());
+    let (from, to) = world.setup.faults;
+    let (nodes, chairs) = (world.nodes.len(), world.chairs.len());
+    demands(world, &mut rng, to);
+    // About one fault in so many seconds; some seeds are rough, some have a single one.
+    let every = [4, 8, 15, 40][rng.index(4)] * SECOND;
+    let mut at = from;
+    while at < to {
+        let fault = one(&mut rng, nodes, chairs);
+        for (after, fault) in fault {
+            world.at(at + after, Event::Fault(fault));
+        }
+        at += rng.between(every / 10, 2 * every);
+    }
+    world.at(to, Event::Fault(Fault::Quiet));
+}
+
+/// Demand that moves: most wants are small, some more than the whole limit.
+fn demands(world: &mut World, rng: &mut Rng, to: u64) {
+    for node in 0..world.nodes.len() {
+        for limit in 0..world.judges.len() {
+            let rate = world.setup.plan.limits[limit].rate;
+            let mut at = 0;
+            while at < to {
+                let want = match rng.index(4) {
+                    0 => 0,
+                    1 => rate / 20,
+                    2 => rng.between(0, rate / 2),
+                    _ => rng.between(rate / 2, 2 * rate),
+                };
+                world.at(at, Event::Fault(Fault::Demand(node, limit, want)));
+                at += rng.between(5 * SECOND, 90 * SECOND);
+            }
+        }
+    }
+}
+
+fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
+    let node = rng.index(nodes);
+    let chair = rng.index(chairs);
+    let short = rng.between(SECOND, 25 * SECOND);
+    let down = rng.between(SECOND / 2, 80 * SECOND);
+    match rng.index(24) {
+        0..=3 => vec![(0, Fault::KillNode(node)), (down, Fault::StartNode(node))],
+        4 | 5 => vec![(0, Fault::PauseNode(node, short))],
+        6 => vec![(0, Fault::StallNode(node, short))],
+        7 => vec![(0, Fault::LeaveNode(node)), (down, Fault::StartNode(node))],
+        8 => vec![
+            (0, Fault::KillNode(node)),
+            (down / 2, Fault::Deregister(node)),
+            (down, Fault::StartNode(node)),
+        ],
+        9..=12 => partition(rng, nodes, chairs),
+        13..=15 => vec![
+            (0, Fault::KillChair(chair)),
+            (down / 2, Fault::StartChair(chair)),
+        ],
+        16 | 17 => vec![(0, Fault::PauseChair(chair, short))],
+        18 => vec![(0, Fault::CutChair(chair, short))],
+        19 => vec![(0, Fault::HandOver)],
+        20 => vec![(0, Fault::Revoke)],
+        21 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
+        22 => vec![(0, Fault::StoreDown(short * 2))],
+        _ => vec![(0, Fault::Change(change(rng)))],
+    }
+}
+
+fn change(rng: &mut Rng) -> Change {
+    if rng.chance(60) {
+        Change::Rates(rng.between(100, 300))
+    } else {
+        Change::Lease(rng.between(4, 20))
+    }
+}
+
+/// Some nodes or all, from one coordinator or all, one way or both.
+fn partition(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
+    let lasts = rng.between(2 * SECOND, 90 * SECOND);
+    let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.index(4)];
+    let all_chairs = rng.chance(60);
+    let chair = rng.index(chairs);
+    let share = [20, 50, 100][rng.index(3)];
+    let mut cuts = Vec::new();
+    for node in 0..nodes {
+        if !rng.chance(share) {
+            continue;
+        }
+        for other in 0..chairs {
+            if all_chairs || other == chair {
+                let cut = Fault::Cut {
+                    node,
+                    chair: other,
+                    up,
+                    down,
+                    lasts,
+                };
+                cuts.push((0, cut));
+            }
+        }
+    }
+    cuts
+}
+
+/// Lets a fault happen.
+pub fn happen(world: &mut World, fault: Fault) {
+    let now = world.now;
+    if world.quiet {
+        return;
+    }
+    match fault {
+        Fault::KillNode(node) => {
+            if world.nodes[node].alive {
+                world.counts.node_kills += 1;
+                world.stop_node(node);
+            }
+        }
+        Fault::StartNode(node) => {
+            if !world.nodes[node].alive {
+                world.counts.node_starts += 1;
+                world.start_node(node, true);
+            }
+        }
+        Fault::PauseNode(node, lasts) => {
+            world.counts.node_pauses += 1;
+            world.nodes[node].paused = now + lasts;
+        }
+        Fault::StallNode(node, lasts) => {
+            world.counts.node_stalls += 1;
+            world.nodes[node].stalled = now + lasts;
+        }
+        Fault::LeaveNode(node) => leave(world, node),
+        Fault::Deregister(node) => deregister(world, node),
+        Fault::Cut {
+            node,
+            chair,
+            up,
+            down,
+            lasts,
+        } => cut(world, node, chair, (up, down), lasts),
+        Fault::KillChair(chair) => {
+            world.counts.chair_kills += 1;
+            world.chairs[chair].alive = false;
+        }
+        Fault::StartChair(chair) => {
+            if !world.chairs[chair].alive {
+                world.start_chair(chair);
+            }
+        }
+        Fault::PauseChair(chair, lasts) => {
+            world.counts.chair_pauses += 1;
+            world.chairs[chair].paused = now + lasts;
+        }
+        Fault::CutChair(chair, lasts) => {
+            world.counts.chair_cuts += 1;
+            world.chairs[chair].cut_off = now + lasts;
+        }
+        Fault::HandOver => hand_over(world),
+        Fault::Revoke => {
+            world.counts.early_revocations += 1;
+            world.store.revoke();
+        }
+        Fault::Linger(lasts) => {
+            world.counts.late_revocations += 1;
+            world.store.linger(lasts);
+        }
+        Fault::StoreDown(lasts) => {
+            world.counts.store_outages += 1;
+            world.store_down = now + lasts;
+        }
+        Fault::Demand(node, limit, want) => world.nodes[node].demand[limit] = want,
+        Fault::Change(change) => change_plan(world, change),
+        Fault::Quiet => quiet(world),
+    }
+}
+
+fn leave(world: &mut World, node: usize) {
+    if world.nodes[node].is_active() {
+        world.counts.leaves += 1;
+        let adopt = world.nodes[node].member.leave();
+        world.adopt(node, adopt);
+        world.nodes[node].snapshot.fill(Default::default());
+    }
+}
+
+fn deregister(world: &mut World, node: usize) {
+    if world.nodes[node].alive {
+        return;
+    }
+    world.counts.deregistrations += 1;
+    let id = world.nodes[node].id;
+    // Who says that a node is gone sees to it that its snapshot is.
+    world.nodes[node].snapshot.fill(Default::default());
+    world
+        .store
+        .edit(|record| record.seats.retain(|seat| seat.member != id));
+    world.publish();
+}
+
+fn cut(world: &mut World, node: usize, chair: usize, (up, down): (bool, bool), lasts: u64) {
+    if up && down {
+        world.counts.partitions += 1;
+    } else {
+        world.counts.one_way_partitions += 1;
+    }
+    let until = world.now + lasts;
+    let index = node * world.chairs.len() + chair;
+    let cut = &mut world.cuts[index];
+    if up {
+        cut.0 = until;
+    }
+    if down {
+        cut.1 = until;
+    }
+}
+
+fn hand_over(world: &mut World) {
+    let Some(chair) = world.store.leader(world.now) else {
+        return;
+    };
+    let local = world.chairs[chair].clock.local(world.now);
+    let epoch = world.chairs[chair].core.leads(local).map(|l| l.epoch());
+    if !world.chairs[chair].alive || world.chairs[chair].paused > world.now {
+        return;
+    }
+    if let (Some(epoch), Some(snapshot)) = (epoch, world.chairs[chair].core.hand_over(local)) {
+        world.counts.hand_overs += 1;
+        let life = world.chairs[chair].life;
+        let ask = crate::store::Ask::Resign { epoch, snapshot };
+        world.at(world.now + 5 * MILLI, Event::Ask(chair, life, ask));
+    }
+}
+
+fn change_plan(world: &mut World, change: Change) {
+    world.counts.plan_changes += 1;
+    let mut plan = world.store.record.plan.clone();
+    match change {
+        Change::Rates(percent) => {
+            for (quota, first) in plan.limits.iter_mut().zip(&world.setup.plan.limits) {
+                quota.rate = first.rate / 100 * percent;
+                quota.burst = first.burst + first.rate / 100 * (percent - 100);
+            }
+        }
+        Change::Lease(seconds) => {
+            let lease = std::time::Duration::from_secs(seconds);
+            plan.timing = crate::setup::timing(world.setup.drift, lease, plan.timing.hold);
+        }
+    }
+    debug_assert!(plan.limits.iter().all(|quota| quota.least_burst == MICRO));
+    world.store.edit(|record| record.replace_plan(plan));
+    world.publish();
+}
+
+fn quiet(world: &mut World) {
+    world.quiet = true;
+    world.store_down = 0;
+    for cut in &mut world.cuts {
+        *cut = (0, 0);
+    }
+    for node in 0..world.nodes.len() {
+        world.nodes[node].paused = 0;
+        world.nodes[node].stalled = 0;
+        if !world.nodes[node].alive {
+            world.start_node(node, true);
+        }
+    }
+    for chair in 0..world.chairs.len() {
+        world.chairs[chair].paused = 0;
+        world.chairs[chair].cut_off = 0;
+        if !world.chairs[chair].alive {
+            world.start_chair(chair);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Node: one process with its clock, its member and its buckets, and callers that offer load.
+
+use std::time::Duration;
+
+use quell_core::fleet::member::{Adopt, Member, Stage};
+use quell_core::fleet::message::{Join, Load};
+use quell_core::fleet::mistake::Mistake;
+use quell_core::fleet::plan::{MICRO, MemberId};
+use quell_core::fleet::schedule::{Bucket, Right, Schedule};
+
+use crate::clock::Clock;
+
+/// A process, or the place of one that is down.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Who it is.
+    pub id: MemberId,
+    /// What it counts for.
+    pub weight: u32,
+    /// Whether the process runs.
+    pub alive: bool,
+    /// Counts processes: what was meant for an earlier one is not delivered.
+    pub life: u32,
+    /// Its clock.
+    pub clock: Clock,
+    /// Nothing happens before this instant.
+    pub paused: u64,
+    /// The agent does nothing before this instant; callers are served.
+    pub stalled: u64,
+    /// The agent.
+    pub member: Member,
+    /// What callers draw from.
+    pub buckets: Vec<Bucket>,
+    /// The revision of the plan that the buckets follow.
+    pub revision: u64,
+    /// Being put in force.
+    pub adopting: Option<(Adopt, u64)>,
+    /// Micro-units per second that callers offer, for each limit.
+    pub demand: Vec<u64>,
+    /// Offered and not yet a whole unit.
+    carry: Vec<u64>,
+    served: u64,
+    /// Since the last report.
+    pub loads: Vec<Load>,
+    /// Admitted in all, in units.
+    pub admitted: Vec<u64>,
+    /// What a file keeps for the next process.
+    pub snapshot: Vec<Right>,
+    /// The plan that the snapshot is of.
+    pub snapshot_revision: u64,
+    /// The coordinator that it talks to.
+    pub talks_to: usize,
+    /// Reports without an answer.
+    pub unanswered: u32,
+    /// Whether to report once more as soon as something is sealed.
+    pub hasty: bool,
+    mistake: Option<Mistake>,
+}
+
+impl Node {
+    /// A place without a process.
+    #[must_use]
+    pub fn new(id: u32, weight: u32, limits: usize, mistake: Option<Mistake>) -> Self {
+        let floors = vec![Right::NONE; limits];
+        let clock = Clock::new(0, 0);
+        let join = Join {
+            member: MemberId(id),
+            nonce: 0,
+            weight,
+            exclusive: true,
+            replaces: 0,
+            floors: floors.clone(),
+        };
+        Self {
+            id: MemberId(id),
+            weight,
+            alive: false,
+            life: 0,
+            clock,
+            paused: 0,
+            stalled: 0,
+            member: Member::start(&join, clock.local(0)),
+            buckets: Vec::new(),
+            revision: 0,
+            adopting: None,
+            demand: vec![0; limits],
+            carry: vec![0; limits],
+            served: 0,
+            loads: vec![Load::default(); limits],
+            admitted: vec![0; limits],
+            snapshot: floors,
+            snapshot_revision: 0,
+            talks_to: 0,
+            unanswered: 0,
+            hasty: false,
+            mistake,
+        }
+    }
+
+    /// Starts a process.
+    pub fn start(&mut self, now: u64, clock: Clock, nonce: u64, exclusive: bool) {
+        self.alive = true;
+        self.life += 1;
+        self.clock = clock;
+        self.paused = 0;
+        self.stalled = 0;
+        let join = Join {
+            member: self.id,
+            nonce,
+            weight: self.weight,
+            exclusive,
+            replaces: 0,
+            floors: self.snapshot.clone(),
+        };
+        let local = clock.local(now);
+        self.member = Member::start(&join, local);
+        self.member.set_mistake(self.mistake);
+        let schedules: Vec<Schedule> = self.member.schedules().collect();
+        let bucket = |schedule| {
+            let mut bucket = Bucket::new(schedule, local);
+            if self.mistake == Some(Mistake::RestartFull) {
+                bucket.follow_filled(local, schedule);
+            }
+            bucket
+        };
+        self.buckets = schedules.into_iter().map(bucket).collect();
+        self.revision = self.snapshot_revision;
+        self.adopting = None;
+        self.loads.fill(Load::default());
+        self.carry.fill(0);
+        self.served = now;
+        self.unanswered = 0;
+        self.hasty = false;
+    }
+
+    /// The process ends.
+    pub fn stop(&mut self) {
+        self.alive = false;
+        self.adopting = None;
+    }
+
+    /// Takes what the member wants in force, to be sealed later.
+    pub fn begin(&mut self, adopt: Adopt) {
+        self.snapshot = self.member.floors().collect();
+        self.snapshot_revision = self.member.revision();
+        self.adopting = Some((adopt, self.member.revision()));
+    }
+
+    /// Puts it in force; whether that was the newest.
+    pub fn seal(&mut self, now: u64, ticket: u64) -> bool {
+        let newest = self
+            .adopting
+            .as_ref()
+            .is_some_and(|(a, _)| a.ticket == ticket);
+        if !newest {
+            return false;
+        }
+        let Some((adopt, revision)) = self.adopting.take() else {
+            return false;
+        };
+        let local = self.clock.local(now);
+        let fills = self.mistake == Some(Mistake::FillOnGrant);
+        for (bucket, schedule) in self.buckets.iter_mut().zip(&adopt.schedules) {
+            let grows = schedule.at(local).rate > bucket.schedule().at(local).rate;
+            if fills && grows {
+                bucket.follow_filled(local, *schedule);
+            } else {
+                bucket.follow(local, *schedule);
+            }
+        }
+        self.revision = revision;
+        self.member.sealed(adopt.ticket);
+        true
+    }
+
+    /// Serves the callers that came since the last time, as one burst; says for each limit how many
+    /// micro-units were admitted.
+    pub fn serve(&mut self, now: u64, admitted: &mut Vec<u64>) {
+        admitted.clear();
+        let local = self.clock.local(now);
+        let elapsed = now - self.served.min(now);
+        self.served = now;
+        for limit in 0..self.buckets.len() {
+            let offered = u128::from(self.demand[limit]) * u128::from(elapsed) / 1_000_000_000;
+            let offered = u64::try_from(offered).unwrap_or(0) + self.carry[limit];
+            self.carry[limit] = offered % MICRO;
+            let bucket = &mut self.buckets[limit];
+            bucket.settle(local);
+            let offered = offered - self.carry[limit];
+            let fits = offered.min(bucket.tokens()) / MICRO * MICRO;
+            let taken = fits > 0 && bucket.try_take(local, fits);
+            let fits = if taken { fits } else { 0 };
+            self.loads[limit].demand += offered;
+            self.loads[limit].admitted += fits;
+            self.loads[limit].denied += offered - fits;
+            self.admitted[limit] += fits / MICRO;
+            admitted.push(fits);
+        }
+    }
+
+    /// When each rate of a limit begins, in true time.
+    pub fn curve(&self, limit: usize, now: u64, curve: &mut Vec<(u64, u64)>) {
+        curve.clear();
+        let Some(bucket) = self.buckets.get(limit).filter(|_| self.alive) else {
+            return;
+        };
+        let local = self.clock.local(now);
+        let schedule = bucket.schedule();
+        let mut from = now;
+        for step in schedule.steps().iter().filter(|step| step.until > local) {
+            curve.push((from, step.right.rate));
+            from = self.clock.real(step.until).max(now);
+        }
+        curve.push((from, schedule.last().rate));
+    }
+
+    /// Whether its member takes part.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.alive && self.member.stage() == Stage::Active
+    }
+
+    /// T on its clock in true time, nearly.
+    #[must_use]
+    pub fn period(report: Duration) -> u64 {
+        u64::try_from(report.as_nanos()).unwrap_or(0)
+    }
+}

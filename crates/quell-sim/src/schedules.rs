@@ -1,0 +1,221 @@
+//! Schedules: faults made by hand, each at the place where it hurts most.
+//!
+//! Most of them let one member be idle and another want everything, because a lent base is what
+//! can be used twice.
+
+mod leaders;
+mod leases;
+mod seats;
+
+use std::time::Duration;
+
+use quell_core::fleet::plan::{Fallback, MICRO, Quota, Sizing};
+
+use crate::check::Violation;
+use crate::fault::{Fault, happen};
+use crate::setup::{MILLI, Setup, timing};
+use crate::world::{Event, World};
+
+/// A schedule made by hand.
+#[derive(Clone, Copy)]
+pub struct Schedule {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Changes the numbers of the run.
+    pub prepare: fn(&mut Setup),
+    /// Plays it.
+    pub play: fn(&mut World),
+}
+
+impl std::fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+macro_rules! schedules {
+    ($($name:literal ($play:path) $prepare:ident $about:literal,)*) => {
+        /// Every schedule.
+        pub const SCHEDULES: &[Schedule] = &[$(
+            Schedule { name: $name, about: $about, prepare: $prepare, play: $play },
+        )*];
+    };
+}
+schedules! {
+    "reply-lost-after-shrink" (leases::reply_lost) four "the answer that shrinks a borrower is lost",
+    "older-larger-grant" (leases::older_grant) four "after a shrink is acknowledged an older, larger grant arrives",
+    "grant-past-lease" (leases::late_grant) four "a grant arrives when its lease is over",
+    "answered-then-cut-off" (leases::answered_then_cut) four "a member is cut off as soon as it has a grant",
+    "all-cut-off" (leases::all_cut) four "no member reaches a coordinator for two minutes",
+    "half-cut-off" (leases::half_cut) four "half of the members are cut off, the idle ones among them",
+    "pause-before-sending" (leaders::pause_before_sending) four "a leader is paused between deciding and sending",
+    "leave-doubled" (seats::leave_doubled) four "a leave arrives again after its member rejoined",
+    "two-processes" (seats::two_processes) four "a second process uses the id of a living one",
+    "rates-up-and-down" (leases::rates) four "a limit is raised and lowered within a lease",
+    "lease-shortened" (leases::lease_shortened) four "the lease is shortened while longer ones are out",
+    "join-storm" (seats::join_storm) storm "199 members join at once",
+    "leave-storm" (seats::leave_storm) four "all members leave at once, while one borrows",
+    "store-down" (leaders::store_down) four "the store is down for ten minutes",
+    "suspend" (leases::suspend) four "a member sleeps for 40 s, its agent alone for another 40",
+    "leader-dies" (leaders::leader_dies) four "a leader dies; members keep their rates",
+    "member-dies" (seats::member_dies) four "an idle member dies; what was lent of its base is given back",
+    "early-revocation" (leaders::early_revocation) four "the store takes a leader's key early, five times",
+    "restart-and-failover" (leaders::restart_and_failover) four "members restart while leaders change",
+    "hand-over" (leaders::hand_overs) four "leaders hand over in order, ten times",
+    "push-late" (leases::push_late) four "pushes arrive late",
+    "push-past-lease" (leases::push_past_lease) four "a push arrives when the lease that it changes is over",
+    "replan-silent" (leaders::replan_silent) auto "a member is cut off while others join and leaders change",
+    "small-bursts" (leases::small_bursts) tight "bursts of one call per member, moved to and fro",
+    "restarts" (seats::restarts) four "the hungry member restarts every few seconds",
+    "old-join" (seats::old_join) four "a join arrives after that of a later process",
+    "old-leader-goes-on" (leaders::old_leader_goes_on) four "a leader that lost its key goes on for as long as it may, for one member",
+    "report-before-fence" (leaders::report_before_fence) four "reports reach the leader after next, and its successor",
+    "old-reports" (seats::old_reports) four "reports arrive again after their process restarted",
+    "grant-past-hold" (leases::late_beyond_hold) brief "a grant arrives when even the base is over",
+    "crash-loop" (seats::crash_loop) bulky "all members restart again and again",
+    "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
+}
+
+/// Four equal members, 1000/s and burst 1000, no random loss or delay.
+fn four(setup: &mut Setup) {
+    setup.weights = vec![1; 4];
+    setup.coordinators = 2;
+    setup.loss = 0;
+    setup.slow = false;
+    setup.plan.limits = vec![Quota {
+        rate: 1_000 * MICRO,
+        burst: 1_000 * MICRO,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    }];
+    setup.plan.total_weight = 4;
+    setup.plan.seats = 5;
+    setup.plan.sizing = Sizing::Fixed;
+    let hold = Duration::from_secs(300);
+    setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+}
+
+/// As [`four`], but everybody's base follows the number of seats.
+fn auto(setup: &mut Setup) {
+    four(setup);
+    setup.plan.sizing = Sizing::Auto;
+}
+
+/// As [`four`], with the smallest burst there is.
+fn tight(setup: &mut Setup) {
+    four(setup);
+    setup.plan.seats = 4;
+    setup.plan.limits[0].burst = 4 * MICRO;
+}
+
+/// As [`four`], with a hold of 20 s.
+fn brief(setup: &mut Setup) {
+    four(setup);
+    let hold = Duration::from_secs(20);
+    setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+}
+
+/// As [`four`], with calls that cost up to 200.
+fn bulky(setup: &mut Setup) {
+    four(setup);
+    setup.plan.limits[0].least_burst = 200 * MICRO;
+}
+
+/// 200 members that share 20,000/s.
+fn storm(setup: &mut Setup) {
+    four(setup);
+    setup.weights = vec![1; 200];
+    setup.plan.sizing = Sizing::Auto;
+    setup.plan.seats = 200;
+    setup.plan.limits[0].rate = 20_000 * MICRO;
+    setup.plan.limits[0].burst = 20_000 * MICRO;
+}
+
+/// Lets a fault happen so many milliseconds from now.
+fn after(world: &mut World, millis: u64, fault: Fault) {
+    world.at(world.now + millis * MILLI, Event::Fault(fault));
+}
+
+/// Runs for so many milliseconds.
+fn pass(world: &mut World, millis: u64) {
+    let end = world.now + millis * MILLI;
+    world.run(end);
+}
+
+fn want(world: &mut World, node: usize, units: u64) {
+    world.nodes[node].demand[0] = units * MICRO;
+}
+
+/// Everybody starts; the first member wants everything; 20 s pass.
+pub fn begin(world: &mut World) {
+    for node in 0..world.nodes.len() {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    want(world, 0, 2_000);
+    pass(world, 20_000);
+}
+
+/// What a member may use now, in units per second.
+#[must_use]
+pub fn may(world: &World, node: usize) -> u64 {
+    let node = &world.nodes[node];
+    let local = node.clock.local(world.now);
+    let bucket = node.buckets.first().filter(|_| node.alive);
+    bucket.map_or(0, |bucket| bucket.schedule().at(local).rate) / MICRO
+}
+
+fn expect(world: &mut World, promise: &'static str, holds: bool, text: String) {
+    if !holds && world.violation.is_none() {
+        world.violation = Some(Violation {
+            at: world.now,
+            promise,
+            text,
+        });
+    }
+}
+
+/// A member may use at least so much.
+fn at_least(world: &mut World, promise: &'static str, node: usize, units: u64) {
+    let may = may(world, node);
+    let text = format!("member {node} may use {may}/s, and {units}/s is promised");
+    expect(world, promise, may >= units, text);
+}
+
+fn cut(world: &mut World, node: usize, up: bool, down: bool, millis: u64) {
+    for chair in 0..world.chairs.len() {
+        let lasts = millis * MILLI;
+        let cut = Fault::Cut {
+            node,
+            chair,
+            up,
+            down,
+            lasts,
+        };
+        happen(world, cut);
+    }
+}
+
+fn leader(world: &World) -> usize {
+    world.store.leader(world.now).unwrap_or(0)
+}
+
+/// Demand goes from member to member; every member wants all for a while.
+fn to_and_fro(world: &mut World, rounds: usize, millis: u64) {
+    for round in 0..rounds {
+        for node in 0..world.nodes.len() {
+            want(
+                world,
+                node,
+                if round % world.nodes.len() == node {
+                    2_000
+                } else {
+                    0
+                },
+            );
+        }
+        pass(world, millis);
+    }
+}

@@ -1,0 +1,175 @@
+//! Schedules about coordinators and the store.
+
+use super::{after, at_least, begin, cut, leader, may, pass, to_and_fro, want};
+use crate::fault::{Fault, happen};
+use crate::setup::{MILLI, SECOND};
+use crate::world::World;
+
+pub(super) fn pause_before_sending(world: &mut World) {
+    begin(world);
+    for pause in [2_000, 4_000, 9_000, 11_000, 20_000] {
+        world.pause_next = Some(pause * MILLI);
+        want(world, 1, 2_000);
+        pass(world, pause + 15_000);
+        want(world, 1, 0);
+        pass(world, 5_000);
+    }
+}
+
+pub(super) fn store_down(world: &mut World) {
+    begin(world);
+    happen(world, Fault::StoreDown(600 * SECOND));
+    pass(world, 30_000);
+    for node in 0..4 {
+        want(world, node, 2_000);
+        at_least(world, "L3", node, 250);
+    }
+    pass(world, 240_000);
+    at_least(world, "L3", 0, 250);
+    pass(world, 100_000);
+    for node in 0..4 {
+        at_least(world, "L3", node, 25);
+    }
+    pass(world, 250_000);
+    at_least(world, "L1", 0, 200);
+}
+
+pub(super) fn leader_dies(world: &mut World) {
+    begin(world);
+    let chair = leader(world);
+    let before = may(world, 0);
+    happen(world, Fault::KillChair(chair));
+    for _ in 0..60 {
+        pass(world, 500);
+        at_least(world, "L3", 0, before * 9 / 10);
+    }
+    happen(world, Fault::StartChair(chair));
+    to_and_fro(world, 4, 10_000);
+    // Again, while a member is about to be served.
+    let chair = leader(world);
+    want(world, 2, 2_000);
+    pass(world, 700);
+    happen(world, Fault::KillChair(chair));
+    pass(world, 40_000);
+    at_least(world, "L1", 2, 400);
+}
+
+pub(super) fn early_revocation(world: &mut World) {
+    begin(world);
+    for round in 0..5 {
+        let chair = leader(world);
+        happen(world, Fault::CutChair(chair, 6 * SECOND));
+        happen(world, Fault::Revoke);
+        pass(world, 1_000 + round * 400);
+        want(world, 1, 2_000);
+        pass(world, 12_000);
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn restart_and_failover(world: &mut World) {
+    begin(world);
+    for round in 0..6 {
+        let chair = leader(world);
+        happen(world, Fault::KillNode(0));
+        after(world, 200, Fault::StartNode(0));
+        pass(world, 1_500 + round * 700);
+        happen(world, Fault::KillChair(chair));
+        want(world, 1, 2_000);
+        pass(world, 9_000);
+        happen(world, Fault::StartChair(chair));
+        pass(world, 9_000);
+        want(world, 1, 0);
+        pass(world, 5_000);
+    }
+}
+
+pub(super) fn hand_overs(world: &mut World) {
+    begin(world);
+    let before = may(world, 0);
+    for round in 0..10 {
+        want(world, 1, if round % 2 == 1 { 2_000 } else { 0 });
+        happen(world, Fault::HandOver);
+        pass(world, 6_000);
+        if round == 0 {
+            at_least(world, "L1", 0, before * 9 / 10);
+        }
+    }
+    pass(world, 20_000);
+    at_least(world, "L1", 1, 400);
+}
+
+pub(super) fn replan_silent(world: &mut World) {
+    for node in 0..2 {
+        world.start_node(node, true);
+        want(world, node, 2_000);
+    }
+    pass(world, 20_000);
+    cut(world, 0, true, true, 60_000);
+    pass(world, 1_000);
+    for node in 2..4 {
+        world.start_node(node, true);
+        want(world, node, 2_000);
+    }
+    pass(world, 3_000);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    pass(world, 50_000);
+    happen(world, Fault::StartChair(chair));
+    pass(world, 30_000);
+    at_least(world, "L1", 0, 200);
+}
+
+pub(super) fn old_leader_goes_on(world: &mut World) {
+    begin(world);
+    for round in 0..3 {
+        let chair = leader(world);
+        // The hungry one hears the old leader alone, and the old leader not the store.
+        for other in (0..world.chairs.len()).filter(|other| *other != chair) {
+            let cut = Fault::Cut {
+                node: 0,
+                chair: other,
+                up: true,
+                down: true,
+                lasts: 30 * SECOND,
+            };
+            happen(world, cut);
+        }
+        happen(world, Fault::CutChair(chair, 20 * SECOND));
+        pass(world, 200 * round);
+        happen(world, Fault::Revoke);
+        want(world, 1, 2_000);
+        pass(world, 30_000);
+        want(world, 1, 0);
+        pass(world, 15_000);
+    }
+}
+
+pub(super) fn report_before_fence(world: &mut World) {
+    for node in 0..4 {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    pass(world, 20_000);
+    for late in [6_000, 8_000, 9_000, 10_000, 11_000] {
+        want(world, 0, 0);
+        pass(world, 8_000);
+        let first = leader(world);
+        world.double_reports = late * MILLI;
+        happen(world, Fault::KillChair(first));
+        pass(world, 4_500);
+        happen(world, Fault::StartChair(first));
+        want(world, 0, 2_000);
+        pass(world, 4_000);
+        let second = leader(world);
+        world.double_reports = 0;
+        cut(world, 0, true, true, 20_000);
+        happen(world, Fault::KillChair(second));
+        want(world, 1, 2_000);
+        pass(world, 15_000);
+        happen(world, Fault::StartChair(second));
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}

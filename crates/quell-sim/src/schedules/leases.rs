@@ -1,0 +1,198 @@
+//! Schedules about grants, pushes and their time.
+
+use super::{at_least, begin, cut, leader, may, pass, to_and_fro, want};
+use crate::fault::{Change, Fault, happen};
+use crate::setup::{MILLI, SECOND};
+use crate::world::World;
+
+pub(super) fn reply_lost(world: &mut World) {
+    begin(world);
+    at_least(world, "L1", 0, 850);
+    for lost in [500, 3_000, 9_000, 11_000, 14_000] {
+        want(world, 1, 900);
+        cut(world, 0, false, true, lost);
+        pass(world, lost + 8_000);
+        want(world, 1, 0);
+        pass(world, 8_000);
+    }
+}
+
+pub(super) fn older_grant(world: &mut World) {
+    begin(world);
+    for late in [1_000, 2_000, 5_000, 8_000] {
+        world.slow_next = Some((0, late * MILLI));
+        pass(world, 400);
+        want(world, 1, 2_000);
+        pass(world, 15_000);
+        want(world, 1, 0);
+        pass(world, 5_000);
+    }
+}
+
+pub(super) fn late_grant(world: &mut World) {
+    begin(world);
+    for late in [6_000, 9_990, 10_500, 12_000, 25_000] {
+        world.slow_next = Some((0, late * MILLI));
+        pass(world, 600);
+        cut(world, 0, true, false, late + 2_000);
+        want(world, 1, 2_000);
+        pass(world, late + 20_000);
+        want(world, 1, 0);
+        pass(world, 5_000);
+    }
+}
+
+pub(super) fn answered_then_cut(world: &mut World) {
+    begin(world);
+    let before = may(world, 0);
+    cut(world, 0, true, true, 60_000);
+    pass(world, 5_000);
+    at_least(world, "L2", 0, before.min(250));
+    want(world, 1, 2_000);
+    pass(world, 15_000);
+    at_least(world, "L2", 0, 250);
+    at_least(world, "L1", 1, 600);
+    pass(world, 60_000);
+    at_least(world, "L1", 1, 400);
+}
+
+pub(super) fn all_cut(world: &mut World) {
+    begin(world);
+    for node in 0..4 {
+        cut(world, node, true, true, 120_000);
+    }
+    pass(world, 5_000);
+    at_least(world, "L2", 0, 250);
+    pass(world, 15_000);
+    for node in 0..4 {
+        want(world, node, 2_000);
+        at_least(world, "L2", node, 250);
+    }
+    pass(world, 90_000);
+    for node in 0..4 {
+        at_least(world, "L3", node, 250);
+    }
+    pass(world, 40_000);
+}
+
+pub(super) fn half_cut(world: &mut World) {
+    begin(world);
+    cut(world, 0, true, true, 40_000);
+    cut(world, 3, true, true, 40_000);
+    want(world, 1, 2_000);
+    pass(world, 30_000);
+    at_least(world, "L2", 0, 250);
+    at_least(world, "L2", 3, 250);
+    at_least(world, "L1", 1, 400);
+    pass(world, 20_000);
+    cut(world, 1, true, false, 30_000);
+    cut(world, 2, false, true, 30_000);
+    want(world, 2, 2_000);
+    pass(world, 60_000);
+}
+
+pub(super) fn rates(world: &mut World) {
+    begin(world);
+    for percent in [200, 100, 300, 100, 150, 100] {
+        happen(world, Fault::Change(Change::Rates(percent)));
+        want(world, 1, if percent == 100 { 0 } else { 3_000 });
+        cut(world, 2, true, true, 6_000);
+        pass(world, 4_000);
+    }
+    pass(world, 20_000);
+    at_least(world, "L1", 0, 700);
+}
+
+pub(super) fn lease_shortened(world: &mut World) {
+    begin(world);
+    for seconds in [20, 4, 15, 5] {
+        happen(world, Fault::Change(Change::Lease(seconds)));
+        pass(world, 6_000);
+        cut(world, 0, true, true, 30_000);
+        want(world, 1, 2_000);
+        pass(world, 3_000);
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        pass(world, 25_000);
+        happen(world, Fault::StartChair(chair));
+        want(world, 1, 0);
+        pass(world, 15_000);
+    }
+}
+
+pub(super) fn suspend(world: &mut World) {
+    begin(world);
+    for fault in [
+        Fault::PauseNode(0, 40 * SECOND),
+        Fault::StallNode(0, 40 * SECOND),
+    ] {
+        happen(world, fault);
+        want(world, 1, 2_000);
+        pass(world, 60_000);
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn push_late(world: &mut World) {
+    begin(world);
+    for late in [2_000, 5_000, 8_000, 9_500] {
+        world.slow_pushes = late * MILLI;
+        want(world, 1, 2_000);
+        pass(world, 1_100);
+        cut(world, 0, true, false, 15_000);
+        pass(world, 600);
+        cut(world, 1, true, false, 15_000);
+        want(world, 2, 2_000);
+        pass(world, 22_000);
+        world.slow_pushes = 0;
+        want(world, 1, 0);
+        want(world, 2, 0);
+        pass(world, 6_000);
+    }
+}
+
+pub(super) fn push_past_lease(world: &mut World) {
+    begin(world);
+    for late in [8_500, 9_500, 10_200, 11_000] {
+        // Both want all, so each has half; then the first wants nothing and is pushed.
+        want(world, 1, 2_000);
+        pass(world, 10_000);
+        world.slow_pushes = late * MILLI;
+        want(world, 0, 0);
+        cut(world, 0, false, true, 0);
+        pass(world, 700);
+        want(world, 2, 2_000);
+        pass(world, 300);
+        cut(world, 0, false, true, late + 4_000);
+        pass(world, late + 1_000);
+        world.slow_pushes = 0;
+        pass(world, 12_000);
+        want(world, 0, 2_000);
+        want(world, 1, 0);
+        want(world, 2, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn small_bursts(world: &mut World) {
+    begin(world);
+    to_and_fro(world, 12, 4_000);
+    for node in 0..4 {
+        want(world, node, 300);
+    }
+    pass(world, 20_000);
+}
+
+pub(super) fn late_beyond_hold(world: &mut World) {
+    begin(world);
+    for late in [22_000, 25_000] {
+        world.slow_next = Some((0, late * MILLI));
+        pass(world, 600);
+        cut(world, 0, true, true, late + 20_000);
+        want(world, 1, 2_000);
+        pass(world, late + 40_000);
+        want(world, 1, 0);
+        pass(world, 5_000);
+    }
+}

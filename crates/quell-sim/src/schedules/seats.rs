@@ -1,0 +1,161 @@
+//! Schedules about processes that come and go.
+
+use super::{at_least, begin, cut, pass, want};
+use crate::fault::{Fault, happen};
+use crate::setup::MILLI;
+use crate::world::World;
+
+pub(super) fn leave_doubled(world: &mut World) {
+    begin(world);
+    for node in [0, 1] {
+        want(world, node, 2_000);
+        pass(world, 5_000);
+        world.double_leaves = 8_000 * MILLI;
+        happen(world, Fault::LeaveNode(node));
+        pass(world, 3_000);
+        happen(world, Fault::StartNode(node));
+        // The other one takes what the second leave seems to free.
+        want(world, 1 - node, 2_000);
+        pass(world, 15_000);
+    }
+}
+
+pub(super) fn two_processes(world: &mut World) {
+    let twin = world.nodes[0].clone();
+    begin(world);
+    world.add_twin(twin);
+    pass(world, 3_000);
+    want(world, 1, 2_000);
+    want(world, 4, 2_000);
+    pass(world, 30_000);
+}
+
+pub(super) fn join_storm(world: &mut World) {
+    world.start_node(0, true);
+    want(world, 0, 40_000);
+    pass(world, 20_000);
+    for node in 1..200 {
+        want(world, node, 300);
+        world.start_node(node, true);
+    }
+    pass(world, 30_000);
+    for node in 0..200 {
+        at_least(world, "L1", node, 80);
+    }
+}
+
+pub(super) fn leave_storm(world: &mut World) {
+    begin(world);
+    for node in 0..4 {
+        happen(world, Fault::LeaveNode(node));
+    }
+    pass(world, 5_000);
+    for node in 0..4 {
+        happen(world, Fault::StartNode(node));
+        want(world, node, 1_000);
+    }
+    pass(world, 20_000);
+    for node in 0..4 {
+        at_least(world, "L1", node, 240);
+    }
+}
+
+pub(super) fn member_dies(world: &mut World) {
+    begin(world);
+    happen(world, Fault::KillNode(3));
+    pass(world, 5_000);
+    at_least(world, "L2", 0, 850);
+    pass(world, 15_000);
+    at_least(world, "L1", 0, 600);
+    pass(world, 10_000);
+    happen(world, Fault::StartNode(3));
+    want(world, 3, 2_000);
+    pass(world, 10_000);
+    at_least(world, "L1", 3, 400);
+    // Gone for good: an operator says so, and its base is free.
+    happen(world, Fault::KillNode(3));
+    pass(world, 20_000);
+    happen(world, Fault::Deregister(3));
+    pass(world, 5_000);
+    at_least(world, "L1", 0, 850);
+}
+
+pub(super) fn restarts(world: &mut World) {
+    begin(world);
+    for _ in 0..12 {
+        happen(world, Fault::KillNode(0));
+        pass(world, 100);
+        happen(world, Fault::StartNode(0));
+        pass(world, 2_400);
+    }
+}
+
+pub(super) fn old_join(world: &mut World) {
+    begin(world);
+    for late in [4_000, 6_000] {
+        world.double_joins = late * MILLI;
+        for _ in 0..2 {
+            happen(world, Fault::KillNode(0));
+            pass(world, 200);
+            happen(world, Fault::StartNode(0));
+            pass(world, 2_500);
+        }
+        world.double_joins = 0;
+        pass(world, 3_000);
+        want(world, 1, 2_000);
+        pass(world, 8_000);
+        want(world, 1, 0);
+        pass(world, 4_000);
+    }
+}
+
+pub(super) fn old_reports(world: &mut World) {
+    begin(world);
+    want(world, 0, 0);
+    for late in [6_000, 7_000, 8_000, 9_000] {
+        world.double_reports = late * MILLI;
+        pass(world, 15_000);
+        happen(world, Fault::KillNode(0));
+        pass(world, 100);
+        happen(world, Fault::StartNode(0));
+        want(world, 0, 2_000);
+        pass(world, 4_000);
+        want(world, 1, 2_000);
+        cut(world, 0, true, false, 6_000);
+        pass(world, 8_000);
+        want(world, 0, 0);
+        want(world, 1, 0);
+        world.double_reports = 0;
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn crash_loop(world: &mut World) {
+    begin(world);
+    for node in 0..4 {
+        want(world, node, 2_000);
+    }
+    pass(world, 5_000);
+    for _ in 0..40 {
+        for node in 0..4 {
+            happen(world, Fault::KillNode(node));
+            happen(world, Fault::StartNode(node));
+        }
+        pass(world, 600);
+    }
+}
+
+pub(super) fn leave_under_load(world: &mut World) {
+    begin(world);
+    for node in [0, 1, 2] {
+        want(world, node, 2_000);
+        pass(world, 6_000);
+        world.slow_seal = Some(3_000 * MILLI);
+        happen(world, Fault::LeaveNode(node));
+        want(world, 3, 2_000);
+        pass(world, 10_000);
+        want(world, 3, 0);
+        happen(world, Fault::StartNode(node));
+        pass(world, 5_000);
+    }
+}

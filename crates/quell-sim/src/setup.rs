@@ -1,0 +1,143 @@
+//! Setup: what a seed makes of the numbers that were asked for.
+
+use std::time::Duration;
+
+use quell_core::fleet::mistake::Mistake;
+use quell_core::fleet::plan::{Drift, Fallback, MICRO, Plan, Quota, Sizing, Timing};
+
+use crate::rng::Rng;
+
+/// Nanoseconds in a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Nanoseconds in a millisecond.
+pub const MILLI: u64 = 1_000_000;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The seed.
+    pub seed: u64,
+    /// Members; `None` for a number that the seed picks.
+    pub members: Option<usize>,
+    /// Limits; `None` for a number that the seed picks.
+    pub limits: Option<usize>,
+    /// Simulated seconds.
+    pub seconds: u64,
+    /// A mistake to make.
+    pub mistake: Option<Mistake>,
+}
+
+/// The numbers of a run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// As asked.
+    pub wish: Wish,
+    /// The plan in force at first.
+    pub plan: Plan,
+    /// The weight of each member.
+    pub weights: Vec<u32>,
+    /// Coordinators.
+    pub coordinators: usize,
+    /// What everybody assumes of clocks.
+    pub drift: Drift,
+    /// By how many parts in a million clocks do drift.
+    pub ppm: i64,
+    /// Messages lost and doubled, in percent each.
+    pub loss: u64,
+    /// Whether messages are delayed by seconds.
+    pub slow: bool,
+    /// Faults begin and end at these instants.
+    pub faults: (u64, u64),
+    /// The end.
+    pub ends: u64,
+}
+
+impl Setup {
+    /// Everything that follows from a wish.
+    #[must_use]
+    pub fn new(wish: Wish, rng: &mut Rng) -> Self {
+        let members = wish.members.unwrap_or_else(|| 2 + rng.index(5));
+        let limits = wish.limits.unwrap_or_else(|| 1 + rng.index(2));
+        let weights: Vec<u32> = (0..members)
+            .map(|_| {
+                if rng.chance(60) {
+                    1
+                } else {
+                    1 + u32::try_from(rng.between(0, 4)).unwrap_or(0)
+                }
+            })
+            .collect();
+        let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        let declared = match wish.mistake {
+            Some(Mistake::NoDriftMargin) => 20_000,
+            _ => 1_000,
+        };
+        let ppm = match wish.mistake {
+            Some(Mistake::NoDriftMargin | Mistake::DriftBeyondBound) => 20_000,
+            _ => 1_000,
+        };
+        let drift = Drift::new(declared);
+        let hold = [20, 60, 300][rng.index(3)];
+        let timing = timing(drift, Duration::from_secs(10), Duration::from_secs(hold));
+        let auto = rng.chance(40);
+        let seats = u32::try_from(members).unwrap_or(1) + 1;
+        let plan = Plan {
+            revision: 1,
+            limits: (0..limits).map(|_| quota(members, rng)).collect(),
+            total_weight: total,
+            seats,
+            timing,
+            sizing: if auto { Sizing::Auto } else { Sizing::Fixed },
+        };
+        let ends = wish.seconds * SECOND;
+        Self {
+            wish,
+            plan,
+            weights,
+            coordinators: 2 + rng.index(2),
+            drift,
+            ppm,
+            loss: if rng.chance(70) { 5 } else { 0 },
+            slow: rng.chance(70),
+            faults: (20 * SECOND, ends.saturating_sub(110 * SECOND)),
+            ends,
+        }
+    }
+}
+
+/// T = 0.5 s and a promise that outlasts the lease by three reports.
+#[must_use]
+pub fn timing(drift: Drift, lease: Duration, hold: Duration) -> Timing {
+    let report = Duration::from_millis(500);
+    let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(0);
+    let outlasts = drift.longest(drift.longest(lease_ns)) + 3 * 500 * MILLI;
+    let promise = Duration::from_nanos(outlasts);
+    Timing {
+        report,
+        lease,
+        promise,
+        hold: hold.max(promise),
+    }
+}
+
+fn quota(members: usize, rng: &mut Rng) -> Quota {
+    let members = u64::try_from(members).unwrap_or(1) + 1;
+    // At least five units per member and report.
+    let rate = members * rng.between(12, 300);
+    let burst = match rng.index(3) {
+        0 => members,
+        1 => members + rate / 4,
+        _ => members + rate,
+    };
+    Quota {
+        rate: rate * MICRO,
+        burst: burst * MICRO,
+        least_burst: MICRO,
+        fallback: match rng.index(10) {
+            0 => Fallback::Deny,
+            1 => Fallback::Floor,
+            _ => Fallback::Share,
+        },
+    }
+}

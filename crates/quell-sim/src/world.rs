@@ -1,0 +1,491 @@
+//! World: the queue of events, the network, and what becomes of each event.
+
+mod network;
+mod rights;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use quell_core::fleet::leader::Effect;
+use quell_core::fleet::member::Stage;
+use quell_core::fleet::message::{Answer, Request};
+use quell_core::fleet::plan::{Quota, Record};
+
+use crate::check::{Judge, Violation};
+use crate::clock::Clock;
+use crate::coordinator::Chair;
+use crate::fault::{Counts, Fault};
+use crate::node::Node;
+use crate::rng::Rng;
+use crate::setup::{MILLI, SECOND, Setup};
+use crate::store::{Ask, Reply, Store};
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A member's request reaches a coordinator.
+    Request(usize, Request),
+    /// An answer reaches a node.
+    Answer(usize, Answer),
+    /// A node's agent wakes up.
+    Agent(usize, u32),
+    /// A node serves its callers.
+    Callers(usize, u32),
+    /// A node has sealed an adoption.
+    Sealed(usize, u32, u64),
+    /// A coordinator wakes up.
+    Tick(usize, u32),
+    /// A question reaches the store.
+    Ask(usize, u32, Ask),
+    /// An answer of the store reaches a coordinator.
+    Reply(usize, u32, Reply),
+    /// The record as it is reaches a coordinator.
+    Watch(usize, Record),
+    /// Something breaks, or is mended.
+    Fault(Fault),
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World {
+    /// As set up.
+    pub setup: Setup,
+    /// True time in nanoseconds.
+    pub now: u64,
+    /// The stream of the seed.
+    pub rng: Rng,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
+    order: u64,
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Coordinators.
+    pub chairs: Vec<Chair>,
+    /// The store.
+    pub store: Store,
+    /// The store hears nobody before this instant.
+    pub store_down: u64,
+    /// For node x coordinator: nothing passes (to, back) before these instants.
+    pub cuts: Vec<(u64, u64)>,
+    /// Faults are over: nothing is lost, and nothing late.
+    pub quiet: bool,
+    /// One for each limit.
+    pub judges: Vec<Judge>,
+    /// The first violation.
+    pub violation: Option<Violation>,
+    /// What was injected.
+    pub counts: Counts,
+    /// Events handled.
+    pub steps: u64,
+    /// A schedule makes the next grant to this node so late.
+    pub slow_next: Option<(usize, u64)>,
+    /// A schedule makes all pushes so late.
+    pub slow_pushes: u64,
+    /// A schedule lets every leave arrive again so much later.
+    pub double_leaves: u64,
+    /// A schedule lets every join arrive again so much later.
+    pub double_joins: u64,
+    /// A schedule lets every report arrive again so much later, at the coordinator that leads then.
+    pub double_reports: u64,
+    /// A schedule pauses the leader for so long after its next decision.
+    pub pause_next: Option<u64>,
+    /// A schedule makes the next seal so slow.
+    pub slow_seal: Option<u64>,
+    /// Written when asked for.
+    pub trace: Option<Vec<String>>,
+    nonces: u64,
+    curve: Vec<(u64, u64)>,
+    admitted: Vec<u64>,
+    effects: Vec<Effect>,
+}
+
+impl World {
+    /// A world in which everybody starts within the first second.
+    #[must_use]
+    pub fn new(setup: Setup, rng: Rng) -> Self {
+        let members = setup.weights.len();
+        let limits = setup.plan.limits.len();
+        let mistake = setup.wish.mistake;
+        let node = |(index, weight): (usize, &u32)| {
+            Node::new(u32::try_from(index).unwrap_or(0), *weight, limits, mistake)
+        };
+        let judge = |quota: &Quota| Judge::new(*quota, members + 1, setup.drift);
+        let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
+        Self {
+            now: 0,
+            rng,
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            order: 0,
+            nodes: setup.weights.iter().enumerate().map(node).collect(),
+            chairs: (0..setup.coordinators)
+                .map(|_| Chair::new(setup.drift, mistake))
+                .collect(),
+            store: Store::new(Record::new(setup.plan.clone()), lasts),
+            store_down: 0,
+            cuts: vec![(0, 0); (members + 1) * setup.coordinators],
+            quiet: false,
+            judges: setup.plan.limits.iter().map(judge).collect(),
+            violation: None,
+            counts: Counts::default(),
+            steps: 0,
+            slow_next: None,
+            slow_pushes: 0,
+            double_leaves: 0,
+            double_joins: 0,
+            double_reports: 0,
+            pause_next: None,
+            slow_seal: None,
+            trace: None,
+            nonces: 0,
+            curve: Vec::new(),
+            admitted: Vec::new(),
+            effects: Vec::new(),
+            setup,
+        }
+    }
+
+    /// Puts an event into the queue.
+    pub fn at(&mut self, at: u64, event: Event) {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.events[slot] = Some(event);
+                slot
+            }
+            None => {
+                self.events.push(Some(event));
+                self.events.len() - 1
+            }
+        };
+        self.order += 1;
+        self.queue
+            .push(Reverse((at.max(self.now), self.order, slot)));
+    }
+
+    /// Handles events until `end` or the first violation.
+    pub fn run(&mut self, end: u64) {
+        while self.violation.is_none() {
+            let Some(Reverse((at, _, slot))) = self.queue.peek().copied() else {
+                return;
+            };
+            if at > end {
+                self.now = end;
+                return;
+            }
+            self.queue.pop();
+            self.free.push(slot);
+            let Some(event) = self.events[slot].take() else {
+                continue;
+            };
+            self.now = at;
+            self.steps += 1;
+            if let Some(trace) = &mut self.trace {
+                trace.push(format!("{:>12} us  {event:?}", at / 1_000));
+            }
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        if let Some(later) = self.deferred(&event) {
+            self.at(later, event);
+            return;
+        }
+        match event {
+            Event::Request(chair, request) => self.request(chair, request),
+            Event::Answer(node, answer) => self.answer(node, &answer),
+            Event::Agent(node, life) => self.agent(node, life),
+            Event::Callers(node, life) => self.callers(node, life),
+            Event::Sealed(node, life, ticket) => self.sealed(node, life, ticket),
+            Event::Tick(chair, life) => self.tick(chair, life),
+            Event::Ask(chair, life, ask) => self.ask(chair, life, ask),
+            Event::Reply(chair, life, reply) => self.reply(chair, life, reply),
+            Event::Watch(chair, record) => self.watch(chair, record),
+            Event::Fault(fault) => crate::fault::happen(self, fault),
+        }
+    }
+
+    /// Until when an event has to wait because somebody is paused.
+    fn deferred(&self, event: &Event) -> Option<u64> {
+        let until = match event {
+            Event::Request(chair, _) | Event::Tick(chair, _) | Event::Watch(chair, _) => {
+                self.chairs[*chair].paused
+            }
+            Event::Reply(chair, ..) => self.chairs[*chair].paused,
+            Event::Answer(node, _) | Event::Agent(node, _) | Event::Sealed(node, ..) => {
+                let node = &self.nodes[*node];
+                node.paused.max(node.stalled)
+            }
+            Event::Callers(node, _) => self.nodes[*node].paused,
+            Event::Ask(..) | Event::Fault(_) => 0,
+        };
+        (until > self.now).then_some(until)
+    }
+
+    fn request(&mut self, chair: usize, request: Request) {
+        if !self.chairs[chair].alive {
+            return;
+        }
+        let local = self.chairs[chair].clock.local(self.now);
+        self.chairs[chair]
+            .core
+            .receive(local, request, &mut self.effects);
+        let held = self.pause_in_the_middle(chair);
+        self.perform(chair, held);
+    }
+
+    /// A leader may be paused between deciding and sending.
+    fn pause_in_the_middle(&mut self, chair: usize) -> u64 {
+        let pause = match self.pause_next.take() {
+            Some(pause) => pause,
+            None if self.quiet || !self.setup.slow || !self.rng.number().is_multiple_of(4_000) => {
+                return 0;
+            }
+            None => self.rng.between(SECOND, 25 * SECOND),
+        };
+        self.counts.paused_leaders += 1;
+        let until = self.now + pause;
+        self.chairs[chair].paused = until;
+        until
+    }
+
+    fn tick(&mut self, chair: usize, life: u32) {
+        if !self.chairs[chair].alive || self.chairs[chair].life != life {
+            return;
+        }
+        let again = self.now + 200 * MILLI + self.rng.between(0, 20 * MILLI);
+        self.at(again, Event::Tick(chair, life));
+        let local = self.chairs[chair].clock.local(self.now);
+        if let Some(ask) = self.chairs[chair].asks(self.now) {
+            // A write of which nothing was heard is made again.
+            self.chairs[chair].core.not_stored(local, &mut self.effects);
+            self.ask_later(chair, ask, 0);
+        }
+        self.chairs[chair].core.tick(local, &mut self.effects);
+        self.perform(chair, 0);
+    }
+
+    fn ask(&mut self, chair: usize, life: u32, ask: Ask) {
+        if self.store_down > self.now {
+            return;
+        }
+        let (reply, changed) = self.store.ask(self.now, chair, ask);
+        if changed {
+            self.publish();
+        }
+        if let Some(reply) = reply
+            && self.chairs[chair].cut_off <= self.now
+        {
+            let delay = self.rng.between(MILLI / 2, 8 * MILLI);
+            self.at(self.now + delay, Event::Reply(chair, life, reply));
+        }
+    }
+
+    /// Tells all coordinators of the record; some hear it late.
+    pub fn publish(&mut self) {
+        self.note_plan();
+        for chair in 0..self.chairs.len() {
+            let late = !self.quiet && self.rng.chance(5);
+            let most = if late { 4 * SECOND } else { 10 * MILLI };
+            let delay = self.rng.between(MILLI, most);
+            let record = self.store.record.clone();
+            self.at(self.now + delay, Event::Watch(chair, record));
+        }
+    }
+
+    fn reply(&mut self, chair: usize, life: u32, reply: Reply) {
+        if !self.chairs[chair].alive || self.chairs[chair].life != life {
+            return;
+        }
+        if matches!(reply, Reply::Elected { .. }) {
+            self.counts.elections += 1;
+        }
+        if let Reply::Stored(record) = reply {
+            self.watch(chair, record);
+            return;
+        }
+        // What was refused is tried again when a newer record is seen, or in a second.
+        self.chairs[chair].told(self.now, reply);
+    }
+
+    fn watch(&mut self, chair: usize, record: Record) {
+        if !self.chairs[chair].alive {
+            return;
+        }
+        let local = self.chairs[chair].clock.local(self.now);
+        let seen = &mut self.chairs[chair].seen;
+        if seen
+            .as_ref()
+            .is_none_or(|seen| seen.version < record.version)
+        {
+            *seen = Some(record.clone());
+        }
+        self.chairs[chair]
+            .core
+            .stored(local, record, &mut self.effects);
+        self.perform(chair, 0);
+    }
+
+    /// Starts a node's process.
+    pub fn start_node(&mut self, node: usize, exclusive: bool) {
+        self.nonces += 1;
+        let clock = self.clock();
+        let nonce = self.nonces;
+        self.nodes[node].start(self.now, clock, nonce, exclusive);
+        let life = self.nodes[node].life;
+        let first = self.rng.between(0, 500 * MILLI);
+        self.at(self.now + first, Event::Agent(node, life));
+        self.at(self.now + first, Event::Callers(node, life));
+        self.rights_changed(node);
+    }
+
+    /// Adds a second process with the id of another one; nothing vouches for it.
+    pub fn add_twin(&mut self, twin: Node) {
+        self.nodes.push(twin);
+        let node = self.nodes.len() - 1;
+        self.start_node(node, false);
+    }
+
+    /// Starts a coordinator's process.
+    pub fn start_chair(&mut self, chair: usize) {
+        let clock = self.clock();
+        self.chairs[chair].start(clock);
+        let life = self.chairs[chair].life;
+        let first = self.rng.between(0, 200 * MILLI);
+        self.at(self.now + first, Event::Tick(chair, life));
+    }
+
+    /// A clock that drifts as far as it may, either way or in between.
+    fn clock(&mut self) -> Clock {
+        let most = self.setup.ppm;
+        let ppm = match self.rng.index(3) {
+            0 => most,
+            1 => -most,
+            _ => i64::try_from(self.rng.between(0, 2 * most.unsigned_abs())).unwrap_or(0) - most,
+        };
+        Clock::new(self.rng.between(SECOND, 1_000_000 * SECOND), ppm)
+    }
+
+    fn agent(&mut self, node: usize, life: u32) {
+        if !self.nodes[node].alive || self.nodes[node].life != life {
+            return;
+        }
+        let report = Node::period(self.setup.plan.timing.report);
+        let again = self.now + report - report / 50 + self.rng.between(0, report / 25);
+        self.at(again, Event::Agent(node, life));
+        self.report(node);
+    }
+
+    fn report(&mut self, node: usize) {
+        let chairs = self.chairs.len();
+        // What was offered until now belongs to this report.
+        self.serve(node);
+        let one = &mut self.nodes[node];
+        let local = one.clock.local(self.now);
+        let request = match one.member.stage() {
+            Stage::Joining => Request::Join(one.member.join()),
+            Stage::Active => {
+                let report = one.member.report(local, &one.loads);
+                one.loads.fill(Default::default());
+                Request::Report(report)
+            }
+            Stage::Leaving => match one.member.farewell() {
+                Some(leave) => Request::Leave(leave),
+                None => return,
+            },
+            Stage::Gone => {
+                self.stop_node(node);
+                if self.quiet {
+                    self.start_node(node, true);
+                }
+                return;
+            }
+        };
+        one.unanswered += 1;
+        if one.unanswered > 3 {
+            one.unanswered = 0;
+            one.talks_to = (one.talks_to + 1) % chairs;
+        }
+        self.send_up(node, request);
+    }
+
+    fn answer(&mut self, node: usize, answer: &Answer) {
+        let chairs = self.chairs.len();
+        let one = &mut self.nodes[node];
+        if !one.alive {
+            return;
+        }
+        one.unanswered = 0;
+        if matches!(answer, Answer::Elsewhere) {
+            one.talks_to = (one.talks_to + 1) % chairs;
+            return;
+        }
+        let local = one.clock.local(self.now);
+        let Some(adopt) = one.member.receive(local, answer) else {
+            if matches!(answer, Answer::Occupied { .. } | Answer::Joined(_)) {
+                self.report(node);
+            }
+            return;
+        };
+        one.hasty |= matches!(answer, Answer::Push(_));
+        self.adopt(node, adopt);
+    }
+
+    /// Begins to put schedules in force: mostly at once, sometimes slowly.
+    pub fn adopt(&mut self, node: usize, adopt: quell_core::fleet::member::Adopt) {
+        let ticket = adopt.ticket;
+        self.nodes[node].begin(adopt);
+        let life = self.nodes[node].life;
+        let slow = self.slow_seal.take();
+        if slow.is_some() || !self.quiet && self.rng.chance(2) {
+            let random = self.rng.between(MILLI, 1_500 * MILLI);
+            let delay = slow.unwrap_or(random);
+            self.counts.slow_seals += 1;
+            self.at(self.now + delay, Event::Sealed(node, life, ticket));
+        } else {
+            self.sealed(node, life, ticket);
+        }
+    }
+
+    fn sealed(&mut self, node: usize, life: u32, ticket: u64) {
+        let one = &mut self.nodes[node];
+        if !one.alive || one.life != life || !one.seal(self.now, ticket) {
+            return;
+        }
+        let hasty = std::mem::take(&mut one.hasty);
+        self.rights_changed(node);
+        let leaving = self.nodes[node].member.stage() == Stage::Leaving;
+        if (hasty || leaving) && self.nodes[node].alive {
+            self.report(node);
+        }
+    }
+
+    /// A process is gone.
+    pub fn stop_node(&mut self, node: usize) {
+        self.nodes[node].stop();
+        self.rights_changed(node);
+    }
+
+    fn callers(&mut self, node: usize, life: u32) {
+        if !self.nodes[node].alive || self.nodes[node].life != life {
+            return;
+        }
+        let again = self.now + self.rng.between(100 * MILLI, 600 * MILLI);
+        self.at(again, Event::Callers(node, life));
+        self.serve(node);
+    }
+
+    fn serve(&mut self, node: usize) {
+        let mut admitted = std::mem::take(&mut self.admitted);
+        self.nodes[node].serve(self.now, &mut admitted);
+        for (limit, units) in admitted.iter().enumerate() {
+            if *units > 0 {
+                let wrong = self.judges[limit].admit(self.now, *units);
+                self.blame(wrong);
+            }
+        }
+        self.admitted = admitted;
+    }
+}

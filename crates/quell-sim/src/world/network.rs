@@ -1,0 +1,129 @@
+//! Network: what becomes of messages on their way.
+
+use quell_core::fleet::leader::Effect;
+use quell_core::fleet::message::{Answer, Request};
+
+use super::{Event, World};
+use crate::setup::{MILLI, SECOND};
+use crate::store::Ask;
+
+impl World {
+    /// A delay as the network makes it.
+    pub fn delay(&mut self) -> u64 {
+        let part = self.rng.between(0, 100);
+        if self.quiet || !self.setup.slow || part < 85 {
+            return self.rng.between(100_000, 10 * MILLI);
+        }
+        if part < 97 {
+            return self.rng.between(10 * MILLI, 2 * SECOND);
+        }
+        self.rng.between(2 * SECOND, 30 * SECOND)
+    }
+
+    /// How often a message arrives: mostly once.
+    fn copies(&mut self) -> u32 {
+        if self.quiet {
+            return 1;
+        }
+        let part = self.rng.between(0, 100);
+        if part < self.setup.loss {
+            self.counts.lost += 1;
+            return 0;
+        }
+        if part < 2 * self.setup.loss {
+            self.counts.doubled += 1;
+            return 2;
+        }
+        1
+    }
+
+    pub(super) fn send_up(&mut self, node: usize, request: Request) {
+        let chair = self.nodes[node].talks_to;
+        if self.cuts[node * self.chairs.len() + chair].0 > self.now {
+            self.counts.cut += 1;
+            return;
+        }
+        let again = match &request {
+            Request::Join(_) => self.double_joins,
+            Request::Leave(_) => self.double_leaves,
+            Request::Report(_) => self.double_reports,
+        };
+        if again > 0 {
+            self.counts.doubled += 1;
+            // Whoever leads then gets it.
+            for other in 0..self.chairs.len() {
+                self.at(self.now + again, Event::Request(other, request.clone()));
+            }
+        }
+        for _ in 0..self.copies() {
+            let delay = self.delay();
+            self.count_delay(delay);
+            self.at(self.now + delay, Event::Request(chair, request.clone()));
+        }
+    }
+
+    fn count_delay(&mut self, delay: u64) {
+        if delay > 10 * MILLI {
+            self.counts.delayed += 1;
+        }
+    }
+
+    /// Sends what a coordinator wants sent, after its pause if it was paused in the middle.
+    pub(super) fn perform(&mut self, chair: usize, held: u64) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Answer { to, answer } => {
+                    for node in 0..self.nodes.len() {
+                        if self.nodes[node].id == to && self.nodes[node].alive {
+                            self.send_down(chair, node, &answer, held);
+                        }
+                    }
+                }
+                Effect::Write(record) => {
+                    let local = self.chairs[chair].clock.local(self.now);
+                    let epoch = self.chairs[chair].core.leads(local).map(|l| l.epoch());
+                    if let Some(epoch) = epoch {
+                        self.ask_later(chair, Ask::Write { epoch, record }, held);
+                    }
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    pub(super) fn send_down(&mut self, chair: usize, node: usize, answer: &Answer, held: u64) {
+        if self.cuts[node * self.chairs.len() + chair].1 > self.now {
+            self.counts.cut += 1;
+            return;
+        }
+        let mut extra = 0;
+        if matches!(answer, Answer::Push(_)) {
+            self.counts.pushes += 1;
+            extra = self.slow_pushes;
+        }
+        if let Some((_, late)) = self.slow_next.take_if(|(slow, _)| *slow == node) {
+            extra = late;
+        }
+        for _ in 0..self.copies() {
+            let delay = self.delay() + extra;
+            self.count_delay(delay);
+            self.at(
+                self.now.max(held) + delay,
+                Event::Answer(node, answer.clone()),
+            );
+        }
+    }
+
+    pub(super) fn ask_later(&mut self, chair: usize, ask: Ask, held: u64) {
+        if self.store_down > self.now || self.chairs[chair].cut_off > self.now {
+            self.counts.cut += 1;
+            return;
+        }
+        let life = self.chairs[chair].life;
+        let delay = self.rng.between(MILLI / 2, 8 * MILLI);
+        let late = !self.quiet && self.rng.chance(1);
+        let delay = if late { delay * 200 } else { delay };
+        self.at(self.now.max(held) + delay, Event::Ask(chair, life, ask));
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the simulation: thousands of seeds keep every promise, and every deliberate mistake
+//! breaks one.
+
+#[cfg(test)]
+mod promises;
+#[cfg(test)]
+mod teeth;

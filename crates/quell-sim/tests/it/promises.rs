@@ -1,0 +1,76 @@
+//! What must hold: on every seed and in every schedule.
+
+use quell_sim::many::{Job, processors, run_all};
+use quell_sim::run::run;
+use quell_sim::schedules::SCHEDULES;
+use quell_sim::setup::Wish;
+use quell_sim::summary::Summary;
+
+fn wish(seed: u64) -> Wish {
+    Wish {
+        seed,
+        members: None,
+        limits: None,
+        seconds: 500,
+        mistake: None,
+    }
+}
+
+fn assert_kept(jobs: Vec<Job>) -> Summary {
+    let mut summary = Summary::default();
+    for (outcome, schedule) in run_all(jobs, processors()) {
+        let played = schedule.map_or("random", |schedule| schedule.name);
+        let violation = &outcome.violation;
+        assert!(
+            violation.is_none(),
+            "seed {}, {played}: {violation:?}; replay with --seed {} --trace --schedule {}",
+            outcome.seed,
+            outcome.seed,
+            if played == "random" { "none" } else { played }
+        );
+        summary.add(&outcome, schedule);
+    }
+    summary
+}
+
+#[test]
+fn random_faults_break_no_promise() {
+    let summary = assert_kept((1..=2_000).map(|seed| (wish(seed), None)).collect());
+    assert_eq!(summary.never(), Vec::<&str>::new(), "faults never injected");
+    let used = summary.utilisation();
+    assert!(used >= 930, "{used} in 1000 of what could be used");
+}
+
+#[test]
+fn schedules_break_no_promise() {
+    let jobs = (1..=5).flat_map(|seed| SCHEDULES.iter().map(move |s| (wish(seed), Some(s))));
+    assert_kept(jobs.collect());
+}
+
+#[test]
+fn larger_fleets_break_no_promise() {
+    let job = |(seed, members, limits): (u64, usize, usize)| {
+        let wish = Wish {
+            members: Some(members),
+            limits: Some(limits),
+            seconds: 200,
+            ..wish(seed)
+        };
+        (wish, None)
+    };
+    let sizes = [(1, 20, 1), (2, 20, 3), (3, 60, 1), (4, 60, 2), (5, 150, 1)];
+    assert_kept(sizes.into_iter().map(job).collect());
+}
+
+#[test]
+fn a_seed_replays_to_the_same_event() {
+    for seed in [7, 8] {
+        let [first, second] = [(), ()].map(|()| run(wish(seed), None, true));
+        assert!(first.steps > 1_000);
+        assert_eq!(first.trace, second.trace);
+    }
+    assert_ne!(
+        run(wish(7), None, true).trace,
+        run(wish(8), None, true).trace
+    );
+}

@@ -1,0 +1,71 @@
+//! What must be noticed: every deliberate mistake, by some schedule or seed.
+
+use quell_core::fleet::mistake::Mistake;
+use quell_sim::many::{Job, processors, run_all};
+use quell_sim::run::run;
+use quell_sim::schedules::SCHEDULES;
+use quell_sim::setup::Wish;
+
+/// Seeds that a mistake may survive, at most.
+const SEEDS: u64 = 1_000;
+
+/// Seeds run at a time.
+const BATCH: u64 = 40;
+
+fn wish(seed: u64, mistake: Mistake) -> Wish {
+    Wish {
+        seed,
+        members: None,
+        limits: None,
+        seconds: 500,
+        mistake: Some(mistake),
+    }
+}
+
+/// The first seed, and schedule if any, in which a mistake breaks S1 or S2; a mistake that only
+/// makes a fleet slow does not count.
+fn caught(mistake: Mistake) -> Option<(u64, &'static str, &'static str)> {
+    let noticed = |jobs: Vec<Job>| {
+        run_all(jobs, processors())
+            .into_iter()
+            .find_map(|(outcome, schedule)| {
+                let violation = outcome.violation.filter(|v| v.promise.starts_with('S'))?;
+                let played = schedule.map_or("random", |schedule| schedule.name);
+                Some((outcome.seed, played, violation.promise))
+            })
+    };
+    let schedules = SCHEDULES.iter().map(|s| (wish(1, mistake), Some(s)));
+    noticed(schedules.collect()).or_else(|| {
+        (1..SEEDS)
+            .step_by(usize::try_from(BATCH).unwrap())
+            .find_map(|first| {
+                let batch = (first..first + BATCH).map(|seed| (wish(seed, mistake), None));
+                noticed(batch.collect())
+            })
+    })
+}
+
+#[test]
+fn every_mistake_is_caught() {
+    let mut missed = Vec::new();
+    for mistake in Mistake::ALL {
+        match caught(*mistake) {
+            Some((seed, played, promise)) => {
+                println!("{}: {promise}, seed {seed}, {played}", mistake.name());
+            }
+            None => missed.push(mistake.name()),
+        }
+    }
+    assert_eq!(missed, Vec::<&str>::new(), "nothing noticed these");
+}
+
+#[test]
+fn a_violation_replays_to_the_same_event() {
+    let broken = |seed| run(wish(seed, Mistake::ForgetLedger), None, false);
+    let seed = (1..50)
+        .find(|seed| broken(*seed).violation.is_some())
+        .unwrap();
+    let [first, second] = [broken(seed), broken(seed)];
+    assert_eq!(first.violation, second.violation);
+    assert_eq!(first.steps, second.steps);
+}
