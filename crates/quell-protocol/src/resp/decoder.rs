@@ -112,7 +112,7 @@ impl Decoder {
             }
             Ok(Progress::Missing(_)) if input.len() >= self.limits.max_frame => {
                 self.reset();
-                Err(FrameError::LongFrame)
+                Err(FrameError::LongFrame(self.limits.max_frame))
             }
             Ok(Progress::Missing(needed)) => Ok(Decoded::Incomplete { needed }),
             Err(error) => {
@@ -145,10 +145,10 @@ impl Decoder {
                 let (announced, begin) = match head(input, 1) {
                     Head::Number(count, begin) => (count, begin),
                     Head::Cut => return Ok(Progress::Missing(1)),
-                    Head::Bad => return Err(FrameError::ArrayLength),
+                    Head::Bad => return Err(FrameError::ArrayLength(self.limits.max_args)),
                 };
                 if announced > self.limits.max_args {
-                    return Err(FrameError::ArrayLength);
+                    return Err(FrameError::ArrayLength(self.limits.max_args));
                 }
                 if announced == 0 {
                     return Ok(Progress::Nothing { length: begin });
@@ -227,17 +227,17 @@ impl Decoder {
         let (length, start) = match head(input, at + 1) {
             Head::Number(length, start) => (length, start),
             Head::Cut => return Ok(Some(1)),
-            Head::Bad => return Err(FrameError::BulkLength),
+            Head::Bad => return Err(FrameError::BulkLength(self.limits.max_bulk)),
         };
         if length > self.limits.max_bulk {
-            return Err(FrameError::BulkLength);
+            return Err(FrameError::BulkLength(self.limits.max_bulk));
         }
         if length < format {
             return Err(FrameError::Malformed(b'='));
         }
         let end = start + length;
         if end + 2 > self.limits.max_frame {
-            return Err(FrameError::LongFrame);
+            return Err(FrameError::LongFrame(self.limits.max_frame));
         }
         match input.get(end..end + 2) {
             Some(b"\r\n") => {}
@@ -329,7 +329,7 @@ impl Decoder {
         let found = rest.iter().position(|other| *other == byte);
         let end = from + found.unwrap_or(rest.len());
         if end - start > longest {
-            return Err(FrameError::LongLine);
+            return Err(FrameError::LongLine(longest));
         }
         // A byte that was found may be needed again: what follows it can still be missing.
         self.searched = end;

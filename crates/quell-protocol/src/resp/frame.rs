@@ -27,15 +27,17 @@ impl Default for FrameLimits {
 }
 
 /// Why bytes are no frame. Answer with the text, then close: what follows cannot be understood.
+///
+/// Where a bound is passed, the error holds the bound and the text says it, after the words of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The head of the array is no number or more than [`FrameLimits::max_args`].
-    #[error("Protocol error: invalid multibulk length")]
-    ArrayLength,
+    #[error("Protocol error: invalid multibulk length: write 0 to {0} arguments")]
+    ArrayLength(usize),
     /// The length of an argument is no number or more than [`FrameLimits::max_bulk`].
-    #[error("Protocol error: invalid bulk length")]
-    BulkLength,
+    #[error("Protocol error: invalid bulk length: write 0 to {0} bytes")]
+    BulkLength(usize),
     /// A byte that begins no argument.
     #[error("Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ArgumentType(u8),
@@ -52,11 +54,11 @@ pub enum FrameError {
     #[error("Protocol error: expected CRLF after an argument")]
     Terminator,
     /// A line longer than [`FrameLimits::max_line`].
-    #[error("Protocol error: too big inline request")]
-    LongLine,
+    #[error("Protocol error: too big inline request: write at most {0} bytes in a line")]
+    LongLine(usize),
     /// A frame longer than [`FrameLimits::max_frame`].
-    #[error("Protocol error: too big request")]
-    LongFrame,
+    #[error("Protocol error: too big request: write at most {0} bytes, all arguments together")]
+    LongFrame(usize),
     /// A quote that does not end, or goes on after its end.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,

@@ -28,7 +28,7 @@ pub(super) fn split(
             return Ok(());
         }
         if spans.len() == max {
-            return Err(FrameError::ArrayLength);
+            return Err(FrameError::ArrayLength(max));
         }
         let start = unquoted.len();
         rest = word(rest, unquoted)?;

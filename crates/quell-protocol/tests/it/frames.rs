@@ -62,24 +62,27 @@ fn sound_frames() {
     }
 }
 
+const ARRAY_LENGTH: &str = "invalid multibulk length: write 0 to 1024 arguments";
+const BULK_LENGTH: &str = "invalid bulk length: write 0 to 65536 bytes";
+
 #[test]
 fn malformed_frames() {
     let cases: [(&[u8], &str); 36] = [
-        (b"*x\r\n", "invalid multibulk length"),
-        (b"*\r\n", "invalid multibulk length"),
-        (b"*-1\r\n", "invalid multibulk length"),
-        (b"*+1\r\n", "invalid multibulk length"),
-        (b"*1\n", "invalid multibulk length"),
-        (b"*1\r1", "invalid multibulk length"),
-        (b"*1025\r\n", "invalid multibulk length"),
-        (b"*3000000000\r\n", "invalid multibulk length"),
-        (b"*99999999999999999999999", "invalid multibulk length"),
-        (b"*1\r\n$-1\r\n", "invalid bulk length"),
-        (b"*1\r\n$\r\n", "invalid bulk length"),
-        (b"*1\r\n$abc\r\n", "invalid bulk length"),
-        (b"*1\r\n$1 \r\n", "invalid bulk length"),
-        (b"*1\r\n$65537\r\n", "invalid bulk length"),
-        (b"*1\r\n$536870912\r\n", "invalid bulk length"),
+        (b"*x\r\n", ARRAY_LENGTH),
+        (b"*\r\n", ARRAY_LENGTH),
+        (b"*-1\r\n", ARRAY_LENGTH),
+        (b"*+1\r\n", ARRAY_LENGTH),
+        (b"*1\n", ARRAY_LENGTH),
+        (b"*1\r1", ARRAY_LENGTH),
+        (b"*1025\r\n", ARRAY_LENGTH),
+        (b"*3000000000\r\n", ARRAY_LENGTH),
+        (b"*99999999999999999999999", ARRAY_LENGTH),
+        (b"*1\r\n$-1\r\n", BULK_LENGTH),
+        (b"*1\r\n$\r\n", BULK_LENGTH),
+        (b"*1\r\n$abc\r\n", BULK_LENGTH),
+        (b"*1\r\n$1 \r\n", BULK_LENGTH),
+        (b"*1\r\n$65537\r\n", BULK_LENGTH),
+        (b"*1\r\n$536870912\r\n", BULK_LENGTH),
         (b"*1\r\n$4\r\nPINGxx", "expected CRLF after an argument"),
         (b"*1\r\n$3\r\nPING\r\n", "expected CRLF after an argument"),
         (b"*1\r\n+a\rb\r\n", "expected CRLF after an argument"),
@@ -170,20 +173,23 @@ fn limits_hold_to_the_byte() {
         (frame(&[b"1", b"2", b"3"]), Ok(3)),
         (
             frame(&[b"1", b"2", b"3", b"4"]),
-            Err(FrameError::ArrayLength),
+            Err(FrameError::ArrayLength(3)),
         ),
         (frame(&[&[b'x'; 20]]), Ok(1)),
-        (frame(&[&[b'x'; 21]]), Err(FrameError::BulkLength)),
+        (frame(&[&[b'x'; 21]]), Err(FrameError::BulkLength(20))),
         // 4 for the array, 27 for each argument: 58 in all.
         (frame(&[&[b'x'; 20], &[b'x'; 20]]), Ok(2)),
         (
             frame(&[&[b'x'; 20], &[b'x'; 20], b"x"]),
-            Err(FrameError::LongFrame),
+            Err(FrameError::LongFrame(58)),
         ),
         (b"a b c\r\n".to_vec(), Ok(3)),
-        (b"a b c d\r\n".to_vec(), Err(FrameError::ArrayLength)),
+        (b"a b c d\r\n".to_vec(), Err(FrameError::ArrayLength(3))),
         ([&[b'x'; 30][..], b"\n"].concat(), Ok(1)),
-        ([&[b'x'; 31][..], b"\n"].concat(), Err(FrameError::LongLine)),
+        (
+            [&[b'x'; 31][..], b"\n"].concat(),
+            Err(FrameError::LongLine(30)),
+        ),
     ];
     for (input, expected) in cases {
         let mut decoder = Decoder::new(small());
@@ -204,7 +210,28 @@ fn a_frame_one_byte_too_long_is_refused() {
     };
     let input = frame(&[&[b'x'; 20], &[b'x'; 20]]);
     let end = Decoder::new(limits).decode(&input).map(|_| ());
-    assert_eq!(end, Err(FrameError::LongFrame));
+    assert_eq!(end, Err(FrameError::LongFrame(57)));
+}
+
+/// Redis's words come first, for who looks for them; then what to write instead.
+#[test]
+fn a_bound_that_is_passed_is_said() {
+    let long = "x".repeat(65_537);
+    for (input, expected) in [
+        (
+            long.into_bytes(),
+            "too big inline request: write at most 65536 bytes in a line",
+        ),
+        (
+            frame(&[&[b'x'; 65_536][..]; 4]),
+            "too big request: write at most 262144 bytes, all arguments together",
+        ),
+    ] {
+        let (commands, end) = decode_all(&input);
+        let error = end.expect_err("these bytes pass a bound").to_string();
+        assert_eq!(error, format!("Protocol error: {expected}"));
+        assert_eq!(commands.len(), 0);
+    }
 }
 
 /// A length is believed only within the bounds, before anything is waited for.
@@ -214,10 +241,13 @@ fn what_cannot_fit_is_refused_before_it_arrives() {
     let announced = b"*3\r\n$20\r\nxxxxxxxxxxxxxxxxxxxx\r\n$20\r\nxxxxxxxxxxxxxxxxxxxx\r\n$20\r\n";
     assert_eq!(
         decoder.decode(announced).map(|_| ()),
-        Err(FrameError::LongFrame)
+        Err(FrameError::LongFrame(58))
     );
     let line = [b'x'; 31];
-    assert_eq!(decoder.decode(&line).map(|_| ()), Err(FrameError::LongLine));
+    assert_eq!(
+        decoder.decode(&line).map(|_| ()),
+        Err(FrameError::LongLine(30))
+    );
 }
 
 /// Many short arguments pass the frame's bound too, although each is within its own.
@@ -237,7 +267,7 @@ fn a_frame_that_goes_on_for_ever_ends() {
             Err(error) => break error,
         }
     };
-    assert_eq!(end, FrameError::LongFrame);
+    assert_eq!(end, FrameError::LongFrame(58));
     assert!(input.len() <= small().max_frame + 4);
 }
 

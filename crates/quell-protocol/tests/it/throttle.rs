@@ -162,6 +162,7 @@ fn the_documented_example() {
             id: LimitId(1),
             limit: throttle.limit.build().unwrap(),
             since: Monotonic::ORIGIN,
+            place: Default::default(),
         };
         let mut state = State {
             limit: LimitId(1),
