@@ -229,7 +229,21 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`] if the last snapshot cannot be written.
-    pub async fn shutdown(mut self) -> Result<(), ServeError> {
+    pub async fn shutdown(self) -> Result<(), ServeError> {
+        self.shutdown_until(std::future::pending()).await
+    }
+
+    /// [`Server::shutdown`] for who may lose patience: once `enough` is done, connections are waited
+    /// for no longer. The last snapshot is written all the same.
+    ///
+    /// `enough` is dropped, done or not, when the connections are gone or the grace is over.
+    ///
+    /// # Errors
+    /// As [`Server::shutdown`].
+    pub async fn shutdown_until(
+        mut self,
+        enough: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
         tracing::info!("stopping");
         self.shared.health.stop();
         let _ = self.stop.send(true);
@@ -244,7 +258,12 @@ impl Server {
             }
         };
         let grace = self.shared.config.bounds.shutdown_grace;
-        let in_time = tokio::time::timeout(grace, all_gone).await.is_ok();
+        let in_time = tokio::select! {
+            biased;
+            () = all_gone => true,
+            () = tokio::time::sleep(grace) => false,
+            () = enough => false,
+        };
         if !in_time {
             let left: usize = open.iter().map(JoinSet::len).sum();
             tracing::warn!(

@@ -1,11 +1,13 @@
 //! `quell serve`: from flags, variables and a file to a server that runs until it is told to stop.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use quell_server::config::{Config, ConfigError, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::exit::{Exit, Usage};
 use crate::output;
@@ -13,6 +15,10 @@ use crate::output;
 mod log;
 mod ready;
 mod settings;
+
+/// Signals within this time of the first one to stop mean the same: a shell, a supervisor or GNU
+/// `timeout` may tell the process and its group. A person who tells twice needs longer.
+const SAME: Duration = Duration::from_secs(1);
 
 /// Answer on HTTP and RESP until told to stop
 ///
@@ -67,14 +73,14 @@ impl Serve {
             .build();
         let runtime = runtime.context("cannot start the threads that serve")?;
         let exit = runtime.block_on(serve(config, format));
-        // Who wants to be gone at once does not wait for a file that is being written.
+        // All that must be written is; a file that is still being read holds up nobody.
         runtime.shutdown_background();
         exit
     }
 }
 
-/// Serves until the first signal to stop; the second one, while requests in flight are answered, ends
-/// that at once. SIGHUP reads the rules again.
+/// Serves until the first signal to stop; a later one ends the wait for requests in flight, but
+/// nothing else: what must not be lost is written. SIGHUP reads the rules again.
 async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     // Before anything else: a signal during the start is one, too.
     let mut signals = Signals::new().context("cannot wait for signals")?;
@@ -83,13 +89,17 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     while signals.next().await == Told::Reload {
         server.reload().await;
     }
-    tokio::select! {
-        ended = server.shutdown() => {
-            ended?;
-            Ok(Exit::Fine)
-        }
-        () = signals.stop() => bail!("told twice to stop: stopped at once, and not everything is answered"),
+    let first = Instant::now();
+    let mut told_twice = false;
+    let enough = async {
+        signals.stop_after(first + SAME).await;
+        told_twice = true;
+    };
+    server.shutdown_until(enough).await?;
+    if told_twice {
+        bail!("told twice to stop: not everything is answered, but all that is kept is written");
     }
+    Ok(Exit::Fine)
 }
 
 /// What an operator can tell a process.
@@ -123,9 +133,9 @@ impl Signals {
         }
     }
 
-    /// Waits until it is told to stop, whatever else it is told.
-    async fn stop(&mut self) {
-        while self.next().await != Told::Stop {}
+    /// Waits until it is told to stop later than `then`, whatever else it is told.
+    async fn stop_after(&mut self, then: Instant) {
+        while self.next().await != Told::Stop || Instant::now() <= then {}
     }
 }
 

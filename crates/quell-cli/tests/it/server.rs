@@ -81,8 +81,19 @@ impl Server {
 
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        run(Command::new("sh").args(["-c", &kill])).expect_success();
+        self.signals(&[name]);
+    }
+
+    /// Sends signals one right after the other.
+    pub(crate) fn signals(&self, names: &[&str]) {
+        let kill = |name: &&str| format!("kill -{name} {}", self.child.id());
+        let kills: Vec<String> = names.iter().map(kill).collect();
+        run(Command::new("sh").args(["-c", &kills.join(" && ")])).expect_success();
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// Waits until it has ended by itself.

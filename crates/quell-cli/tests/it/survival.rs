@@ -1,11 +1,15 @@
 //! Survival: what `--data-dir` keeps over a clean stop, over `kill -9`, and what it refuses to read.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::files::{Folder, window_rules};
 use crate::process::{Run, quell, run, until};
+use crate::serve::half_a_request;
 use crate::server::Server;
 
 fn check(server: &Server, user: &str, more: &[&str]) -> Run {
@@ -51,6 +55,61 @@ fn a_clean_stop_loses_nothing() {
     server.stop();
     let server = Server::start(&arguments);
     assert_eq!(check(&server, "alice", &[]).code(), Some(1));
+    server.stop();
+}
+
+/// GNU `timeout` tells the process and its group, milliseconds apart. Two signals that differ, for
+/// the system may make one of two that are the same.
+#[test]
+fn two_quick_signals_are_one_and_lose_nothing() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let data = folder.path("data");
+    let arguments = ["--rules", &rules, "--data-dir", &data];
+    for (signals, left) in [(["INT", "INT"], 3), (["INT", "TERM"], 1)] {
+        let mut server = Server::start(&arguments);
+        check(&server, "alice", &[]).expect_success();
+        let body = r#"{"domain": "shop", "entries": {"user": "alice"}}"#;
+        let mut stream = half_a_request(&server, body);
+        server.signals(&signals);
+        until("nobody new is let in", || {
+            let new = TcpStream::connect(("127.0.0.1", server.http));
+            new.is_err().then_some(())
+        });
+        stream.write_all(&body.as_bytes()[10..]).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.contains("\"allowed\":true"), "{reply}");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+        let server = Server::start(&arguments);
+        assert_eq!(remaining(&server, "alice"), left);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_late_second_signal_ends_the_wait_and_loses_nothing() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let data = folder.path("data");
+    let arguments = ["--rules", &rules, "--data-dir", &data];
+    let patient = ["--shutdown-grace", "1h", "--body-timeout", "1h"];
+    let mut server = Server::start(&[&arguments[..], &patient].concat());
+    check(&server, "alice", &["--cost", "3"]).expect_success();
+    let _open = half_a_request(&server, "0123456789abcdef");
+    let begun = Instant::now();
+    until("it has heard the second signal", || {
+        server.signal("INT");
+        server.has_ended().then_some(())
+    });
+    assert!(begun.elapsed() >= Duration::from_secs(1), "not at once");
+    let log = server.log();
+    assert_eq!(server.wait().code(), Some(1), "{log}");
+    until("it says why", || {
+        server.log().contains("told twice to stop").then_some(())
+    });
+    let server = Server::start(&arguments);
+    assert_eq!(remaining(&server, "alice"), 2);
     server.stop();
 }
 
