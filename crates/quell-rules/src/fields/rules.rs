@@ -72,6 +72,7 @@ pub(crate) static RULE: Table = Table {
         field("shadow", "`true` or `false`", "that of `defaults`", "Evaluated and reported, but never refuses."),
         later("cold_factor"),
         later("adaptive"),
+        later("body"),
         later("debt"),
         later("lease"),
         later("max"),
@@ -81,6 +82,7 @@ pub(crate) static RULE: Table = Table {
         later("on_failure"),
         later("queue"),
         later("rung"),
+        later("status"),
         later("warm_up"),
     ],
 };

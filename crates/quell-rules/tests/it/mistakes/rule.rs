@@ -191,6 +191,13 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "rate: 1/s, status: 403, body: slow down",
+        &[
+            "3:27: rules[0].status: `status` is not available yet: leave it out",
+            "3:40: rules[0].body: `body` is not available yet: leave it out",
+        ],
+    ),
+    (
         "unlimited: true",
         &[
             "3:27: rules[0].unlimited: it limits nothing, and other rules that match still apply: leave the rule out",
