@@ -229,6 +229,7 @@ impl Core {
             id: LimitId::default(),
             limit,
             since: Now::from_nanos(now).monotonic,
+            place: Default::default(),
         };
         Self {
             installed,

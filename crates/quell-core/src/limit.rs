@@ -177,6 +177,9 @@ pub struct Installed {
     /// When the rule came into force; a later change of its numbers leaves this alone.
     /// A token bucket with `initial` fills from here.
     pub since: Monotonic,
+    /// Where it stands: its domain and rule, how the rule captures values, and what its override
+    /// demands. The same in every process; empty for a limit that came with a call.
+    pub place: Arc<[u8]>,
 }
 
 /// Why numbers make no limit.

@@ -90,6 +90,7 @@ impl AdHocLimits {
                 id: next_id(),
                 limit,
                 since: now.monotonic,
+                place: Arc::default(),
             };
             changes.installed.push(installed.clone());
             Arc::new(Known {

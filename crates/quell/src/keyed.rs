@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::Edges;
@@ -249,6 +250,7 @@ fn install(limit: impl IntoLimit, now: Now) -> Result<Installed, LimitError> {
         id: LimitId::default(),
         limit,
         since: now.monotonic,
+        place: Arc::default(),
     })
 }
 

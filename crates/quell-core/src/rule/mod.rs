@@ -190,11 +190,16 @@ impl Rule {
         if entry.is_told_by(&self.per) {
             return None;
         }
+        Some(self.place_of(domain, entry))
+    }
+
+    /// Where the limit of an override stands.
+    fn place_of(&self, domain: &str, entry: &Override) -> KeyBytes {
         let mut when = KeyBytes::new();
         for matcher in &entry.when {
             matcher.write(&mut when);
         }
-        Some(self.scope_when(domain, Some(&when)))
+        self.scope_when(domain, Some(&when))
     }
 
     fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {

@@ -295,7 +295,7 @@ fn install(
 ) -> InForce {
     let old_base = old.and_then(|old| old.base.as_ref());
     let mut naming = Naming { now, ids, changes };
-    let base = naming.name(&rule.effect, old_base);
+    let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
     let mut taken = Vec::new();
     for entry in &rule.overrides {
@@ -307,7 +307,7 @@ fn install(
         });
         overrides.push(OverrideInForce {
             scope: rule.scope_of(domain, entry),
-            installed: naming.name(&entry.effect, before),
+            installed: naming.name(&entry.effect, &rule.place_of(domain, entry), before),
         });
     }
     let orphans = old
@@ -333,20 +333,26 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    fn name(&mut self, effect: &Effect, old: Option<&Installed>) -> Option<Installed> {
+    fn name(
+        &mut self,
+        effect: &Effect,
+        place: &[u8],
+        old: Option<&Installed>,
+    ) -> Option<Installed> {
         let Effect::Limit(limit) = effect else {
             if let Some(old) = old {
                 self.retire(old, None);
             }
             return None;
         };
-        if let Some(old) = old.filter(|old| old.limit == *limit) {
+        if let Some(old) = old.filter(|old| old.limit == *limit && *old.place == *place) {
             return Some(old.clone());
         }
         let installed = Installed {
             id: self.ids.next_id(),
             limit: limit.clone(),
             since: old.map_or(self.now.monotonic, |old| old.since),
+            place: Arc::from(place),
         };
         self.changes.installed.push(installed.clone());
         if let Some(old) = old {

@@ -132,6 +132,7 @@ pub(crate) fn install(id: u32, limit: Limit, since: u64) -> Installed {
         id: LimitId(id),
         limit,
         since: Monotonic::from_nanos(since),
+        place: Default::default(),
     }
 }
 

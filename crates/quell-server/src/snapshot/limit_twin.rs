@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct InstalledTwin {
     id: u32,
     since: u64,
+    place: Vec<u8>,
     algorithm: AlgorithmTwin,
     ban: Option<BanTwin>,
 }
@@ -85,6 +86,7 @@ impl InstalledTwin {
         Some(Self {
             id: installed.id.0,
             since: installed.since.as_nanos(),
+            place: installed.place.to_vec(),
             algorithm: AlgorithmTwin::of(installed.limit.algorithm())?,
             ban: installed.limit.ban().map(|ban| BanTwin {
                 after: ban.after(),
@@ -107,6 +109,7 @@ impl TryFrom<InstalledTwin> for Installed {
             id: LimitId(twin.id),
             limit,
             since: Monotonic::from_nanos(twin.since),
+            place: twin.place.into(),
         })
     }
 }
@@ -245,6 +248,8 @@ impl From<UnitTwin> for CalendarUnit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -270,6 +275,7 @@ mod tests {
                 id: LimitId(u32::try_from(id).unwrap()),
                 limit: limit.unwrap(),
                 since: Monotonic::from_nanos(id as u64),
+                place: Arc::from([1_u8, 2, 3].as_slice()),
             };
             let twin = InstalledTwin::of(&installed).unwrap();
             let bytes = postcard::to_stdvec(&twin).unwrap();

@@ -214,6 +214,74 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
     assert!(allows(&after, "bob"));
 }
 
+#[test]
+fn states_under_a_replaced_limit_are_dropped_when_at_rest_and_not_before() {
+    let (limiter, clock) = limiter(1_000, Limit::per_second(100).burst(2).build().unwrap());
+    for key in 0..500 {
+        allows(&limiter, &format!("key-{key}"));
+    }
+    for _ in 0..2 {
+        allows(&limiter, "busy");
+    }
+    limiter
+        .set_rules(per_user(Limit::per_hour(1).burst(2).build().unwrap()))
+        .unwrap();
+    clock.advance(Duration::from_secs(1));
+    let sweep = || {
+        limiter
+            .store()
+            .sweep(limiter.store().shard_count(), limiter.now())
+    };
+    sweep();
+    assert_eq!(
+        limiter.store().keys(),
+        501,
+        "an hour per unit: nobody is at rest yet"
+    );
+    assert!(!allows(&limiter, "busy"));
+    clock.advance(Duration::from_secs(3_600));
+    sweep();
+    assert_eq!(
+        limiter.store().keys(),
+        1,
+        "one unit came back to all, and one has used two"
+    );
+}
+
+#[test]
+fn a_slower_rule_after_a_restart_keeps_what_was_used() {
+    let (before, clock) = limiter(1_000, Limit::per_second(10).burst(2).build().unwrap());
+    assert!(allows(&before, "alice") && allows(&before, "alice"));
+    let now = clock.now();
+    let shards = 0..before.store().shard_count();
+    let states: Vec<_> = shards
+        .flat_map(|shard| before.store().export(shard, now))
+        .collect();
+    let store = MemoryStore::with(1_000, before.store().hash_key());
+    let after = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    after
+        .set_rules(per_user(Limit::per_hour(1).burst(2).build().unwrap()))
+        .unwrap();
+    after.restore(before.store().limits(), states, now);
+    clock.advance(Duration::from_secs(75));
+    after
+        .store()
+        .sweep(after.store().shard_count(), after.now());
+    assert!(!allows(&after, "alice"));
+
+    // A rule that is gone has forgotten.
+    let states: Vec<_> = (0..512)
+        .flat_map(|shard| after.store().export(shard, after.now()))
+        .collect();
+    assert_eq!(states.len(), 1);
+    let third = Limiter::builder(MemoryStore::with(1_000, before.store().hash_key())).build();
+    third.restore(after.store().limits(), states, third.now());
+    third.store().sweep(512, third.now());
+    assert_eq!(third.store().keys(), 0);
+}
+
 #[tokio::test]
 async fn forgiving_a_key_forgets_what_it_used() {
     let (limiter, _clock) = limiter(10, Limit::per_hour(1).build().unwrap());

@@ -108,6 +108,9 @@ impl MemoryStore {
         let mut gone = 0;
         for _ in 0..shards.min(self.table.shard_count()) {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            if index.is_multiple_of(self.table.shard_count()) {
+                self.registry.write().forget_outlived(now);
+            }
             gone += self.table.sweep(index, |state| self.may_drop(state, now));
         }
         gone
@@ -147,11 +150,7 @@ impl MemoryStore {
     /// Adds what a snapshot holds: its limits, under names that this store has not seen, and its
     /// states, charged under them. What is in force now takes over at `now`.
     pub fn import(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
-        let mut registry = self.registry.write();
-        for installed in limits {
-            registry.restore(installed, now);
-        }
-        drop(registry);
+        self.registry.write().restore(limits, now);
         for saved in states {
             if let Some(name) = saved.name {
                 self.remember(saved.fingerprint, &name);

@@ -1,6 +1,7 @@
 //! Registry: the limits that states in the table can have been charged under.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::At;
@@ -28,7 +29,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     InForce,
-    /// It was in force when a snapshot was taken; what is in force now took over at this instant.
+    /// It came with a call before this instant, when a snapshot brought it back.
     Restored(Now),
     Replaced {
         to: LimitId,
@@ -64,9 +65,21 @@ impl Registry {
         }
     }
 
-    /// Adds a limit of a snapshot.
-    pub(super) fn restore(&mut self, installed: Installed, at: Now) {
-        self.insert(installed, Fate::Restored(at));
+    /// Adds limits of a snapshot: the one that stands in the place of each now took over at `at`. A
+    /// limit whose place is gone is left out, and state under it is as good as gone.
+    pub(super) fn restore(&mut self, limits: Vec<Installed>, at: Now) {
+        let in_force = self.known.values().map(|known| &known.installed);
+        let by_place: HashMap<_, _> = in_force
+            .map(|installed| (Arc::clone(&installed.place), installed.id))
+            .collect();
+        for installed in limits {
+            let successor = by_place.get(&installed.place).copied();
+            if installed.place.is_empty() {
+                self.insert(installed, Fate::Restored(at));
+            } else if let Some(to) = successor {
+                self.insert(installed, Fate::Replaced { to, at });
+            }
+        }
     }
 
     fn insert(&mut self, installed: Installed, fate: Fate) {
@@ -84,18 +97,12 @@ impl Registry {
     /// Cost: the sum of the chains of changes. They stay short, because a chain ends for good once a
     /// limit was in force for longer than its states live; limits of a year that change every minute
     /// would let them grow, and then states should be carried over by the sweep instead.
-    fn forget_outlived(&mut self, now: Now) {
-        let in_force = self
-            .known
-            .values()
-            .filter(|known| matches!(known.fate, Fate::InForce));
-        let longest = in_force.map(|known| lifetime(&known.installed.limit)).max();
+    pub(super) fn forget_outlived(&mut self, now: Now) {
         let is_outlived = |known: &Known| match known.fate {
             Fate::InForce => false,
             Fate::Replaced { to, at } => self.is_outlived_from(to, at, now),
             Fate::Restored(at) => {
-                let lives = longest.max(Some(lifetime(&known.installed.limit)));
-                Some(now.monotonic.since(at.monotonic)) > lives
+                now.monotonic.since(at.monotonic) > lifetime(&known.installed.limit)
             }
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
@@ -132,6 +139,34 @@ impl Registry {
         self.known.get(&id).map_or(id, |known| known.root)
     }
 
+    /// Whether a state is at rest under the limit that is in force in place of its own: at rest under
+    /// its own is not at rest under a slower one.
+    fn is_at_rest_under_successor(&self, mut state: State, now: Now) -> bool {
+        for _ in 0..=self.known.len() {
+            let Some(known) = self.known.get(&state.limit) else {
+                return true;
+            };
+            let from = &known.installed.limit;
+            let Fate::Replaced { to, at: then } = known.fate else {
+                return state.time_to_rest(from, now).is_zero();
+            };
+            let Some(next) = self.known.get(&to) else {
+                return true;
+            };
+            if next.installed.limit.calendar() != from.calendar() {
+                // Where the new windows lie is not known here.
+                return self.is_outlived_from(to, then, now);
+            }
+            let at = At {
+                now: then,
+                since: next.installed.since,
+                edges: None,
+            };
+            state.carry(from, &next.installed, &at);
+        }
+        false
+    }
+
     /// Whether state under this limit still counts.
     pub(super) fn knows(&self, id: LimitId) -> bool {
         self.known.contains_key(&id)
@@ -160,8 +195,7 @@ impl Registry {
             };
             let from = &known.installed.limit;
             match known.fate {
-                Fate::InForce => state.carry(from, last, &at(now, last)),
-                Fate::Restored(then) => state.carry(from, last, &at(then, last)),
+                Fate::InForce | Fate::Restored(_) => state.carry(from, last, &at(now, last)),
                 Fate::Replaced { to, at: then } => match self.known.get(&to) {
                     Some(next) => {
                         let next = &next.installed;
@@ -179,8 +213,7 @@ impl Registry {
         match self.known.get(&state.limit) {
             None => true,
             Some(known) => match known.fate {
-                // At rest under the old limit is not at rest under a slower one.
-                Fate::Replaced { .. } => false,
+                Fate::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
                 Fate::InForce | Fate::Restored(_) => {
                     state.time_to_rest(&known.installed.limit, now).is_zero()
                 }
