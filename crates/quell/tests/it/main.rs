@@ -4,6 +4,7 @@
     reason = "a test stops where something is not as it must be"
 )]
 
+mod examples;
 mod limiters;
 mod memory;
 mod tower;
