@@ -11,11 +11,22 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
 }
 
-/// Fails if a program is not on the path.
-pub(crate) fn require(name: &str) {
+/// Where a program is, looked for on the path and among the system's servers, which are not on
+/// everybody's path.
+fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    assert!(there, "the client {name} is missing: {INSTALL}");
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
+
+/// Fails if a program is not there.
+pub(crate) fn require(name: &str) {
+    assert!(
+        find(name).is_some(),
+        "the client {name} is missing: {INSTALL}"
+    );
 }
 
 /// A program on the path.
@@ -43,6 +54,17 @@ pub(crate) fn redis_benchmark(port: u16) -> Command {
     let mut command = program("redis-benchmark");
     command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
     command
+}
+
+/// nginx.
+pub(crate) fn nginx() -> Command {
+    require("nginx");
+    Command::new(find("nginx").unwrap())
+}
+
+/// Caddy.
+pub(crate) fn caddy() -> Command {
+    program("caddy")
 }
 
 /// `ApacheBench`.

@@ -15,6 +15,8 @@ mod curl;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod gateways;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod readme;
