@@ -86,11 +86,16 @@ pub(crate) fn redis_py(port: u16) -> Command {
     command
 }
 
+/// Node.
+pub(crate) fn node() -> Command {
+    program("node")
+}
+
 /// ioredis: the script of that name with the server's port.
 pub(crate) fn ioredis(port: u16) -> Command {
     let library = folder().join("node_modules/ioredis");
     assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");
-    let mut command = program("node");
+    let mut command = node();
     command
         .arg(folder().join("ioredis.mjs"))
         .arg(port.to_string());

@@ -11,6 +11,8 @@ mod ask;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod coming_from;
+#[cfg(test)]
 mod curl;
 #[cfg(test)]
 mod files;
