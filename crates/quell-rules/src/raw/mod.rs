@@ -15,7 +15,7 @@ use crate::problem::Sink;
 mod limit;
 mod matching;
 
-pub(crate) use limit::{Align, RawBan, RawLimit};
+pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
