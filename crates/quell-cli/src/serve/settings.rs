@@ -131,7 +131,7 @@ struct BoundSettings {
     /// How long an HTTP connection may be silent [default: 75s]
     #[arg(long, env = "QUELL_IDLE_TIMEOUT", value_name = "DURATION")]
     idle_timeout: Option<String>,
-    /// How long a RESP connection may leave a command half sent or a reply unread [default: 60s]
+    /// How long a RESP connection may leave a command half sent or a reply unread [default: 1m]
     #[arg(long, env = "QUELL_STALL_TIMEOUT", value_name = "DURATION")]
     stall_timeout: Option<String>,
     /// How long a shutdown waits for what is in flight [default: 10s]

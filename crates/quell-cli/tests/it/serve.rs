@@ -61,7 +61,7 @@ fn flags_count_before_variables_and_those_before_the_file() {
         "max_body_bytes = 200",
         "idle_timeout = \"3s\"",
         "shadow = true",
-        "stall_timeout = \"60s\"",
+        "stall_timeout = \"1m\"",
         "\"rules.d\"",
         "log = \"info\"",
     ] {

@@ -67,6 +67,18 @@ fn per(count: u64, length: Duration) -> String {
     format!("{count}/{unit}")
 }
 
+/// A rate, in which a month has 30 days and a year 365.
+fn rate(count: u64, period: Duration) -> String {
+    const DAY: u64 = 86_400;
+    if period == Duration::from_secs(30 * DAY) {
+        format!("{count}/month")
+    } else if period == Duration::from_secs(365 * DAY) {
+        format!("{count}/year")
+    } else {
+        per(count, period)
+    }
+}
+
 /// A limit in the words of a rules file.
 pub(super) fn in_words(limit: &Limit) -> String {
     match limit.algorithm() {
@@ -74,7 +86,7 @@ pub(super) fn in_words(limit: &Limit) -> String {
             let burst = limit.max();
             let rate = match spec.batches() {
                 Some(refill) => format!("{} every {}", refill.amount, Exact(refill.every)),
-                None => per(spec.count(), spec.period()),
+                None => rate(spec.count(), spec.period()),
             };
             let initial = spec.initial_tokens().filter(|initial| *initial != burst);
             let initial = initial
@@ -83,8 +95,8 @@ pub(super) fn in_words(limit: &Limit) -> String {
             format!("token_bucket {rate}, burst {burst}{initial}")
         }
         Algorithm::LeakyBucket(spec) => {
-            let (rate, burst) = (spec.rate(), spec.burst_size());
-            let rate = per(rate.count(), rate.period());
+            let burst = spec.burst_size();
+            let rate = rate(spec.rate().count(), spec.rate().period());
             format!(
                 "leaky_bucket {rate}, burst {burst}, delay_after {}",
                 spec.undelayed()

@@ -49,7 +49,7 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
   + login: sliding_log 5/min
       key: remote_address=10.1.2.0
       cost: 1
-      ban: after 3 refusals within 10m for 60s, 1h
+      ban: after 3 refusals within 10m for 1m, 1h
   - api: does not apply: `path` is `/login` and must be `/api/*`
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user=a\\xff
@@ -126,11 +126,20 @@ fn nothing_that_applies() {
 fn every_algorithm_in_words() {
     for (fields, words) in [
         ("rate: 100/s", "token_bucket 100/s, burst 100"),
-        ("rate: 1/year, burst: 9", "token_bucket 1/365d, burst 9"),
+        ("rate: 1/year, burst: 9", "token_bucket 1/year, burst 9"),
         (
             "algorithm: leaky_bucket, rate: 2/s, burst: 5",
             "leaky_bucket 2/s, burst 5, delay_after 0",
         ),
+        (
+            "rate: 3/month, burst: 9, ban: { after: 2, within: 1m, for: 60s }",
+            "token_bucket 3/month, burst 9",
+        ),
+        (
+            "refill: { amount: 5, every: 60s }",
+            "token_bucket 5 every 1m, burst 5",
+        ),
+        ("algorithm: sliding_log, limit: 5/30d", "sliding_log 5/30d"),
         (
             "algorithm: fixed_window, limit: 5/h",
             "fixed_window 5/h from the first request",
