@@ -141,6 +141,37 @@ fn directories_that_lead_into_themselves_end() {
 }
 
 #[test]
+fn a_file_counts_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let a = write(root, "d/a.yaml", &domain("a"));
+    let roundabout = root.join("d/../d/./a.yaml");
+    let link = root.join("link.yaml");
+    std::os::unix::fs::symlink(&a, &link).unwrap();
+    let d = root.join("d");
+    let whole = root.to_owned();
+    for paths in [
+        vec![&a, &a],
+        vec![&a, &roundabout],
+        vec![&a, &link],
+        vec![&a, &d],
+        vec![&d, &d],
+        vec![&d, &a],
+        vec![&d, &whole],
+        vec![&whole, &d],
+    ] {
+        let loaded = load(&paths).unwrap_or_else(|told| panic!("{paths:?}: {told:#?}"));
+        assert_eq!(loaded.files, std::slice::from_ref(&a), "{paths:?}");
+        assert_eq!(loaded.warnings, [], "{paths:?}");
+    }
+    // Two files that say the same are two.
+    let copy = write(root, "copy.yaml", &domain("a"));
+    assert!(load(&[&a, &copy]).is_err());
+    let missing = root.join("missing.yaml");
+    assert_eq!(load(&[&missing, &missing]).unwrap_err().len(), 1);
+}
+
+#[test]
 fn a_walk_has_an_end() {
     let directory = tempfile::tempdir().unwrap();
     for name in 0..100_001 {
