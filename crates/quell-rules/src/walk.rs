@@ -31,6 +31,12 @@ impl Wanted {
     }
 }
 
+/// Whether a file is called as those of scenarios are.
+pub(crate) fn is_called_scenario(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Wanted::Scenarios.is_met_by(&name)
+}
+
 /// The files that `paths` stand for, each once however often and by whichever links and directories
 /// it is named, in the order in which they are first met.
 pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink) -> Vec<PathBuf> {
