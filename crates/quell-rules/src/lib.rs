@@ -5,6 +5,7 @@
 
 mod cursor;
 mod decimal;
+mod describe;
 mod duration;
 mod explain;
 mod fields;
@@ -21,6 +22,7 @@ pub mod scenario;
 mod walk;
 mod yaml;
 
+pub use describe::{BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
 pub use load::{Loaded, force_shadow, load, parse_bytes, parse_str};
