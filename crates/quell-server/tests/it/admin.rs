@@ -115,11 +115,28 @@ fn mistakes_say_what_to_write() {
     let server = Fixture::new(SHOP, "");
     let ban = |body: &str| server.request("POST", "/v1/bans", body);
     ban("[").assert_problem(400, "write {\"domain\"");
-    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "unknown field `who`");
+    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "write domain, rule, entries or for");
     let eve = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
     ban(&format!("{{{eve}}}")).assert_problem(400, "\"for\": \"10m\"");
     ban(&format!("{{{eve},\"for\":\"0s\"}}")).assert_problem(400, "longer than 0");
     ban(&format!("{{{eve},\"for\":\"5\"}}")).assert_problem(400, "no unit");
+    for (body, pointer) in [
+        (format!("{{{eve},\"for\":5}}"), "/for"),
+        (format!("{{{eve},\"for\":\"5\"}}"), "/for"),
+        (format!("{{{eve}}}"), ""),
+        (
+            r#"{"domain":"shop","entries":{"user":5},"for":"1m"}"#.to_owned(),
+            "/entries/user",
+        ),
+        (
+            r#"{"domain":"shop","rule":"login","entries":{"x":"y"},"for":"1m"}"#.to_owned(),
+            "/entries",
+        ),
+    ] {
+        let problem = ban(&body).json();
+        assert_eq!(problem["pointer"], pointer, "{body}: {problem}");
+        assert_eq!(problem["title"], "Something in the body is wrong");
+    }
     let nobody = r#"{"domain":"shop","rule":"login","entries":{},"for":"1m"}"#;
     ban(nobody).assert_problem(400, "write \"user\" among the entries");
     let nosuch = r#"{"domain":"shop","rule":"nosuch","for":"1m"}"#;
