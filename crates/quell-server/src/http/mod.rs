@@ -21,7 +21,7 @@ mod reply;
 mod rules;
 mod stream;
 
-pub(crate) use connection::{SORRY, builder, run};
+pub(crate) use connection::{builder, run, sorry};
 
 /// All routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
