@@ -306,7 +306,7 @@ impl Server {
         if let Some(log) = self.shared.log.clone() {
             let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
         }
-        reload::reload(&self.shared).await
+        reload::reload(&self.shared, reload::Occasion::Asked).await
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
