@@ -19,6 +19,9 @@ use crate::wait;
 const PATH: &str = "/v1/bans";
 
 /// List, set and lift the bans of a running server
+///
+/// Keys are named by the values that a rule tells them apart by. Those of CL.THROTTLE belong to no
+/// rule and cannot be banned.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell bans list
@@ -43,7 +46,7 @@ enum Command {
   quell bans list --most 20 --json")]
 struct List {
     /// How many to list at most
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = entry::whole::<usize>)]
     most: usize,
 
     #[command(flatten)]

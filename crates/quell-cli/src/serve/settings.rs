@@ -5,10 +5,11 @@
 //! those of the server.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::Args;
 use quell_server::config::{RawAuthorize, RawConfig};
+
+use crate::entry;
 
 /// What can be set.
 #[derive(Debug, Default, Args)]
@@ -51,7 +52,7 @@ pub(super) struct Settings {
         long,
         env = "QUELL_MAX_KEYS",
         value_name = "N",
-        value_parser = whole::<usize>,
+        value_parser = entry::whole::<usize>,
         help_heading = "State"
     )]
     max_keys: Option<usize>,
@@ -86,7 +87,7 @@ pub(super) struct Settings {
         long,
         env = "QUELL_DECISION_LOG_ONE_IN",
         value_name = "N",
-        value_parser = whole::<u64>,
+        value_parser = entry::whole::<u64>,
         help_heading = "Logs"
     )]
     decision_log_one_in: Option<u64>,
@@ -116,19 +117,19 @@ pub(super) struct Settings {
 #[command(next_help_heading = "Bounds")]
 struct BoundSettings {
     /// Most connections of each listener [default: 10000]
-    #[arg(long, env = "QUELL_MAX_CONNECTIONS", value_name = "N", value_parser = whole::<usize>)]
+    #[arg(long, env = "QUELL_MAX_CONNECTIONS", value_name = "N", value_parser = entry::whole::<usize>)]
     max_connections: Option<usize>,
     /// Longest body of an HTTP request [default: 262144]
-    #[arg(long, env = "QUELL_MAX_BODY_BYTES", value_name = "BYTES", value_parser = whole::<usize>)]
+    #[arg(long, env = "QUELL_MAX_BODY_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_body_bytes: Option<usize>,
     /// Longest argument of a RESP command [default: 65536]
-    #[arg(long, env = "QUELL_MAX_ARGUMENT_BYTES", value_name = "BYTES", value_parser = whole::<usize>)]
+    #[arg(long, env = "QUELL_MAX_ARGUMENT_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_argument_bytes: Option<usize>,
     /// Longest RESP command [default: 262144]
-    #[arg(long, env = "QUELL_MAX_FRAME_BYTES", value_name = "BYTES", value_parser = whole::<usize>)]
+    #[arg(long, env = "QUELL_MAX_FRAME_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_frame_bytes: Option<usize>,
     /// Replies that a RESP connection may leave unread before its commands have to wait [default: 1048576]
-    #[arg(long, env = "QUELL_MAX_UNSENT_BYTES", value_name = "BYTES", value_parser = whole::<usize>)]
+    #[arg(long, env = "QUELL_MAX_UNSENT_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_unsent_bytes: Option<usize>,
     /// How long the head of an HTTP request may take to arrive [default: 10s]
     #[arg(long, env = "QUELL_HEADER_TIMEOUT", value_name = "DURATION")]
@@ -218,18 +219,6 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "false" | "no" | "off" | "0" => Ok(false),
         _ => Err(format!("`{text}` is no yes and no no: write true or false")),
     }
-}
-
-/// Reads a whole number.
-fn whole<N: FromStr>(text: &str) -> Result<N, String> {
-    let wrong = || format!("`{text}` is no whole number: write digits only, such as 1000");
-    text.parse().map_err(|_| {
-        if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
-            format!("`{text}` is too large: write a smaller number")
-        } else {
-            wrong()
-        }
-    })
 }
 
 #[cfg(test)]

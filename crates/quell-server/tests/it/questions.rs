@@ -242,3 +242,37 @@ fn broken_requests_are_answered_with_a_status() {
         assert_eq!(answer.field("connection"), Some("close"), "{begin}");
     }
 }
+
+/// Also where a double could not say them.
+#[test]
+fn large_numbers_are_exact_and_saturate() {
+    let rules = "
+domain: d
+rules: [{ name: endless, rate: 1/36500d, burst: 18446744073709551615 }]
+";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |cost: u64| {
+        let body = format!(r#"{{"domain":"d","cost":{cost}}}"#);
+        server.request("POST", "/v1/acquire", &body).body
+    };
+    let century = 36_500 * 86_400_000_u64;
+    // Beyond 2^53.
+    let first = ask(3_001);
+    let expected = format!(r#""reset_after_ms":{},"#, 3_001 * century);
+    assert!(first.contains(&expected), "{expected} is not in {first}");
+    assert!(3_001 * century > 1 << 53);
+    assert!(
+        first.contains(r#""remaining":18446744073709548614,"#),
+        "{first}"
+    );
+    let rest = ask(18_446_744_073_709_548_614);
+    assert!(
+        rest.contains(r#""reset_after_ms":18446744073709551615,"#),
+        "{rest}"
+    );
+    let refused = ask(u64::MAX);
+    assert!(
+        refused.contains(r#""retry_after_ms":18446744073709551615,"#),
+        "{refused}"
+    );
+}
