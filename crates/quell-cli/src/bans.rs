@@ -66,7 +66,7 @@ struct Set {
     #[command(flatten)]
     key: Key,
 
-    /// How long
+    /// How long, such as 10m
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Duration,
 }

@@ -155,10 +155,12 @@ impl Answer {
                 pointer,
                 ..
             } = problem;
+            // Empty where something is missing, which the detail names.
+            let pointer = pointer.filter(|pointer| !pointer.is_empty());
             let at = pointer.map(|pointer| format!(" (at {pointer})"));
             bail!(
-                "the server said {status}, {title}: {}{}",
-                detail.unwrap_or_else(|| "it gave no reason".to_owned()),
+                "the server said {status}: {}{}",
+                detail.unwrap_or(title),
                 at.unwrap_or_default()
             );
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, SHOP};
+use crate::harness::{Answer, Fixture, SHOP};
 
 #[test]
 fn the_rules_in_force_are_listed() {
@@ -187,6 +187,9 @@ fn the_description_is_complete() {
                 "{method} {path}: {answer:?}"
             );
             assert_ne!(answer.status, 501, "{method} {path}");
+            if !is_described {
+                answer.assert_problem(405, &write_instead(&answer));
+            }
         }
     }
     let routes = router
@@ -194,5 +197,16 @@ fn the_description_is_complete() {
         .filter(|text| text.starts_with('/') && !text.starts_with("//"));
     for route in routes {
         assert!(paths.contains_key(route), "{route} is not described");
+    }
+}
+
+/// What the problem should say: the methods of the Allow field, HEAD aside.
+fn write_instead(answer: &Answer) -> String {
+    let allow = answer.field("allow").unwrap().to_ascii_uppercase();
+    let methods: Vec<&str> = allow.split(',').filter(|name| *name != "HEAD").collect();
+    match methods.split_last() {
+        Some((last, [])) => format!(": write {last}"),
+        Some((last, others)) => format!(": write {} or {last}", others.join(", ")),
+        None => panic!("{answer:?}"),
     }
 }
