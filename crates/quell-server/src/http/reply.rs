@@ -87,9 +87,7 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
             let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
             Problem::new(ProblemKind::NotFound, detail)
         }
-        AskError::Impossible(_) | AskError::TooManyLimits => {
-            Problem::new(ProblemKind::InvalidRequest, error.to_string())
-        }
+        AskError::Impossible(_) => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
     })
 }
