@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Fixture, SHOP, connect, eventually, try_send};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, send, try_send};
 
 #[test]
 fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
