@@ -6,3 +6,4 @@
 
 mod limiters;
 mod memory;
+mod parallel;
