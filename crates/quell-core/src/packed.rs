@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use crate::algorithm::Engine;
 use crate::algorithm::gcra::Gcra;
-use crate::charge::{Charge, Operation};
+use crate::charge::{Due, Operation};
 use crate::decision::{Decision, Outcome};
 use crate::limit::Limit;
 use crate::state::Usage;
@@ -69,11 +69,11 @@ impl Limit {
 pub fn decide_packed(
     now: Now,
     operation: Operation,
-    charge: &Charge<'_>,
+    due: &Due<'_>,
     word: u64,
     origin: Monotonic,
 ) -> Option<Packed> {
-    let limit = &charge.installed.limit;
+    let limit = &due.installed.limit;
     let (gcra, delay_after) = match limit.engine() {
         Engine::Token(engine) if engine.starts_full() => (engine.gcra(), None),
         Engine::Leaky(engine) => (engine.gcra(), Some(engine.delay_after())),
@@ -83,7 +83,7 @@ pub fn decide_packed(
         return None;
     }
     let now = Monotonic::from_nanos(now.monotonic.as_nanos() - origin.as_nanos());
-    let cost = charge.cost.get();
+    let cost = due.cost.get();
     let settled = gcra.settle(u128::from(word), now);
     let outcome = gcra.check(settled, now, cost);
     let mut after = settled;

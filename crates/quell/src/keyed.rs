@@ -12,7 +12,7 @@ use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
@@ -135,13 +135,19 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.installed, cost);
-        charge.edges = edges;
         let fingerprint = self.table.hash_key().of(key);
+        let due = Due {
+            installed: &self.installed,
+            cost,
+        };
         let in_place = self
             .table
-            .decide_in_place(fingerprint, &charge, operation, now);
-        in_place.unwrap_or_else(|| self.ask_the_long_way(operation, fingerprint, &charge, now))
+            .decide_in_place(fingerprint, &due, operation, now);
+        in_place.unwrap_or_else(|| {
+            let mut charge = Charge::alone(&self.installed, cost);
+            charge.edges = edges;
+            self.ask_the_long_way(operation, fingerprint, &charge, now)
+        })
     }
 
     #[cold]

@@ -57,11 +57,15 @@ impl<'a> Chain<'a> {
 
     /// The slot of `fingerprint`, if its state is here.
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&'a Slot> {
-        self.slots().find(|slot| slot.holds(fingerprint))
+        self.lines().find_map(|line| line.find(fingerprint))
     }
 
     /// All slots, empty ones included.
     pub(super) fn slots(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
+        self.lines().flat_map(Line::slots)
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &'a Line> + use<'a> {
         let spare = self.spare;
         let mut next = self.first.next();
         let behind = std::iter::from_fn(move || {
@@ -69,9 +73,7 @@ impl<'a> Chain<'a> {
             next = line.next();
             Some(line)
         });
-        std::iter::once(self.first.line())
-            .chain(behind)
-            .flat_map(Line::slots)
+        std::iter::once(self.first.line()).chain(behind)
     }
 
     /// Puts a content that is not here into an empty slot. Says whether there was one to be had:

@@ -6,7 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use super::siphash::SipHasher;
 
 /// What stands for a key in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,24 +43,26 @@ impl HashKey {
     }
 
     /// The fingerprint of anything that can be hashed.
+    #[inline]
     pub(crate) fn of<K: Hash + ?Sized>(self, key: &K) -> Fingerprint {
-        let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
+        let mut hasher = SipHasher::new(self.0);
         key.hash(&mut hasher);
-        Self::finish(&hasher)
+        Self::finish(hasher)
     }
 
     /// The fingerprint of a key's bytes.
     pub(crate) fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
-        let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
+        let mut hasher = SipHasher::new(self.0);
         hasher.write(bytes);
-        Self::finish(&hasher)
+        Self::finish(hasher)
     }
 
-    fn finish(hasher: &SipHasher13) -> Fingerprint {
-        let hash = hasher.finish128();
+    #[inline]
+    fn finish(hasher: SipHasher) -> Fingerprint {
+        let [high, low] = hasher.finish128();
         let whole = Fingerprint {
-            high: hash.h1,
-            low: (hash.h2 >> 32) as u32,
+            high,
+            low: (low >> 32) as u32,
         };
         whole.kept()
     }

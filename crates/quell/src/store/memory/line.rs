@@ -197,6 +197,12 @@ impl Line {
         &self.slots
     }
 
+    /// The slot of `fingerprint`, if its state is in this line.
+    #[inline]
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.holds(fingerprint))
+    }
+
     /// Begins to read; `None` while somebody writes.
     #[inline]
     pub(super) fn glance(&self) -> Option<Glance<'_>> {

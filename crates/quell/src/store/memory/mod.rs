@@ -28,6 +28,7 @@ mod chain;
 mod fingerprint;
 mod line;
 mod registry;
+mod siphash;
 mod sync;
 mod table;
 
@@ -201,7 +202,7 @@ impl MemoryStore {
         let key = self.load_key(name, charge);
         let in_place = self
             .table
-            .decide_in_place(key.fingerprint, charge, operation, now);
+            .decide_in_place(key.fingerprint, &charge.due(), operation, now);
         if let Some(decision) = in_place {
             return decision;
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quell_core::charge::{Charge, Operation};
+use quell_core::charge::{Due, Operation};
 use quell_core::decision::Decision;
 use quell_core::limit::{Limit, LimitId};
 use quell_core::packed::decide_packed;
@@ -181,7 +181,7 @@ impl Table {
     pub(crate) fn decide_in_place(
         &self,
         fingerprint: Fingerprint,
-        charge: &Charge<'_>,
+        due: &Due<'_>,
         operation: Operation,
         now: Now,
     ) -> Option<Decision> {
@@ -193,8 +193,8 @@ impl Table {
                 continue;
             };
             let slot = self.seek(line, glance.link(), fingerprint)?;
-            let word = slot.packed_under(charge.installed.id)?;
-            let decided = decide_packed(now, operation, charge, word, origin)?;
+            let word = slot.packed_under(due.installed.id)?;
+            let decided = decide_packed(now, operation, due, word, origin)?;
             let stands = if decided.word == word {
                 glance.still_stands()
             } else {
@@ -215,13 +215,12 @@ impl Table {
         mut link: Option<usize>,
         fingerprint: Fingerprint,
     ) -> Option<&'t Slot> {
-        let of = |line: &'t Line| line.slots().iter().find(|slot| slot.holds(fingerprint));
-        if let Some(slot) = of(line) {
+        if let Some(slot) = line.find(fingerprint) {
             return Some(slot);
         }
         for _ in 0..DEPTH {
             let line = self.spare.get(link?)?;
-            if let Some(slot) = of(line) {
+            if let Some(slot) = line.find(fingerprint) {
                 return Some(slot);
             }
             link = line.next();
