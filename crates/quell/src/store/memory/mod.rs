@@ -207,12 +207,11 @@ impl MemoryStore {
 
     fn charge_one(
         &self,
-        set: &LimitSet<'_>,
+        key: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
         now: Now,
     ) -> Decision {
-        let key = set.key(charge);
         let load_key = self.load_key(key);
         let mut shard = self.table.lock(load_key.fingerprint);
         let mut held = self.load(&mut shard, load_key, charge, operation, now);
@@ -347,9 +346,19 @@ impl LocalStore for MemoryStore {
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
         match set.charges() {
             [] => Vec::new(),
-            [charge] => vec![self.charge_one(set, charge, operation, now)],
+            [charge] => vec![self.charge_one(set.key(charge), charge, operation, now)],
             _ => self.charge_many(set, operation, now),
         }
+    }
+
+    fn charge_one_local(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Decision {
+        self.charge_one(key, charge, operation, now)
     }
 }
 
