@@ -4,6 +4,7 @@ mod ask;
 mod authorize;
 mod body;
 mod fields;
+mod json;
 mod path;
 mod problem;
 mod verdict;

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use quell::AskError;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell::{AskError, Verdict};
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -18,6 +18,16 @@ pub(super) fn reply(status: StatusCode, kind: HeaderValue, body: impl Into<Body>
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+/// Room for the verdict of one rule, and nearly that of two.
+const VERDICT_BYTES: usize = 512;
+
+/// 200 with a verdict.
+pub(super) fn verdict(verdict: &Verdict) -> Response {
+    let mut body = Vec::with_capacity(VERDICT_BYTES);
+    VerdictBody::from(verdict).write_json(&mut body);
+    reply(StatusCode::OK, JSON, body)
 }
 
 /// 200 with `value` as JSON.
