@@ -14,7 +14,8 @@ use crate::processes::{Running, built_quell, free_address, installed_throttlecra
 use crate::report::progress;
 
 /// 100 a minute, bursts of 101, one at a time.
-const THROTTLE: [&str; 6] = ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
+pub(super) const THROTTLE: [&str; 6] =
+    ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
 
 /// The same over HTTP: `bench/inputs/rules.yaml` has the limit.
 const ACQUIRE: &str = r#"{"domain":"bench","entries":{"user":"KEY"}}"#;

@@ -4,10 +4,10 @@ mod ask;
 mod authorize;
 mod body;
 mod fields;
-mod json;
 mod path;
 mod problem;
 mod verdict;
+mod write;
 
 pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
