@@ -169,7 +169,7 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<boo
     let most = shared.config.bounds.connections;
     let stopped = stop.clone();
     listener
-        .accept(most, numbers, http::SORRY, stop, move |accepted| {
+        .accept(most, numbers, http::sorry(most), stop, move |accepted| {
             http::run(
                 accepted,
                 router.clone(),
@@ -185,9 +185,13 @@ async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<boo
     let numbers = Arc::clone(&shared.metrics.resp);
     let most = shared.config.bounds.connections;
     listener
-        .accept(most, numbers, resp::SORRY, stop, move |accepted| {
-            resp::run(accepted, Arc::clone(&shared))
-        })
+        .accept(
+            most,
+            numbers,
+            Arc::from(resp::SORRY),
+            stop,
+            move |accepted| resp::run(accepted, Arc::clone(&shared)),
+        )
         .await
 }
 
@@ -299,7 +303,7 @@ impl Server {
         if let Some(log) = self.shared.log.clone() {
             let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
         }
-        reload::reload(&self.shared).await
+        reload::reload(&self.shared, reload::Occasion::Asked).await
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
