@@ -44,6 +44,10 @@ enum Command {
     Tail(tail::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
+    /// What do connections cost that say nothing?
+    Idle(server::idle::Settings),
+    /// How long does a server take to start with many rules, and who waits while they are reloaded?
+    Reload(server::reload::Settings),
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
@@ -60,6 +64,8 @@ fn main() -> Result<()> {
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
+        Command::Idle(settings) => server::idle::run(&settings),
+        Command::Reload(settings) => server::reload::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),
         Command::MemoryOf(settings) => memory::subject::run(&settings),
     }

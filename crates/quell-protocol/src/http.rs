@@ -9,6 +9,7 @@ mod key;
 mod path;
 mod problem;
 mod verdict;
+mod write;
 
 pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};

@@ -164,20 +164,17 @@ async fn listen(
 
 async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
-    let bounds = Arc::new(shared.config.bounds.clone());
-    let builder = Arc::new(http::builder(&bounds));
-    let router = http::router(shared);
-    let most = bounds.connections;
+    let builder = Arc::new(http::builder(&shared.config.bounds));
+    let router = http::router(Arc::clone(&shared));
+    let most = shared.config.bounds.connections;
     let stopped = stop.clone();
-    let connections = Arc::clone(&numbers);
     listener
         .accept(most, numbers, http::sorry(most), stop, move |accepted| {
             http::run(
                 accepted,
                 router.clone(),
+                Arc::clone(&shared),
                 Arc::clone(&builder),
-                Arc::clone(&bounds),
-                Arc::clone(&connections),
                 stopped.clone(),
             )
         })

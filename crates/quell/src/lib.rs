@@ -27,6 +27,7 @@ mod ad_hoc;
 mod keyed;
 mod limiter;
 
+pub use ad_hoc::AdHocMemo;
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};
 pub use quell_core::charge::Operation;

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::with_ad_hoc;
 use quell_core::limit::{Installed, LimitError, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::AdHocLimits;
+use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Event, NoObserver, Observer};
@@ -224,13 +225,8 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: Now,
     ) -> Result<Decision, AskError> {
-        let known = self.ad_hoc.get(
-            bucket,
-            now,
-            || self.next_id(),
-            |changes| self.store.adopt(changes),
-        );
-        let known = known.map_err(AskError::Impossible)?;
+        let mut memo = AdHocMemo::default();
+        let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
         let decisions = self.store.charge(&set, operation, now).await?;
         let Some(decision) = decisions.first().copied() else {
@@ -245,6 +241,23 @@ impl<S: Store> Limiter<S> {
             decision: &decision,
         });
         Ok(decision)
+    }
+
+    #[inline]
+    fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+    ) -> Result<&'m Known, AskError> {
+        let known = self.ad_hoc.recall(
+            memo,
+            bucket,
+            now,
+            || self.next_id(),
+            |changes| self.store.adopt(changes),
+        );
+        known.map_err(AskError::Impossible)
     }
 
     fn next_id(&self) -> LimitId {
@@ -318,6 +331,34 @@ impl<S: LocalStore> Limiter<S> {
         let set = self.resolve(&rules, query, now)?;
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+    }
+
+    /// [`Limiter::ask_ad_hoc`] without a runtime, on a store in this process. A caller keeps one
+    /// `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_local(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Decision, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_local(key, &charge, operation, now)
+        });
+        self.observer.observe(&Event::AdHoc {
+            now,
+            operation,
+            key,
+            decision: &decision,
+        });
+        Ok(decision)
     }
 }
 

@@ -136,12 +136,13 @@ impl<'a> Throttle<'a> {
             None | Some(RetryAfter::Never) => -1,
             Some(RetryAfter::After(wait)) => signed(seconds(wait).max(1)),
         };
-        encoder.array(5);
-        encoder.integer(i64::from(refused.is_some()));
-        encoder.integer(signed(decision.limit));
-        encoder.integer(signed(decision.remaining));
-        encoder.integer(retry_after);
-        encoder.integer(signed(seconds(decision.reset_after)));
+        encoder.integers([
+            i64::from(refused.is_some()),
+            signed(decision.limit),
+            signed(decision.remaining),
+            retry_after,
+            signed(seconds(decision.reset_after)),
+        ]);
     }
 }
 

@@ -1,8 +1,9 @@
 //! One HTTP connection, version 1 or 2, from accept to close.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +11,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
-use axum::routing::future::RouteFuture;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -18,10 +18,11 @@ use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
 
+use super::ask;
 use super::stream::Watched;
 use crate::config::Bounds;
 use crate::listen::Accepted;
-use crate::metrics::ListenerMetrics;
+use crate::shared::Shared;
 
 /// What a connection is told that comes when `most` are open, which is as many as may be.
 pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
@@ -53,10 +54,14 @@ const MAX_HEAD: usize = 64 * 1_024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
+/// An answer that is on its way.
+type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
 /// Hands requests to the router with the address they come from.
 #[derive(Clone, Debug)]
 struct Handler {
     router: Router,
+    shared: Arc<Shared>,
     remote: RemoteAddress,
     has_asked: Arc<AtomicBool>,
 }
@@ -64,13 +69,17 @@ struct Handler {
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response;
     type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
+    type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
+        if let Some(operation) = ask::operation(&request) {
+            let shared = Arc::clone(&self.shared);
+            return Box::pin(async move { Ok(ask::verdict(&shared, operation, request).await) });
+        }
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.remote);
-        self.router.clone().call(request)
+        Box::pin(self.router.clone().call(request))
     }
 }
 
@@ -98,16 +107,21 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
 pub(crate) async fn run(
     accepted: Accepted,
     router: Router,
+    shared: Arc<Shared>,
     builder: Arc<Builder<TokioExecutor>>,
-    bounds: Arc<Bounds>,
-    numbers: Arc<ListenerMetrics>,
     mut stop: watch::Receiver<bool>,
 ) {
     let remote = RemoteAddress(accepted.remote);
     let has_asked = Arc::new(AtomicBool::new(false));
-    let watched = Watched::new(accepted.stream, &bounds, Arc::clone(&has_asked));
+    let watched = Watched::new(
+        accepted.stream,
+        &shared.config.bounds,
+        Arc::clone(&has_asked),
+    );
+    let numbers = Arc::clone(&shared.metrics.http);
     let handler = Handler {
         router,
+        shared,
         remote,
         has_asked,
     };

@@ -10,8 +10,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use hyper::body::Frame;
-use quell::AskError;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell::{AskError, Verdict};
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -22,6 +22,16 @@ pub(super) fn reply(status: StatusCode, kind: HeaderValue, body: impl Into<Body>
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+/// Room for the verdict of one rule, and nearly that of two.
+const VERDICT_BYTES: usize = 512;
+
+/// 200 with a verdict.
+pub(super) fn verdict(verdict: &Verdict) -> Response {
+    let mut body = Vec::with_capacity(VERDICT_BYTES);
+    VerdictBody::from(verdict).write_json(&mut body);
+    reply(StatusCode::OK, JSON, body)
 }
 
 /// 204, which has neither a body nor a length of one (RFC 9110, 8.6).

@@ -1,6 +1,6 @@
 //! Reload: rules from the files into force, while the server answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,12 +84,13 @@ impl Change {
         let mut change = Self::default();
         let mut kept = BTreeSet::new();
         for domain in after {
-            let old = before.domain(&domain.domain);
+            let old = before.domain(&domain.domain).iter();
+            let old: BTreeMap<_, _> = old.map(|old| (&old.rule().name, old.rule())).collect();
             for rule in &domain.rules {
                 let name = format!("{}/{}", domain.domain, rule.name);
-                match old.iter().find(|other| other.rule().name == rule.name) {
+                match old.get(&rule.name) {
                     None => change.added.insert(name.clone()),
-                    Some(other) if other.rule() != rule => change.changed.insert(name.clone()),
+                    Some(other) if *other != rule => change.changed.insert(name.clone()),
                     Some(_) => false,
                 };
                 kept.insert(name);
