@@ -18,9 +18,10 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
+    ("quell-redis", &["quell", "quell-core"]),
     ("quell-rules", &["quell-core"]),
     ("quell-protocol", &["quell-core"]),
     (
