@@ -15,7 +15,7 @@ use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::{AdHocError, AdHocLimits, MAX_AD_HOC};
+use crate::ad_hoc::AdHocLimits;
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Event, NoObserver, Observer};
@@ -210,9 +210,12 @@ impl<S: Store> Limiter<S> {
     /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
     /// with those of rules. Another limit on the same key takes over what was used.
     ///
+    /// While more than 65,536 different limits are in use, a new one is rounded down: its burst, and
+    /// the nanoseconds between two units up, to a power of two. It may refuse early, and admits no
+    /// more.
+    ///
     /// # Errors
-    /// [`AskError`] if the limit is impossible, there are too many different ones, or the store
-    /// cannot tell.
+    /// [`AskError`] if the limit is impossible, or the store cannot tell.
     pub async fn ask_ad_hoc(
         &self,
         operation: Operation,
@@ -226,7 +229,8 @@ impl<S: Store> Limiter<S> {
             now,
             || self.next_id(),
             |changes| self.store.adopt(changes),
-        )?;
+        );
+        let known = known.map_err(AskError::Impossible)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
         let decisions = self.store.charge(&set, operation, now).await?;
         let Some(decision) = decisions.first().copied() else {
@@ -400,8 +404,6 @@ pub enum AskError {
     UnknownRule,
     /// The limit that came with the call is impossible.
     Impossible(LimitError),
-    /// More different limits came with calls than can be kept apart.
-    TooManyLimits,
     /// The store cannot tell.
     Store(StoreError),
 }
@@ -412,10 +414,6 @@ impl fmt::Display for AskError {
             Self::UnknownDomain => f.write_str("no rules for this domain"),
             Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
             Self::Impossible(error) => error.fmt(f),
-            Self::TooManyLimits => write!(
-                f,
-                "more than {MAX_AD_HOC} different limits in use: write fewer different numbers"
-            ),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -426,14 +424,5 @@ impl std::error::Error for AskError {}
 impl From<StoreError> for AskError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
-    }
-}
-
-impl From<AdHocError> for AskError {
-    fn from(error: AdHocError) -> Self {
-        match error {
-            AdHocError::Impossible(error) => Self::Impossible(error),
-            AdHocError::TooMany => Self::TooManyLimits,
-        }
     }
 }

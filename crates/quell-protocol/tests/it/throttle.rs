@@ -97,11 +97,15 @@ fn wrong_arguments() {
         ),
         (
             "CL.THROTTLE k 1 1000000001 1",
-            "count and period make no rate: a rate above one per nanosecond: write at most 1000000000/s or leave the limit out".to_owned(),
+            "count is too large for this period: write at most 1000000000 (1000000000 for each second)".to_owned(),
+        ),
+        (
+            "CL.THROTTLE k 1 9223372036854775807 60",
+            "count is too large for this period: write at most 60000000000 (1000000000 for each second)".to_owned(),
         ),
         (
             "CL.THROTTLE k 1 1 9223372036854775807",
-            "count and period make no rate: a period of more than 36500 days: write a shorter one".to_owned(),
+            "period is too large: write at most 3153600000".to_owned(),
         ),
     ] {
         assert_eq!(refusal(line), format!("ERR {expected}"), "{line}");

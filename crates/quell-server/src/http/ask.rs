@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -149,9 +148,7 @@ fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'
 /// 204, or a problem with the status that the gateway understands.
 fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
     if verdict.is_allow() {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
+        return reply::no_content();
     }
     let mut problem = Problem::refusal(verdict);
     if let Some(status) = parameters.deny_status.filter(|_| !verdict.degraded) {

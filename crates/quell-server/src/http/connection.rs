@@ -14,6 +14,7 @@ use axum::routing::future::RouteFuture;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
 
@@ -22,13 +23,25 @@ use crate::config::Bounds;
 use crate::listen::Accepted;
 use crate::metrics::ListenerMetrics;
 
-/// What a connection is told that comes when there are as many as may be.
-pub(crate) const SORRY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-    Content-Type: application/problem+json\r\n\
-    Content-Length: 167\r\n\
-    Retry-After: 1\r\n\
-    Connection: close\r\n\r\n\
-    {\"type\":\"urn:quell:problem:overloaded\",\"title\":\"The server is overloaded\",\"status\":503,\"detail\":\"max_connections connections are open: close some, or raise the bound\"}";
+/// What a connection is told that comes when `most` are open, which is as many as may be.
+pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
+    let detail = format!(
+        "{most} connections are open, as many as max_connections allows: close some, or raise it"
+    );
+    let problem = Problem::new(ProblemKind::Overloaded, detail);
+    // A document of texts and a number cannot fail to be written.
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\n\
+         Content-Type: {PROBLEM_JSON}\r\n\
+         Content-Length: {}\r\n\
+         Retry-After: 1\r\n\
+         Connection: close\r\n\r\n\
+         {body}",
+        body.len()
+    );
+    Arc::from(text.into_bytes())
+}
 
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
@@ -131,21 +144,4 @@ fn is_idle_end(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_refusal_is_as_long_as_it_says() {
-        let text = std::str::from_utf8(SORRY).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let said = head
-            .lines()
-            .find_map(|line| line.strip_prefix("Content-Length: "));
-        assert_eq!(said, Some(body.len().to_string().as_str()));
-        let problem: quell_protocol::http::Problem = serde_json::from_str(body).unwrap();
-        assert_eq!(problem.status, 503);
-    }
 }

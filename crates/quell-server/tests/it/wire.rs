@@ -38,6 +38,27 @@ fn ten_thousand_commands_in_one_go_are_answered_in_order() {
     );
 }
 
+/// Who makes up limits pays with coarser ones; nobody gets an error, and nobody waits for a search
+/// through all of them.
+#[test]
+fn more_limits_than_are_kept_apart_are_answered_all_the_same() {
+    let server = Fixture::with_clock("", "");
+    let mut commands = Vec::new();
+    for number in 0..100_000 {
+        write!(commands, "CL.THROTTLE k{number} {number} 1 1\r\n").unwrap();
+    }
+    let reply = server.resp_exchange(&commands);
+    assert_eq!(reply.matches("*5\r\n:0\r\n").count(), 100_000);
+    assert_eq!(
+        reply.matches('-').count(),
+        100_000,
+        "retry_after, and no error"
+    );
+    // Five at once and one in 12 s become four and one in 2^34 ns.
+    let innocent = server.resp_exchange(b"CL.THROTTLE login 4 5 60\r\n");
+    assert_eq!(innocent, "*5\r\n:0\r\n:4\r\n:3\r\n:-1\r\n:18\r\n");
+}
+
 #[test]
 fn a_frame_may_come_byte_by_byte() {
     let server = Fixture::with_clock("", "");

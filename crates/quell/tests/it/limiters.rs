@@ -8,10 +8,12 @@ use quell::clock::ManualClock;
 use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::{
-    AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
+    AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query, Rate,
     RetryAfter, UnkeyedLimiter,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::rate::MAX_PERIOD;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
@@ -155,22 +157,35 @@ async fn a_limit_that_comes_with_the_call_takes_over_what_was_used() {
 }
 
 #[tokio::test]
-async fn limits_that_come_with_the_call_are_bounded_and_reclaimed() {
+async fn limits_that_come_with_the_call_are_bounded_rounded_down_and_reclaimed() {
     let clock = Arc::new(ManualClock::default());
     let limiter = Limiter::builder(MemoryStore::new())
         .clock(Arc::clone(&clock) as _)
         .build();
-    let ask = async |burst: u64| {
-        let bucket = Limit::per_second(1).burst(burst);
+    let ask = async |key: &[u8], bucket: TokenBucket| {
         limiter
-            .ask_ad_hoc(Operation::Acquire, b"k", &bucket, Cost::ONE, limiter.now())
+            .ask_ad_hoc(Operation::Acquire, key, &bucket, Cost::ONE, limiter.now())
             .await
+            .unwrap()
     };
+    let bucket = |burst| Limit::per_second(3).burst(burst);
     for burst in 1..=65_536 {
-        assert!(ask(burst).await.is_ok());
+        assert_eq!(ask(b"attacker", bucket(burst)).await.limit, burst);
     }
-    assert_eq!(ask(70_000).await, Err(AskError::TooManyLimits));
-    assert!(ask(7).await.is_ok(), "those in use go on");
-    clock.advance(Duration::from_secs(100));
-    assert!(ask(70_000).await.is_ok(), "those long at rest made room");
+    assert_eq!(ask(b"a", bucket(7)).await.limit, 7, "those in use go on");
+    let late = ask(b"b", bucket(70_000)).await;
+    assert_eq!((late.limit, late.remaining), (65_536, 65_535));
+    let interval = late.reset_after;
+    assert!(
+        interval >= Duration::from_nanos(333_333_334)
+            && interval < Duration::from_nanos(666_666_668),
+        "no faster than a third of a second, and not half as fast: {interval:?}"
+    );
+    let fastest = Limit::per_second(1_000_000_000);
+    assert_eq!(ask(b"c", fastest.burst(u64::MAX)).await.limit, 1 << 63);
+    let slowest = Limit::token_bucket(Rate::new(1, MAX_PERIOD).unwrap());
+    assert_eq!(ask(b"d", slowest.burst(1)).await.reset_after, MAX_PERIOD);
+    clock.advance(Duration::from_secs(100_000));
+    let again = ask(b"b", bucket(70_000)).await;
+    assert_eq!(again.limit, 70_000, "those long at rest made room");
 }
