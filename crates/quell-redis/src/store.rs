@@ -131,6 +131,9 @@ impl RedisStoreBuilder {
 }
 
 impl RedisStore {
+    /// The unit in which a Redis server counts time: instants are rounded down to it, waits up.
+    pub const UNIT: Duration = Duration::from_micros(1);
+
     /// The store at `url`, by its own clock.
     #[must_use]
     pub fn new(url: StoreUrl) -> Self {

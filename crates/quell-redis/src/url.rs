@@ -188,8 +188,8 @@ impl fmt::Display for StoreUrl {
         } else {
             "redis://"
         })?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
+        if self.password.is_some() {
+            write!(f, "{}:***@", self.user.as_deref().unwrap_or_default())?;
         }
         write!(f, "{address}/{}", self.database)
     }
@@ -258,10 +258,15 @@ mod tests {
             ("redis://localhost", "redis://localhost:6379/0", None, None),
             ("redis://[::1]:7000/3", "redis://[::1]:7000/3", None, None),
             ("redis://[::1]", "redis://[::1]:6379/0", None, None),
-            ("rediss://:p%40s@h:1", "rediss://h:1/0", None, Some("p@s")),
+            (
+                "rediss://:p%40s@h:1",
+                "rediss://:***@h:1/0",
+                None,
+                Some("p@s"),
+            ),
             (
                 "valkey://me:p:w@h/2",
-                "redis://me@h:6379/2",
+                "redis://me:***@h:6379/2",
                 Some("me"),
                 Some("p:w"),
             ),

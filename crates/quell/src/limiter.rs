@@ -327,6 +327,19 @@ impl Limiter<MemoryStore> {
     /// To be called after the rules came into force and before the first query. States under limits
     /// that are not among `limits` are left out.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        self.restore_into(&self.store, limits, states, now);
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// [`Limiter::restore`] where the store is one of several kinds; `memory` is the one it is.
+    pub fn restore_into(
+        &self,
+        memory: &MemoryStore,
+        limits: Vec<Installed>,
+        states: Vec<Saved>,
+        now: Now,
+    ) {
         let mut renamed = std::collections::HashMap::new();
         let limits = limits.into_iter().map(|installed| {
             let id = self.next_id();
@@ -338,7 +351,7 @@ impl Limiter<MemoryStore> {
             saved.state.limit = *renamed.get(&saved.state.limit)?;
             Some(saved)
         });
-        self.store.import(limits, states.collect(), now);
+        memory.import(limits, states.collect(), now);
     }
 }
 

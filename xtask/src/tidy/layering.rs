@@ -26,7 +26,13 @@ const LAYERS: [(&str, &[&str]); 9] = [
     ("quell-protocol", &["quell-core"]),
     (
         "quell-server",
-        &["quell", "quell-core", "quell-protocol", "quell-rules"],
+        &[
+            "quell",
+            "quell-core",
+            "quell-protocol",
+            "quell-redis",
+            "quell-rules",
+        ],
     ),
     (
         "quell-cli",
@@ -34,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 9] = [
             "quell",
             "quell-core",
             "quell-protocol",
+            "quell-redis",
             "quell-rules",
             "quell-server",
         ],

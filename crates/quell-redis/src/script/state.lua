@@ -6,12 +6,12 @@ local function read_usage(limit, s, at)
     local usage = {tat = unpack('>I7', s, at), r = 0}
     at = at + 7
     if limit.c > 1 then usage.r, at = unpack('>I7', s, at) end
-    if usage.tat == 0 then usage = nil end
+    if usage.tat == 0 and usage.r == 0 then usage = nil end
     return usage, at
   elseif limit.kind <= CALENDAR then
     local usage = {}
     usage.at, usage.used, at = unpack('>I7I7', s, at)
-    if usage.at == 0 then usage = nil end
+    if usage.at == 0 and usage.used == 0 then usage = nil end
     return usage, at
   end
   local usage, count = {sum = 0}
