@@ -25,6 +25,8 @@ pub(crate) struct Said {
     z: i64,
     /// How much longer a ban stands, in microseconds.
     left: u64,
+    /// The clock of the server that said so, in microseconds.
+    now: u64,
 }
 
 impl Said {
@@ -45,6 +47,11 @@ impl Said {
         self.fits() && !self.is_banned()
     }
 
+    /// The clock of the server that said so, in microseconds.
+    pub(crate) const fn now(self) -> u64 {
+        self.now
+    }
+
     pub(crate) const fn ban_left(self) -> u64 {
         self.left
     }
@@ -53,8 +60,8 @@ impl Said {
 /// What the script answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The store's clock, in microseconds, and what each limit says.
-    Said { now: u64, said: Vec<Said> },
+    /// What each limit says.
+    Said(Vec<Said>),
     /// The calendar's edges were not those around the store's clock, which reads so.
     OtherEdges { wall: u64 },
 }
@@ -75,6 +82,7 @@ impl Answer {
             let wall = u64::try_from(next()?).ok()?;
             return Some(Self::OtherEdges { wall });
         }
+        let clock = u64::try_from(now).ok()?;
         let mut said = Vec::with_capacity(count);
         for _ in 0..count {
             let mut one = Said {
@@ -83,24 +91,23 @@ impl Answer {
                 y: next()?,
                 z: next()?,
                 left: 0,
+                now: clock,
             };
             if one.is_banned() {
                 one.left = u64::try_from(next()?).unwrap_or(0);
             }
             said.push(one);
         }
-        let now = u64::try_from(now).ok()?;
-        Some(Self::Said { now, said })
+        Some(Self::Said(said))
     }
 }
 
-/// The decisions on all limits of a set. `now` is the store's clock.
+/// The decisions on all limits of a set.
 pub(crate) fn decisions(
     charges: &[Charge<'_>],
     numbers: &[Numbers],
     said: &[Said],
     operation: Operation,
-    now: u64,
 ) -> Vec<Decision> {
     let passes = charges
         .iter()
@@ -114,7 +121,7 @@ pub(crate) fn decisions(
             0
         };
         let cost = charge.cost.get();
-        let seen = numbers.see(*said, cost, taken, now);
+        let seen = numbers.see(*said, cost, taken, said.now);
         let left = Duration::from_micros(said.left);
         let mut outcome = match said.fits() {
             true => Outcome::Allow,

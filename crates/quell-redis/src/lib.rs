@@ -21,6 +21,7 @@
 //! itself, beside `script.rs`.
 
 mod answer;
+mod asked;
 mod bans;
 mod code;
 mod key;

@@ -9,12 +9,12 @@ use quell::store::{Action, Banned, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::{CalendarEdges, Changes};
-use quell_core::time::{Now, Wall};
-use redis::Value;
+use quell_core::time::Now;
 
-use crate::answer::{Answer, Said, decisions};
+use crate::answer::{Said, decisions};
+use crate::asked::Asked;
 use crate::bans::Bans;
-use crate::code::{Numbers, code};
+use crate::code::code;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::rehearsal::Rehearsal;
@@ -24,10 +24,6 @@ use crate::url::StoreUrl;
 /// How long a call may take unless said: a store beside its servers answers in one, and nobody's
 /// request should hang on a limit for longer.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// How often the edges of calendar windows are looked up again for one call. Once is enough unless
-/// the store's clock runs past two edges in between.
-const MOST_LOOKS: usize = 3;
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
@@ -53,6 +49,7 @@ pub(crate) enum Request {
     Lift = 4,
     Carry = 5,
     Look = 6,
+    Refund = 7,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
@@ -67,7 +64,7 @@ pub struct RedisStore {
     url: StoreUrl,
     clock: StoreClock,
     timeout: Duration,
-    calendar: SystemCalendar,
+    pub(crate) calendar: SystemCalendar,
     rehearsal: Option<Rehearsal>,
 }
 
@@ -214,7 +211,8 @@ impl RedisStore {
     /// own clock, when.
     pub(crate) fn head(&self, request: Request, length: Duration, now: Now) -> Vec<u8> {
         let mut head = vec![request as u8];
-        if self.clock == StoreClock::Own && request != Request::Ban {
+        let is_short = !matches!(request, Request::Ban | Request::Refund);
+        if self.clock == StoreClock::Own && is_short {
             return head;
         }
         let micros = |nanos: u64| whole(nanos / 1_000);
@@ -238,45 +236,6 @@ impl RedisStore {
             StoreClock::Own => 0,
             StoreClock::Caller => SHORTEST_GIVEN.as_secs() * 1_000,
         }
-    }
-
-    /// Runs the script on `charges`, with other calendar edges where the store's clock asks for them.
-    async fn run(&self, set: &LimitSet<'_>, head: Vec<u8>) -> Result<Ran, Failure> {
-        let names: Vec<_> = set
-            .charges()
-            .iter()
-            .map(|charge| self.names.of(set.key(charge)))
-            .collect();
-        let mut numbers = Vec::with_capacity(names.len());
-        let mut arguments = Vec::with_capacity(names.len() + 1);
-        arguments.push(head);
-        for charge in set.charges() {
-            let code = code(charge);
-            numbers.push(code.numbers);
-            arguments.push(code.bytes);
-        }
-        for _ in 0..MOST_LOOKS {
-            let script = &self.scripts.decide;
-            let reply = script.run(&self.link, &names, &arguments).await?;
-            let Some(wall) = other_edges(&reply) else {
-                return Ok(Ran {
-                    names,
-                    numbers,
-                    reply,
-                });
-            };
-            let wall = Wall::from_nanos(wall.saturating_mul(1_000));
-            for (argument, charge) in arguments.iter_mut().skip(1).zip(set.charges()) {
-                if let Some(calendar) = charge.installed.limit.calendar() {
-                    let mut charge = charge.clone();
-                    charge.edges = Some(self.calendar.edges(calendar, wall));
-                    *argument = code(&charge).bytes;
-                }
-            }
-        }
-        Err(Failure::Refused(
-            "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
-        ))
     }
 
     /// Carries out what changed since the last call, in a rehearsal.
@@ -317,31 +276,22 @@ impl RedisStore {
         now: Now,
     ) -> Result<Vec<Decision>, Failure> {
         self.catch_up().await?;
-        let request = match operation {
-            Operation::Acquire => Request::Acquire,
-            Operation::Peek => Request::Peek,
-        };
-        let head = self.head(request, Duration::ZERO, now);
-        let ran = self.in_time(self.run(set, head)).await?;
-        let charges = set.charges();
-        let Some(Answer::Said { now: clock, said }) = Answer::read(&ran.reply, charges.len())
-        else {
-            return Err(strange(&ran.reply));
-        };
-        let decisions = decisions(charges, &ran.numbers, &said, operation, clock);
+        let asked = Asked::new(self, set);
+        let said = asked.charge(operation, now).await?;
+        let decisions = decisions(set.charges(), asked.numbers(), &said, operation);
         if operation == Operation::Acquire {
-            self.name_bans(set, &said, clock).await;
-            self.touched(set, ran.names);
+            self.name_bans(set, &said).await;
+            self.touched(set, asked.into_names());
         }
         Ok(decisions)
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
-    async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said], clock: u64) {
+    async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
         for (charge, said) in set.charges().iter().zip(said) {
             if said.starts_ban() {
-                let until = clock.saturating_add(said.ban_left());
-                self.name_ban(set.key(charge), until, clock).await;
+                let until = said.now().saturating_add(said.ban_left());
+                self.name_ban(set.key(charge), until, said.now()).await;
             }
         }
     }
@@ -358,43 +308,17 @@ impl RedisStore {
             Action::Ban(length) => (Request::Ban, length),
             Action::Lift => (Request::Lift, Duration::ZERO),
         };
-        let head = self.head(request, length, now);
-        let ran = self.in_time(self.run(set, head)).await?;
-        let Value::Array(values) = &ran.reply else {
-            return Err(strange(&ran.reply));
-        };
-        let [Value::Int(clock), Value::Int(changed)] = values.as_slice() else {
-            return Err(strange(&ran.reply));
-        };
+        let asked = Asked::new(self, set);
+        let (changed, clock) = asked.administer(request, length, now).await?;
         if let Action::Ban(length) = action {
-            let clock = u64::try_from(*clock).unwrap_or(0);
             let until = clock.saturating_add(crate::code::micros_up(length));
             for charge in set.charges() {
                 self.name_ban(set.key(charge), until, clock).await;
             }
         }
-        self.touched(set, ran.names);
-        Ok(usize::try_from(*changed).unwrap_or(0))
+        self.touched(set, asked.into_names());
+        Ok(changed)
     }
-}
-
-/// A set that went through the script.
-struct Ran {
-    names: Vec<Vec<u8>>,
-    numbers: Vec<Numbers>,
-    reply: Value,
-}
-
-/// What the store's clock reads if the edges were not those around it.
-fn other_edges(reply: &Value) -> Option<u64> {
-    match Answer::read(reply, 0) {
-        Some(Answer::OtherEdges { wall }) => Some(wall),
-        _ => None,
-    }
-}
-
-fn strange(reply: &Value) -> Failure {
-    Failure::Refused(format!("a reply that means nothing: {reply:?}"))
 }
 
 /// A whole number as the script reads it.

@@ -6,10 +6,14 @@ use std::str::FromStr;
 /// The port of a Redis server unless said.
 const PORT: u16 = 6379;
 
+/// The port of a sentinel unless said.
+const SENTINEL_PORT: u16 = 26_379;
+
 /// The highest number that a database can have: servers have 16 unless configured otherwise.
 const MOST_DATABASES: u32 = 9_999;
 
-/// Where a store is: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS.
+/// Where a store is: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;
+/// `redis+sentinel://HOST,HOST/DATABASE?master=NAME`; `redis+cluster://HOST,HOST`.
 ///
 /// Shown without the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +29,11 @@ pub struct StoreUrl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Single(Address),
+    Sentinel {
+        sentinels: Vec<Address>,
+        name: String,
+    },
+    Cluster(Vec<Address>),
 }
 
 /// A host and a port.
@@ -111,6 +120,10 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        let (scheme, kind) = match scheme.split_once('+') {
+            Some((scheme, kind)) => (scheme, Some(kind)),
+            None => (scheme, None),
+        };
         let is_encrypted = match scheme {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
@@ -120,9 +133,6 @@ impl FromStr for StoreUrl {
             Some((rest, query)) => (rest, Some(query)),
             None => (rest, None),
         };
-        if let Some(query) = query {
-            return Err(UrlError::Query(query.to_owned()));
-        }
         let (login, rest) = match rest.rsplit_once('@') {
             Some((login, rest)) => (Some(login), rest),
             None => (None, rest),
@@ -140,7 +150,7 @@ impl FromStr for StoreUrl {
             Some(login) => parse_login(login)?,
             None => (None, None),
         };
-        let shape = Shape::Single(Address::parse(hosts, PORT)?);
+        let shape = parse_shape(kind, hosts, query, database)?;
         Ok(Self {
             shape,
             user,
@@ -148,6 +158,45 @@ impl FromStr for StoreUrl {
             database,
             is_encrypted,
         })
+    }
+}
+
+fn parse_shape(
+    kind: Option<&str>,
+    hosts: &str,
+    query: Option<&str>,
+    database: u32,
+) -> Result<Shape, UrlError> {
+    let all = |port| -> Result<Vec<Address>, UrlError> {
+        let hosts = hosts.split(',');
+        hosts.map(|host| Address::parse(host, port)).collect()
+    };
+    let meaningless = |query: Option<&str>| match query {
+        Some(query) => Err(UrlError::Query(query.to_owned())),
+        None => Ok(()),
+    };
+    match kind {
+        None => {
+            meaningless(query)?;
+            Ok(Shape::Single(Address::parse(hosts, PORT)?))
+        }
+        Some("cluster") => {
+            meaningless(query)?;
+            if database != 0 {
+                return Err(UrlError::ClusterDatabase);
+            }
+            Ok(Shape::Cluster(all(PORT)?))
+        }
+        Some("sentinel") => {
+            let name = query.and_then(|query| query.strip_prefix("master="));
+            let name = name.filter(|name| !name.is_empty() && !name.contains('&'));
+            let name = name.and_then(decode).ok_or(UrlError::Name)?;
+            Ok(Shape::Sentinel {
+                sentinels: all(SENTINEL_PORT)?,
+                name,
+            })
+        }
+        Some(_) => Err(UrlError::Scheme),
     }
 }
 
@@ -182,16 +231,25 @@ fn decode(text: &str) -> Option<String> {
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape::Single(address) = &self.shape;
-        f.write_str(if self.is_encrypted {
-            "rediss://"
-        } else {
-            "redis://"
-        })?;
+        let (kind, addresses) = match &self.shape {
+            Shape::Single(address) => ("", std::slice::from_ref(address)),
+            Shape::Sentinel { sentinels, .. } => ("+sentinel", sentinels.as_slice()),
+            Shape::Cluster(seeds) => ("+cluster", seeds.as_slice()),
+        };
+        let scheme = if self.is_encrypted { "rediss" } else { "redis" };
+        write!(f, "{scheme}{kind}://")?;
         if self.password.is_some() {
             write!(f, "{}:***@", self.user.as_deref().unwrap_or_default())?;
         }
-        write!(f, "{address}/{}", self.database)
+        for (index, address) in addresses.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{address}")?;
+        }
+        write!(f, "/{}", self.database)?;
+        match &self.shape {
+            Shape::Sentinel { name, .. } => write!(f, "?master={name}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -213,6 +271,10 @@ pub enum UrlError {
     Database(String),
     /// A login that is no `USER:PASSWORD` or `:PASSWORD`.
     Login,
+    /// A database of a cluster, which has only one.
+    ClusterDatabase,
+    /// Sentinels without the name of whom they watch.
+    Name,
     /// Something after `?` that means nothing.
     Query(String),
 }
@@ -220,7 +282,10 @@ pub enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheme => f.write_str("write redis://HOST:PORT/DATABASE, or rediss:// for TLS"),
+            Self::Scheme => f.write_str(
+                "write redis://HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME or \
+                 redis+cluster://HOST,HOST; with rediss in place of redis for TLS",
+            ),
             Self::Host(host) => write!(
                 f,
                 "{host:?} is no host: write a name or an address, and perhaps a port, such as \
@@ -234,6 +299,13 @@ impl fmt::Display for UrlError {
             Self::Login => f.write_str(
                 "the login is incomplete: write redis://USER:PASSWORD@HOST, or \
                  redis://:PASSWORD@HOST, with %40 for @, %2f for / and %25 for %",
+            ),
+            Self::ClusterDatabase => {
+                f.write_str("a cluster has only database 0: leave the number out")
+            }
+            Self::Name => f.write_str(
+                "whom do these sentinels watch? write \
+                 redis+sentinel://HOST:26379,HOST:26379/0?master=NAME",
             ),
             Self::Query(query) => {
                 write!(
@@ -258,6 +330,18 @@ mod tests {
             ("redis://localhost", "redis://localhost:6379/0", None, None),
             ("redis://[::1]:7000/3", "redis://[::1]:7000/3", None, None),
             ("redis://[::1]", "redis://[::1]:6379/0", None, None),
+            (
+                "redis+cluster://a,b:7001",
+                "redis+cluster://a:6379,b:7001/0",
+                None,
+                None,
+            ),
+            (
+                "rediss+sentinel://:p@a,[::1]:1/2?master=shop",
+                "rediss+sentinel://:***@a:26379,[::1]:1/2?master=shop",
+                None,
+                Some("p"),
+            ),
             (
                 "rediss://:p%40s@h:1",
                 "rediss://:***@h:1/0",
@@ -291,6 +375,11 @@ mod tests {
             ("redis://me@h", UrlError::Login),
             ("redis://me:%zz@h", UrlError::Login),
             ("redis://h?a=1", UrlError::Query("a=1".to_owned())),
+            ("redis+ring://h", UrlError::Scheme),
+            ("redis+cluster://h,i/1", UrlError::ClusterDatabase),
+            ("redis+cluster://h,,i", UrlError::Host(String::new())),
+            ("redis+sentinel://h", UrlError::Name),
+            ("redis+sentinel://h?master=", UrlError::Name),
         ] {
             assert_eq!(text.parse::<StoreUrl>(), Err(error), "{text}");
         }

@@ -47,7 +47,7 @@ pub(super) struct Settings {
     #[arg(long, env = "QUELL_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Listeners")]
     insecure: Option<bool>,
 
-    /// Where states are kept that several servers share: redis://[USER:PASSWORD@]HOST:PORT/DATABASE, or memory [default: memory]
+    /// Where states are kept that several servers share: redis://[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for TLS, or memory [default: memory]
     #[arg(
         long,
         env = "QUELL_STORE",

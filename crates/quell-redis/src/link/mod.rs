@@ -11,13 +11,17 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
 
-use crate::url::{Shape, StoreUrl};
+use crate::url::{Address, Shape, StoreUrl};
 
+mod cluster;
 mod counted;
 mod node;
+mod sentinel;
 mod settings;
 
+use cluster::{Cluster, slot_of};
 use node::Node;
+use sentinel::Sentinel;
 pub(crate) use settings::Settings;
 
 /// How long to wait before a server is asked again that said to come back later.
@@ -62,6 +66,10 @@ impl std::error::Error for Failure {}
 pub(crate) enum Attempt {
     /// It is over, one way or the other.
     Failed(Failure),
+    /// Not run: somebody else has the key, from now on.
+    Moved(Address),
+    /// Not run: somebody else has the key, for this once.
+    Ask(Address),
     /// Not run: this server is no primary (any more), or not yet up.
     Away(String),
 }
@@ -71,6 +79,10 @@ pub(crate) enum Attempt {
 pub(crate) enum Link {
     /// One server, always at the same address.
     Single(Arc<Node>),
+    /// One primary at a time, as sentinels say.
+    Sentinel(Sentinel),
+    /// Many primaries, each with some of the keys.
+    Cluster(Cluster),
 }
 
 impl Link {
@@ -78,34 +90,57 @@ impl Link {
         let settings = Arc::new(Settings::new(url));
         match url.shape() {
             Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
+            Shape::Sentinel { sentinels, name } => {
+                Self::Sentinel(Sentinel::new(sentinels, name, settings))
+            }
+            Shape::Cluster(seeds) => Self::Cluster(Cluster::new(seeds, settings)),
+        }
+    }
+
+    /// What one script may see together: keys with the same of these.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => 0,
+            Self::Cluster(_) => slot_of(key),
         }
     }
 
     /// Keys in the groups that one script may see together.
     pub(crate) fn together<'k>(&self, keys: &'k [Vec<u8>]) -> Vec<&'k [Vec<u8>]> {
-        let Self::Single(_) = self;
-        if keys.is_empty() {
-            Vec::new()
-        } else {
-            vec![keys]
+        match self {
+            _ if keys.is_empty() => Vec::new(),
+            Self::Single(_) | Self::Sentinel(_) => vec![keys],
+            Self::Cluster(_) => keys.chunks(1).collect(),
         }
     }
 
     /// Sends `command`, which is about `key`, to the server that has it. Goes on trying while servers
     /// say that they ran nothing: the caller limits the time.
     pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
-        let Self::Single(node) = self;
-        let _ = key;
-        loop {
-            match node.call(command).await {
-                Ok(value) => return Ok(value),
-                Err(Attempt::Failed(failure)) => return Err(failure),
-                Err(Attempt::Away(reason)) => {
-                    tracing::debug!(?node, reason, "asking again");
-                    // Another server may answer at this address soon.
-                    node.hang_up();
-                    tokio::time::sleep(PAUSE).await;
-                }
+        match self {
+            Self::Single(node) => call_single(node, command).await,
+            Self::Sentinel(sentinel) => sentinel.call(command).await,
+            Self::Cluster(cluster) => cluster.call(key, command).await,
+        }
+    }
+}
+
+async fn call_single(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
+    loop {
+        match node.call(command).await {
+            Ok(value) => return Ok(value),
+            Err(Attempt::Failed(failure)) => return Err(failure),
+            Err(Attempt::Moved(_) | Attempt::Ask(_)) => {
+                return Err(Failure::Refused(
+                    "this server is one of a cluster: write redis+cluster:// in place of redis://"
+                        .to_owned(),
+                ));
+            }
+            Err(Attempt::Away(reason)) => {
+                tracing::debug!(?node, reason, "asking again");
+                // Another server may answer at this address soon.
+                node.hang_up();
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -118,6 +153,13 @@ fn judge(error: &RedisError) -> Attempt {
         None => error.to_string(),
     };
     let code = error.code().unwrap_or_default();
+    if let Some((host, port)) = error.redirect_node() {
+        let there = redirected(host, port);
+        return match error.kind() {
+            redis::ErrorKind::Server(ServerErrorKind::Ask) => Attempt::Ask(there),
+            _ => Attempt::Moved(there),
+        };
+    }
     match error.kind() {
         redis::ErrorKind::Server(ServerErrorKind::NoScript) => Attempt::Failed(Failure::NoScript),
         redis::ErrorKind::Io => Attempt::Failed(Failure::Unknown(format!(
@@ -130,6 +172,14 @@ fn judge(error: &RedisError) -> Attempt {
             "WRONGTYPE" => Attempt::Failed(Failure::Foreign(text())),
             _ => Attempt::Failed(of_script(&text())),
         },
+    }
+}
+
+/// `HOST:PORT` and a slot, as redis-rs takes them apart.
+fn redirected(host: &str, _slot: u16) -> Address {
+    match host.rsplit_once(':') {
+        Some((host, port)) => Address::new(host, port.parse().unwrap_or_default()),
+        None => Address::new(host, 0),
     }
 }
 

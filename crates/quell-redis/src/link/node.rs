@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisResult, Value};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -75,12 +75,31 @@ impl Node {
         })
     }
 
+    /// Where it is.
+    pub(crate) const fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Sends one command and waits for the answer.
     pub(crate) async fn call(self: &Arc<Self>, command: &Cmd) -> Result<Value, Attempt> {
         let mut live = self.live().await?;
         let sent_before = live.sent.load(Ordering::Acquire);
         let answer = live.connection.send_packed_command(command).await;
         self.judged(answer.and_then(Value::extract_error), &live, sent_before)
+    }
+
+    /// Sends `count` commands in a row and returns the answer to the last.
+    pub(crate) async fn call_last(
+        self: &Arc<Self>,
+        commands: &Pipeline,
+        count: usize,
+    ) -> Result<Value, Attempt> {
+        let mut live = self.live().await?;
+        let sent_before = live.sent.load(Ordering::Acquire);
+        let sent = live.connection.send_packed_commands(commands, 0, count);
+        let last = sent.await.map(|mut answers| answers.pop());
+        let answer = last.and_then(|last| last.unwrap_or(Value::Nil).extract_error());
+        self.judged(answer, &live, sent_before)
     }
 
     fn judged<T>(

@@ -42,6 +42,18 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The same for servers that know no login and no database.
+    pub(super) fn without_login(&self) -> Self {
+        Self {
+            login: RedisConnectionInfo::default()
+                .set_protocol(ProtocolVersion::RESP2)
+                .set_lib_name("quell", env!("CARGO_PKG_VERSION")),
+            ..self.clone()
+        }
+    }
+}
+
 /// Leaves the password out.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

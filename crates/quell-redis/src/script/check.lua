@@ -41,6 +41,29 @@ local function take(limit, ask, usage)
   return usage
 end
 
+-- Takes back what was charged at `at`, and never more than there is.
+local function give_back(limit, ask, usage, at)
+  if limit.kind <= LEAKY then
+    local ahead, ahead_r = ahead_of(limit, usage)
+    local left, left_r = ahead - ask.need, ahead_r - ask.need_r
+    if left_r < 0 then left, left_r = left - 1, left_r + limit.c end
+    if left < 0 or (left == 0 and left_r == 0) then return nil end
+    return {tat = floor(mono / limit.unit) + left, r = left_r}
+  elseif limit.kind <= CALENDAR then
+    local is_there = usage.at <= at
+    if limit.kind == CALENDAR then is_there = usage.at > at and usage.at - ask.longest <= at end
+    if is_there then usage.used = max(usage.used - ask.cost, 0) end
+    return usage.used > 0 and usage or nil
+  end
+  local charged = limit.kind == SEGMENTS and segment_of(limit, at) or at
+  local kept = {}
+  for _, entry in ipairs(usage) do
+    if entry.at == charged then entry.used = max(entry.used - ask.cost, 0) end
+    if entry.used > 0 then add(kept, entry.at, entry.used) end
+  end
+  return #kept > 0 and kept or nil
+end
+
 -- Time until rest.
 local function rest_of(limit, usage)
   if not usage then return 0 end

@@ -22,6 +22,18 @@ for i, key in ipairs(KEYS) do
 end
 for i, key in ipairs(KEYS) do states[i] = load(key, asks[i]) end
 
+-- Gives back what this same call charged at the instant `length`, if it is still there.
+if op == 7 then
+  for _, state in ipairs(states) do
+    if state.usage and not state.is_changed then
+      state.usage = settle(state.ask.limit, state.ask, state.usage)
+      if state.usage then state.usage = give_back(state.ask.limit, state.ask, state.usage, length) end
+      store(state)
+    end
+  end
+  return {mono, #states}
+end
+
 if op > 1 then
   local changed = 0
   for i, state in ipairs(states) do

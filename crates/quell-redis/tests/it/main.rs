@@ -8,6 +8,7 @@
 )]
 
 mod bans;
+mod cluster;
 mod conformance;
 mod expiry;
 mod extremes;
@@ -15,4 +16,5 @@ mod faults;
 mod hostile_time;
 mod limits;
 mod processes;
+mod sentinel;
 mod server;

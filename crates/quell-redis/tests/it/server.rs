@@ -38,8 +38,18 @@ impl Server {
     }
 
     pub(crate) fn try_start(port: u16, arguments: &[&str]) -> Option<Self> {
+        Self::try_start_with("", port, arguments)
+    }
+
+    /// Starts a server that reads this configuration first, and may write its own to it.
+    pub(crate) fn try_start_with(
+        configuration: &str,
+        port: u16,
+        arguments: &[&str],
+    ) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        fs::write(directory.path().join("redis.conf"), configuration).unwrap();
         let process = launch(port, &directory, &arguments);
         let mut server = Self {
             process,
@@ -117,14 +127,15 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
     let mut command = Command::new("redis-server");
     // A configuration file, because sentinels write theirs.
     let file = directory.path().join("redis.conf");
-    if !file.exists() {
-        fs::write(&file, "").unwrap();
-    }
     command
         .arg(file)
         .args(["--port", &port, "--bind", "127.0.0.1"]);
-    command.args(["--save", "", "--daemonize", "no", "--dir"]);
-    command.arg(directory.path()).args(arguments);
+    command.args(["--daemonize", "no", "--dir"]);
+    command.arg(directory.path());
+    if !arguments.iter().any(|word| word == "--sentinel") {
+        command.args(["--save", ""]);
+    }
+    command.args(arguments);
     command
         .stdin(Stdio::null())
         .stderr(Stdio::null())
