@@ -243,6 +243,36 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
+    /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
+    /// answer at once. A caller keeps one `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_at_once(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Option<Decision>, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_at_once(key, &charge, operation, now)
+        });
+        if let Some(decision) = &decision {
+            self.observer.observe(&Event::AdHoc {
+                now,
+                operation,
+                key,
+                decision,
+            });
+        }
+        Ok(decision)
+    }
+
     #[inline]
     fn recall<'m>(
         &self,
@@ -332,34 +362,6 @@ impl<S: LocalStore> Limiter<S> {
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
     }
-
-    /// [`Limiter::ask_ad_hoc`] without a runtime, on a store in this process. A caller keeps one
-    /// `memo` and passes it each time.
-    ///
-    /// # Errors
-    /// [`AskError::Impossible`] if the limit is impossible.
-    pub fn ask_ad_hoc_local(
-        &self,
-        operation: Operation,
-        key: &[u8],
-        bucket: &TokenBucket,
-        cost: Cost,
-        now: Now,
-        memo: &mut AdHocMemo,
-    ) -> Result<Decision, AskError> {
-        let known = self.recall(memo, bucket, now)?;
-        let charge = Charge::alone(&known.installed, cost);
-        let decision = with_ad_hoc(key, |key| {
-            self.store.charge_one_local(key, &charge, operation, now)
-        });
-        self.observer.observe(&Event::AdHoc {
-            now,
-            operation,
-            key,
-            decision: &decision,
-        });
-        Ok(decision)
-    }
 }
 
 impl Limiter<MemoryStore> {
@@ -368,6 +370,19 @@ impl Limiter<MemoryStore> {
     /// To be called after the rules came into force and before the first query. States under limits
     /// that are not among `limits` are left out.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        self.restore_into(&self.store, limits, states, now);
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// [`Limiter::restore`] where the store is one of several kinds; `memory` is the one it is.
+    pub fn restore_into(
+        &self,
+        memory: &MemoryStore,
+        limits: Vec<Installed>,
+        states: Vec<Saved>,
+        now: Now,
+    ) {
         let mut renamed = std::collections::HashMap::new();
         let limits = limits.into_iter().map(|installed| {
             let id = self.next_id();
@@ -379,7 +394,7 @@ impl Limiter<MemoryStore> {
             saved.state.limit = *renamed.get(&saved.state.limit)?;
             Some(saved)
         });
-        self.store.import(limits, states.collect(), now);
+        memory.import(limits, states.collect(), now);
     }
 }
 

@@ -32,6 +32,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
 
+    /// [`Store::charge`] for a set of one charge and a caller who is in a hurry: `None`, and nothing
+    /// is charged, if it cannot be decided without waiting.
+    fn charge_one_at_once(
+        &self,
+        _key: Key<'_>,
+        _charge: &Charge<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Decision> {
+        None
+    }
+
     /// Does something to the keys of a set by hand; returns to how many it made a difference.
     ///
     /// # Errors
@@ -58,15 +70,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
-
-    /// The same for a set of one charge: nothing need be allocated.
-    fn charge_one_local(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Decision;
 }
 
 /// What can be done to a key by hand.

@@ -334,19 +334,19 @@ impl LocalStore for MemoryStore {
             _ => self.charge_many(set, operation, now),
         }
     }
+}
 
-    fn charge_one_local(
+impl Store for MemoryStore {
+    fn charge_one_at_once(
         &self,
         key: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
         now: Now,
-    ) -> Decision {
-        self.charge_one(key, charge, operation, now)
+    ) -> Option<Decision> {
+        Some(self.charge_one(key, charge, operation, now))
     }
-}
 
-impl Store for MemoryStore {
     fn adopt(&self, changes: &Changes) {
         self.registry.write().adopt(changes);
     }
