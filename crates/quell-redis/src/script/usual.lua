@@ -14,16 +14,20 @@ local head = ARGV[1]
 -- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look
 local op = byte(head, 1)
 
--- The usual call: one bucket without a ban, by the store's clock, in whole units. The long way below
+-- The usual call: one bucket without a ban, in whole units. The long way below
 -- gives the same answer; this one saves making its functions. It answers with the clock and, in one
 -- number, what was used before and whether the cost fits.
-if #head == 1 and op < 2 and #KEYS == 1 and byte(ARGV[2], 1) == 1 then
+if op < 2 and #KEYS == 1 and byte(ARGV[2], 1) == 1 then
   local key = KEYS[1]
   local _, limit, need, full = unpack('>BBc0dd', ARGV[2])
   local raw = call('GET', key)
   if not raw or (#raw == #limit + 7 and string.find(raw, limit, 1, true) == 1) then
-    local time = call('TIME')
-    local now = time[1] * 1000000 + time[2]
+    local now, least = -1, 0
+    if #head > 1 then now, _, least = unpack('>ddd', head, 2) end
+    if now < 0 then
+      local time = call('TIME')
+      now = time[1] * 1000000 + time[2]
+    end
     local ahead, late = 0, false
     if raw then
       ahead = unpack('>I7', raw, #limit + 1) - now
@@ -33,7 +37,9 @@ if #head == 1 and op < 2 and #KEYS == 1 and byte(ARGV[2], 1) == 1 then
     local fits = new <= full
     if op == 1 and (fits or late) then
       if late and not fits then new = full end
-      call('SET', key, pack('>c0I7', limit, now + new), 'PX', (new - new % 1000) / 1000 + 502)
+      local expiry = (new - new % 1000) / 1000 + 502
+      if expiry < least then expiry = least end
+      call('SET', key, pack('>c0I7', limit, now + new), 'PX', expiry)
     end
     return {now, fits and ahead + ahead + 1 or ahead + ahead}
   end
