@@ -72,17 +72,20 @@ impl Answer {
         let Value::Array(values) = reply else {
             return None;
         };
-        let mut values = values.iter().map(|value| match value {
+        let mut numbers = values.iter().map(|value| match value {
             Value::Int(number) => Some(*number),
             _ => None,
         });
-        let mut next = || values.next().flatten();
+        let mut next = || numbers.next().flatten();
         let now = next()?;
         if now < 0 {
             let wall = u64::try_from(next()?).ok()?;
             return Some(Self::OtherEdges { wall });
         }
         let clock = u64::try_from(now).ok()?;
+        if values.len() == 2 && count == 1 {
+            return Self::read_short(next()?, clock);
+        }
         let mut said = Vec::with_capacity(count);
         for _ in 0..count {
             let mut one = Said {
@@ -99,6 +102,17 @@ impl Answer {
             said.push(one);
         }
         Some(Self::Said(said))
+    }
+
+    /// Reads the answer of the short way: twice what was used before, and one if the cost fits.
+    fn read_short(number: i64, now: u64) -> Option<Self> {
+        let said = Said {
+            flags: u64::try_from(number & 1).ok()?,
+            x: number >> 1,
+            now,
+            ..Said::default()
+        };
+        Some(Self::Said(vec![said]))
     }
 }
 

@@ -35,7 +35,7 @@ const HAS_SHIFT: u8 = 32;
 /// Set if one more number follows: what is missing at the start, or how many wait undelayed.
 const HAS_MORE: u8 = 64;
 
-/// Set if the charge may go the short way.
+/// Set if the charge may go the short way: a bucket in whole units, and nothing else.
 const PLAIN: u8 = 1;
 /// Set if the rule is in shadow.
 const SHADOW: u8 = 2;
@@ -215,22 +215,26 @@ impl Writer {
             numbers.push(more);
         }
         self.limit(kind, flags, &numbers);
-        let is_plain = !self.has_ban && ticks.shift == 0 && (kind == LEAKY || more.is_none());
-        if is_plain {
-            self.plain();
-            self.number(ticks.parts);
-        }
+        let is_whole = ticks.parts == 1 && ticks.shift == 0;
+        let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
         let full = ticks.span(burst);
         let cost = charge.cost.get();
-        if cost <= burst {
-            self.span(ticks.span(cost));
+        let need = if cost <= burst {
+            ticks.span(cost)
         } else {
-            self.span(Span {
+            Span {
                 units: full.units + 1,
                 parts: 0,
-            });
+            }
+        };
+        if is_plain {
+            self.plain();
+            self.number(need.units);
+            self.number(full.units);
+        } else {
+            self.span(need);
+            self.span(full);
         }
-        self.span(full);
         ticks
     }
 

@@ -23,6 +23,7 @@
 mod answer;
 mod asked;
 mod bans;
+mod breaker;
 mod code;
 mod key;
 mod link;

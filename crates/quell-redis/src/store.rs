@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::Duration;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 use quell::calendar::SystemCalendar;
 use quell::store::{Action, Banned, Store, StoreError};
@@ -14,6 +15,7 @@ use quell_core::time::Now;
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
+use crate::breaker::{Breaker, Leave, Turn};
 use crate::code::code;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
@@ -66,6 +68,7 @@ pub struct RedisStore {
     timeout: Duration,
     pub(crate) calendar: SystemCalendar,
     rehearsal: Option<Rehearsal>,
+    breaker: Breaker,
 }
 
 /// Puts a [`RedisStore`] together.
@@ -123,6 +126,7 @@ impl RedisStoreBuilder {
             timeout: self.timeout,
             calendar: SystemCalendar::default(),
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
+            breaker: Breaker::new(),
         }
     }
 }
@@ -190,17 +194,41 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Awaits `call` for as long as it may take, or not at all while the store is gone.
     pub(crate) async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
+        let leave = self.breaker.leave(Instant::now());
+        if let Leave::Stay(reason) = leave {
+            let reason = format!("it did not answer a moment ago: {reason}");
+            return Err(Failure::Unreachable(reason));
+        }
         let answer = tokio::time::timeout(self.timeout, call).await;
-        answer.unwrap_or_else(|_| {
+        let answer = answer.unwrap_or_else(|_| {
             Err(Failure::Unknown(format!(
                 "no answer within {:?}",
                 self.timeout
             )))
-        })
+        });
+        let turn = match &answer {
+            Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
+                let reason = failure.to_string();
+                self.breaker
+                    .failed(&leave, Instant::now(), share(), &reason)
+            }
+            _ => self.breaker.answered(),
+        };
+        match turn {
+            None => {}
+            Some(Turn::Opened) => tracing::error!(
+                store = %self.url,
+                failure = answer.as_ref().err().map(tracing::field::display),
+                "the store is gone: calls fail at once until it is back"
+            ),
+            Some(Turn::Closed) => tracing::info!(store = %self.url, "the store is back"),
+        }
+        answer
     }
 
     pub(crate) fn error(&self, failure: &Failure) -> StoreError {
@@ -319,6 +347,11 @@ impl RedisStore {
         self.touched(set, asked.into_names());
         Ok(changed)
     }
+}
+
+/// Anything from 0 to 255.
+fn share() -> u8 {
+    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
 }
 
 /// A whole number as the script reads it.

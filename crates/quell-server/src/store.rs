@@ -13,6 +13,10 @@ use crate::config::Config;
 
 /// One of the stores that a server can have.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one per server, and it is never moved"
+)]
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),

@@ -113,6 +113,48 @@ fn every_scenario_goes_on_redis_as_it_says() {
     assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
 }
 
+/// A store behind TLS with a password: whom the system trusts is let in, nobody else.
+#[test]
+fn tls_asks_who_the_store_is() {
+    let folder = Folder::new();
+    let (key, certificate) = (
+        folder.write("key.pem", ""),
+        folder.write("certificate.pem", ""),
+    );
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ]);
+    openssl.args([
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        &key,
+        "-out",
+        &certificate,
+    ]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    run(&mut openssl).expect_success();
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
+    command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    command.args(["--tls-auth-clients", "no", "--requirepass", "secret"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child = child.expect("redis-server is missing: install Debian's redis-server");
+    let _redis = Redis { child, port };
+    let url = format!("rediss://:secret@localhost:{port}/0");
+    let test = || quell(&["rules", "test", "--store", &url, &of_repository("examples")]);
+    until("the store answers", || {
+        let run = run(test().env("SSL_CERT_FILE", &certificate));
+        run.status.success().then_some(())
+    });
+    let stranger = run(&mut test());
+    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
+}
+
 #[test]
 fn health_says_where_the_store_is_and_that_it_is_gone() {
     let redis = Redis::start();

@@ -1,7 +1,6 @@
 local mono, wall, least, length = -1, -1, 0, 0
 if #head > 1 then mono, wall, least, length = unpack('>dddd', head, 2) end
-local is_given = mono >= 0
-if not is_given then
+if mono < 0 then
   local time = call('TIME')
   mono = time[1] * 1000000 + time[2]
   wall = mono

@@ -77,10 +77,10 @@ for _, state in ipairs(states) do
 end
 
 -- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call; three numbers;
--- and with a ban, how much longer it stands. When the instant was given, also the expiries.
-local answer, expiries = {mono}, {}
+-- and with a ban, how much longer it stands.
+local answer = {mono}
 for i, state in ipairs(states) do
-  local ask, flags, expiry = state.ask, state.fits and 1 or 0, 0
+  local ask, flags = state.ask, state.fits and 1 or 0
   local writes = state.is_late
   if op == 1 then
     if state.fits and not state.is_banned then
@@ -89,7 +89,7 @@ for i, state in ipairs(states) do
       state.ban, writes = state.ban or no_ban(), true
       if refuse(ask, state.ban) then state.is_banned, flags = true, flags + 4 end
     end
-    if writes then expiry = store(state) end
+    if writes then store(state) end
   end
   if state.is_banned then flags = flags + 2 end
   insert(answer, flags)
@@ -97,9 +97,5 @@ for i, state in ipairs(states) do
   insert(answer, state.y)
   insert(answer, state.z)
   if state.is_banned then insert(answer, state.ban.till - mono) end
-  expiries[i] = expiry
-end
-if is_given then
-  for _, expiry in ipairs(expiries) do insert(answer, expiry) end
 end
 return answer

@@ -45,8 +45,12 @@ local function charge(s)
     at = values[#values]
   end
   if limit.kind <= LEAKY then
-    if flags % 2 == 1 then at = at + 8 end
-    numbers('>dddd', 'need', 'need_r', 'full', 'full_r')
+    ask.need_r, ask.full_r = 0, 0
+    if flags % 2 == 1 then
+      numbers('>dd', 'need', 'full')
+    else
+      numbers('>dddd', 'need', 'need_r', 'full', 'full_r')
+    end
     if limit.kind == TOKEN and limit.more then numbers('>ddd', 'missing', 'missing_r', 'since') end
   else
     numbers('>d', 'cost')

@@ -21,9 +21,8 @@ local function load(key, ask)
   return state
 end
 
--- Writes a state, or nothing where it is at rest; returns after how many milliseconds it expires:
--- half a second after it is at rest, which is early enough for the shortest and late enough for a
--- clock that is a little behind.
+-- Writes a state, or nothing where it is at rest. It expires half a second after it is at rest, which
+-- is early enough for the shortest and late enough for a clock that is a little behind.
 local function store(state)
   local ask = state.ask
   local rest_ban = rest_of_ban(ask, state.ban)
@@ -31,11 +30,10 @@ local function store(state)
   local rest = max(rest_of(ask.limit, state.usage), rest_ban)
   if not state.usage and not state.ban then
     if state.is_there then call('DEL', state.key) end
-    return 0
+    return
   end
   local value = ask.bytes .. write_usage(ask.limit, state.usage)
   if state.ban then value = value .. write_ban(state.ban) end
   local expiry = floor(rest / 1000) + 502
   call('SET', state.key, value, 'PX', max(expiry, least))
-  return expiry
 end

@@ -14,36 +14,33 @@ local head = ARGV[1]
 -- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look
 local op = byte(head, 1)
 
--- The usual call: one bucket without a ban, by the store's clock. The long way below gives the same
--- answer; this one saves making its functions.
-if #head == 1 and #KEYS == 1 and op < 2 and byte(ARGV[2], 1) == 1 then
-  local _, limit, c, need, need_r, full, full_r = unpack('>BBc0ddddd', ARGV[2])
+-- The usual call: one bucket without a ban, in whole units. The long way below
+-- gives the same answer; this one saves making its functions. It answers with the clock and, in one
+-- number, what was used before and whether the cost fits.
+if op < 2 and #KEYS == 1 and byte(ARGV[2], 1) == 1 then
   local key = KEYS[1]
+  local _, limit, need, full = unpack('>BBc0dd', ARGV[2])
   local raw = call('GET', key)
-  local width = #limit + (c > 1 and 14 or 7)
-  if not raw or (#raw == width and sub(raw, 1, #limit) == limit) then
-    local time = call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    local ahead, ahead_r, late = 0, 0, false
+  if not raw or (#raw == #limit + 7 and string.find(raw, limit, 1, true) == 1) then
+    local now, least = -1, 0
+    if #head > 1 then now, _, least = unpack('>ddd', head, 2) end
+    if now < 0 then
+      local time = call('TIME')
+      now = time[1] * 1000000 + time[2]
+    end
+    local ahead, late = 0, false
     if raw then
-      local tat = unpack('>I7', raw, #limit + 1)
-      if tat >= now then
-        ahead = tat - now
-        if c > 1 then ahead_r = unpack('>I7', raw, #limit + 8) end
-        if ahead > full or (ahead == full and ahead_r > full_r) then
-          ahead, ahead_r, late = full, full_r, true
-        end
-      end
+      ahead = unpack('>I7', raw, #limit + 1) - now
+      if ahead < 0 then ahead = 0 elseif ahead > full then ahead, late = full, true end
     end
-    local new, new_r = ahead + need, ahead_r + need_r
-    if new_r >= c then new, new_r = new + 1, new_r - c end
-    local fits = new < full or (new == full and new_r <= full_r)
+    local new = ahead + need
+    local fits = new <= full
     if op == 1 and (fits or late) then
-      if not fits then new, new_r = ahead, ahead_r end
-      local state = limit .. pack('>I7', now + new)
-      if c > 1 then state = state .. pack('>I7', new_r) end
-      call('SET', key, state, 'PX', (new - new % 1000) / 1000 + 502)
+      if late and not fits then new = full end
+      local expiry = (new - new % 1000) / 1000 + 502
+      if expiry < least then expiry = least end
+      call('SET', key, pack('>c0I7', limit, now + new), 'PX', expiry)
     end
-    return {now, fits and 1 or 0, ahead, ahead_r, 0}
+    return {now, fits and ahead + ahead + 1 or ahead + ahead}
   end
 end

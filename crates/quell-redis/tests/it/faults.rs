@@ -86,6 +86,27 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     assert!(error.contains("no answer within 50ms"), "{error}");
 }
 
+/// While the store is gone nobody waits for it; it is found again without anyone's help.
+#[tokio::test]
+async fn a_store_that_is_gone_holds_nobody_up() {
+    let server = Server::start(&[]);
+    let subject = limiter(
+        RedisStore::builder(server.url()).build(),
+        &[five_per_minute()],
+    );
+    while passes(&subject).await.is_err() {}
+    server.command(&["CLIENT", "PAUSE", "1500"]);
+    let mut at_once = 0;
+    for _ in 0..200 {
+        let error = passes(&subject).await.unwrap_err();
+        at_once += usize::from(error.contains("a moment ago"));
+    }
+    assert!(at_once >= 190, "{at_once} of 200 did not wait");
+    while passes(&subject).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_password_is_an_error_that_says_so() {
     let server = Server::start(&["--requirepass", "right"]);
