@@ -171,21 +171,35 @@ fn demands(world: &mut World, rng: &mut Rng, to: u64) {
     }
 }
 
+/// The nodes that something happens to: one, or of a large fleet now and then a tenth or all.
+fn group(rng: &mut Rng, nodes: usize) -> Vec<usize> {
+    let many = match rng.index(6) {
+        0 if nodes > 8 => nodes / 10,
+        1 if nodes > 8 => nodes,
+        _ => 1,
+    };
+    let first = rng.index(nodes);
+    (first..first + many.max(1))
+        .map(|node| node % nodes)
+        .collect()
+}
+
 fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
-    let node = rng.index(nodes);
     let chair = rng.index(chairs);
     let short = rng.between(SECOND, 25 * SECOND);
     let down = rng.between(SECOND / 2, 80 * SECOND);
     match rng.index(24) {
-        0..=3 => vec![(0, Fault::KillNode(node)), (down, Fault::StartNode(node))],
-        4 | 5 => vec![(0, Fault::PauseNode(node, short))],
-        6 => vec![(0, Fault::StallNode(node, short))],
-        7 => vec![(0, Fault::LeaveNode(node)), (down, Fault::StartNode(node))],
-        8 => vec![
-            (0, Fault::KillNode(node)),
-            (down / 2, Fault::Deregister(node)),
-            (down, Fault::StartNode(node)),
-        ],
+        kind @ 0..=8 => {
+            let group = group(rng, nodes);
+            let mut faults = Vec::new();
+            for node in group {
+                // A group fails within a second, and comes back as it can.
+                let later = rng.between(0, SECOND);
+                let back = down + rng.between(0, SECOND);
+                faults.extend(of_node(kind, node, short, back).map(|(at, f)| (later + at, f)));
+            }
+            faults
+        }
         9..=12 => partition(rng, nodes, chairs),
         13..=15 => vec![
             (0, Fault::KillChair(chair)),
@@ -199,6 +213,23 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
         22 => vec![(0, Fault::StoreDown(short * 2))],
         _ => vec![(0, Fault::Change(change(rng)))],
     }
+}
+
+/// What happens to a node, and when after the first of its group.
+fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Item = (u64, Fault)> {
+    let start = Some((down, Fault::StartNode(node)));
+    let faults = match kind {
+        0..=3 => [Some((0, Fault::KillNode(node))), start, None],
+        4 | 5 => [Some((0, Fault::PauseNode(node, short))), None, None],
+        6 => [Some((0, Fault::StallNode(node, short))), None, None],
+        7 => [Some((0, Fault::LeaveNode(node))), start, None],
+        _ => [
+            Some((0, Fault::KillNode(node))),
+            Some((down / 2, Fault::Deregister(node))),
+            start,
+        ],
+    };
+    faults.into_iter().flatten()
 }
 
 fn change(rng: &mut Rng) -> Change {

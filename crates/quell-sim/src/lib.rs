@@ -17,5 +17,6 @@ pub mod run;
 pub mod schedules;
 pub mod setup;
 pub mod store;
+pub mod sum;
 pub mod summary;
 pub mod world;

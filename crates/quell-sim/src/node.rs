@@ -54,6 +54,8 @@ pub struct Node {
     pub unanswered: u32,
     /// Whether to report once more as soon as something is sealed.
     pub hasty: bool,
+    /// The plan that it is counted as following.
+    pub counted: Option<u64>,
     mistake: Option<Mistake>,
 }
 
@@ -93,6 +95,7 @@ impl Node {
             talks_to: 0,
             unanswered: 0,
             hasty: false,
+            counted: None,
             mistake,
         }
     }

@@ -4,7 +4,7 @@ mod network;
 mod rights;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use quell_core::fleet::leader::Effect;
 use quell_core::fleet::member::Stage;
@@ -94,6 +94,10 @@ pub struct World {
     pub slow_seal: Option<u64>,
     /// Written when asked for.
     pub trace: Option<Vec<String>>,
+    /// How many nodes follow each plan.
+    followers: BTreeMap<u64, u32>,
+    /// The version of the record that the judges' bounds are of, if they are true.
+    bounded: Option<u64>,
     nonces: u64,
     curve: Vec<(u64, u64)>,
     admitted: Vec<u64>,
@@ -139,6 +143,8 @@ impl World {
             pause_next: None,
             slow_seal: None,
             trace: None,
+            followers: BTreeMap::new(),
+            bounded: None,
             nonces: 0,
             curve: Vec::new(),
             admitted: Vec::new(),

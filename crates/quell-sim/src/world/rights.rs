@@ -28,6 +28,7 @@ impl World {
 
     /// Takes the new curves of a node into the sums and checks S1.
     pub fn rights_changed(&mut self, node: usize) {
+        self.count_follower(node);
         self.bounds();
         let mut curve = std::mem::take(&mut self.curve);
         for limit in 0..self.judges.len() {
@@ -46,17 +47,35 @@ impl World {
         }
     }
 
-    /// What may be used is what the largest plan says that anybody follows.
-    pub fn bounds(&mut self) {
-        let record = &self.store.record;
-        if record.older.is_empty() && record.plan.revision == 1 {
+    /// Counts which plan a node follows, if it runs.
+    fn count_follower(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        let follows = one.alive.then_some(one.revision);
+        if follows == one.counted {
             return;
         }
+        let before = std::mem::replace(&mut one.counted, follows);
+        if let Some(count) = before.and_then(|plan| self.followers.get_mut(&plan)) {
+            *count -= 1;
+        }
+        if let Some(plan) = follows {
+            *self.followers.entry(plan).or_default() += 1;
+        }
+        self.bounded = None;
+    }
+
+    /// What may be used is what the largest plan says that anybody follows.
+    fn bounds(&mut self) {
+        let record = &self.store.record;
+        if self.bounded == Some(record.version) {
+            return;
+        }
+        self.bounded = Some(record.version);
+        self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
             let mut bound = record.plan.limits[limit];
             for plan in &self.counts.plans {
-                let follows = |node: &Node| node.alive && node.revision == plan.revision;
-                if self.nodes.iter().any(follows) {
+                if self.followers.contains_key(&plan.revision) {
                     bound.rate = bound.rate.max(plan.limits[limit].rate);
                     bound.burst = bound.burst.max(plan.limits[limit].burst);
                 }
