@@ -58,6 +58,7 @@ schedules! {
     "join-storm" (seats::join_storm) storm "199 members join at once",
     "leave-storm" (seats::leave_storm) four "all members leave at once, while one borrows",
     "store-down" (leaders::store_down) four "the store is down for ten minutes",
+    "lease-shortened-silent" (leases::lease_shortened_silent) four "the lease is shortened while a silent borrower has a longer one, and others fall to their base within it",
     "suspend" (leases::suspend) four "a member sleeps for 40 s, its agent alone for another 40",
     "leader-dies" (leaders::leader_dies) four "a leader dies; members keep their rates",
     "member-dies" (seats::member_dies) four "an idle member dies; what was lent of its base is given back",

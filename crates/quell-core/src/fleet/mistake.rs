@@ -57,5 +57,6 @@ mistakes! {
     GapOutlastsBase "gap-outlasts-base" "A promise received late lasts longer than the base it is a part of.",
     ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
     PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
+    GapUnchecked "gap-unchecked" "What holds after a lease is checked no further than the lease, though others are longer.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

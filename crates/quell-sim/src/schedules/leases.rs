@@ -120,6 +120,26 @@ pub(super) fn lease_shortened(world: &mut World) {
     }
 }
 
+pub(super) fn lease_shortened_silent(world: &mut World) {
+    begin(world);
+    for silent in [2_000, 2_500, 4_000, 6_000] {
+        happen(world, Fault::Change(Change::Lease(20)));
+        pass(world, 8_000);
+        // Their bases begin within leases that are granted from now on.
+        for node in [2, 3] {
+            cut(world, node, true, true, 40_000);
+        }
+        pass(world, silent);
+        want(world, 1, 400);
+        pass(world, 3_000);
+        cut(world, 0, true, true, 30_000);
+        happen(world, Fault::Change(Change::Lease(4)));
+        pass(world, 45_000);
+        want(world, 1, 0);
+        pass(world, 20_000);
+    }
+}
+
 pub(super) fn suspend(world: &mut World) {
     begin(world);
     for fault in [

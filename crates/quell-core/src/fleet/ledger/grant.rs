@@ -29,6 +29,8 @@ struct Times {
     promise: Duration,
     base_begins: u64,
     base_ends: u64,
+    /// No lease of anybody ends later.
+    latest: u64,
 }
 
 impl Ledger {
@@ -51,6 +53,7 @@ impl Ledger {
             promise: Duration::from_nanos(promise),
             base_begins,
             base_ends: now + self.drift.longest(saturating_nanos(timing.hold)) + GRAIN,
+            latest: self.latest,
         }
     }
 
@@ -70,6 +73,7 @@ impl Ledger {
             reckless: errs!(self, GrowBeforeShrink),
             eager_base: errs!(self, BaseBeforeRoom),
             round_up: errs!(self, BurstAtLeastOne),
+            short_gap: errs!(self, GapUnchecked),
         };
         let (plan, drift) = (&self.record.plan, self.drift);
         let account = self.accounts.get_mut(&member)?;
@@ -228,6 +232,7 @@ struct Rules {
     reckless: bool,
     eager_base: bool,
     round_up: bool,
+    short_gap: bool,
 }
 
 /// A decision about one limit of one member.
@@ -274,8 +279,14 @@ impl One<'_> {
         }
         let floor = self.plan.floor(self.limit, self.seat).min(base);
         let base = self.right(base, horizon);
+        // The gap outlasts the lease. Others may have longer leases of another plan, and among them
+        // bases that begin meanwhile.
+        let mut gap = found.lowest();
+        if times.latest > times.lease_ends && !self.rules.short_gap {
+            gap = horizon.headroom(rate, gap, times.latest).lowest();
+        }
         let mut granted = Granted {
-            gap: self.right(found.lowest(), horizon).least(base),
+            gap: self.right(gap, horizon).least(base),
             base,
             floor: self.right(floor, horizon),
             ..Granted::default()
