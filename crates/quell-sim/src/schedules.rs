@@ -68,6 +68,7 @@ schedules! {
     "push-late" (leases::push_late) four "pushes arrive late",
     "push-past-lease" (leases::push_past_lease) four "a push arrives when the lease that it changes is over",
     "replan-silent" (leaders::replan_silent) auto "a member is cut off while others join and leaders change",
+    "base-of-a-stranger" (leaders::base_of_a_stranger) auto "a leader dies after a join that nobody heard of, and its successor hears the one who joined alone",
     "small-bursts" (leases::small_bursts) tight "bursts of one call per member, moved to and fro",
     "restarts" (seats::restarts) four "the hungry member restarts every few seconds",
     "old-join" (seats::old_join) four "a join arrives after that of a later process",

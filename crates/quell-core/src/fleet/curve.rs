@@ -32,6 +32,9 @@ pub(crate) struct Version {
     /// When the base may begin, at the earliest.
     pub(crate) base_begins: u64,
     pub(crate) base: Right,
+    /// The base in micro-units per second that a member with this version has at the least: less
+    /// than `base` where that is only what it may have.
+    pub(crate) sure: u64,
     /// When the base has ended, at the latest.
     pub(crate) base_ends: u64,
     pub(crate) floor: Right,
@@ -69,6 +72,7 @@ impl Version {
         merged.gap = most(self.gap, newer.gap);
         merged.base = most(self.base, newer.base);
         merged.floor = most(self.floor, newer.floor);
+        merged.sure = self.sure.min(newer.sure);
         merged.base_begins = self.base_begins.min(newer.base_begins);
         merged.base_ends = self.base_ends.max(newer.base_ends);
         merged.revision = self.revision.min(newer.revision);
@@ -118,9 +122,10 @@ impl Holding {
         self.versions.iter().map(|v| v.base.rate).fold(0, u64::max)
     }
 
-    /// The least base among its versions: what it surely has.
-    pub(crate) fn least_base(&self) -> u64 {
-        self.versions.iter().map(|v| v.base.rate).min().unwrap_or(0)
+    /// The least base among its versions: what it surely has, so that leaving it takes nothing from
+    /// anybody.
+    pub(crate) fn sure_base(&self) -> u64 {
+        self.versions.iter().map(|v| v.sure).min().unwrap_or(0)
     }
 
     /// The largest burst among versions of other revisions.
@@ -156,6 +161,7 @@ impl Holding {
         for version in &mut self.versions {
             version.leases = Default::default();
             version.base = version.floor;
+            version.sure = version.sure.min(version.floor.rate);
             version.gap = version.floor;
             version.base_begins = 0;
         }

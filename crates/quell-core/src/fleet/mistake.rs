@@ -58,5 +58,6 @@ mistakes! {
     ObeyOldJoin "obey-old-join" "A join that was overtaken by that of a later process is obeyed.",
     PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
     GapUnchecked "gap-unchecked" "What holds after a lease is checked no further than the lease, though others are longer.",
+    TrustBound "trust-bound" "What a member may hold at the most is taken for what it surely has, and so left to it.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

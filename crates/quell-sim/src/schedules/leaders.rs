@@ -121,6 +121,27 @@ pub(super) fn replan_silent(world: &mut World) {
     at_least(world, "L1", 0, 200);
 }
 
+pub(super) fn base_of_a_stranger(world: &mut World) {
+    for node in 0..3 {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    pass(world, 20_000);
+    // They go on with a third each, and the one who joins does not know that it did.
+    for node in 0..3 {
+        cut(world, node, false, true, 90_000);
+    }
+    world.start_node(3, true);
+    cut(world, 3, false, true, 25_000);
+    pass(world, 3_000);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    pass(world, 60_000);
+    happen(world, Fault::StartChair(chair));
+    pass(world, 60_000);
+    at_least(world, "L2", 3, 200);
+}
+
 pub(super) fn old_leader_goes_on(world: &mut World) {
     begin(world);
     for round in 0..3 {

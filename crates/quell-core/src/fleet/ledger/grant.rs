@@ -74,6 +74,7 @@ impl Ledger {
             eager_base: errs!(self, BaseBeforeRoom),
             round_up: errs!(self, BurstAtLeastOne),
             short_gap: errs!(self, GapUnchecked),
+            trusts_bound: errs!(self, TrustBound),
         };
         let (plan, drift) = (&self.record.plan, self.drift);
         let account = self.accounts.get_mut(&member)?;
@@ -233,6 +234,7 @@ struct Rules {
     eager_base: bool,
     round_up: bool,
     short_gap: bool,
+    trusts_bound: bool,
 }
 
 /// A decision about one limit of one member.
@@ -273,7 +275,12 @@ impl One<'_> {
         }
         let planned = self.plan.base(self.limit, self.seat);
         let room = rate.saturating_sub(horizon.tails);
-        let mut base = planned.min(room.max(holding.least_base()));
+        let sure = if self.rules.trusts_bound {
+            holding.tail()
+        } else {
+            holding.sure_base()
+        };
+        let mut base = planned.min(room.max(sure));
         if self.rules.eager_base {
             base = planned;
         }
@@ -297,6 +304,7 @@ impl One<'_> {
             gap: granted.gap,
             base_begins: times.base_begins,
             base,
+            sure: base.rate,
             base_ends: times.base_ends,
             floor: granted.floor,
             ..Version::default()

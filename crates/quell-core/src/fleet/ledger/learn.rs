@@ -26,7 +26,14 @@ use crate::time::{Monotonic, saturating_nanos};
 /// at the most, in durations from the moment it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    accounts: Vec<(MemberId, u64, Vec<Held>)>,
+    accounts: Vec<(MemberId, u64, Vec<Left>)>,
+}
+
+/// What is left of one limit: the most that a member may hold, and the base that it surely has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    held: Held,
+    sure: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +67,12 @@ impl Ledger {
         for seat in seats {
             let mut account = Account::of(seat, now);
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
-            if let Some(held) = left {
+            if let Some(left) = left {
                 // When it stopped is not known: every base may begin at once.
-                let versions = held.iter().map(|held| bound(self.drift, now, now, held));
+                let versions = left.iter().map(|left| Version {
+                    sure: left.sure,
+                    ..bound(self.drift, now, now, &left.held)
+                });
                 account.holdings = versions.map(Holding::of).collect();
                 account.known = true;
             } else {
@@ -203,13 +213,17 @@ impl Ledger {
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
         let held = |holding: &Holding| {
             let all = holding.envelope();
-            Held {
+            let held = Held {
                 leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
                 gap: all.gap,
                 base_in: Duration::ZERO,
                 base: all.base,
                 base_for: left(all.base_ends),
                 floor: all.floor,
+            };
+            Left {
+                held,
+                sure: all.sure,
             }
         };
         let accounts = self.accounts.values().map(|account| {
@@ -223,11 +237,11 @@ impl Ledger {
 }
 
 impl Snapshot {
-    fn find(&self, seat: &Seat) -> Option<&[Held]> {
-        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Held>)| {
+    fn find(&self, seat: &Seat) -> Option<&[Left]> {
+        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Left>)| {
             *member == seat.member && *incarnation == seat.incarnation
         };
-        self.accounts.iter().find(of).map(|(_, _, held)| &held[..])
+        self.accounts.iter().find(of).map(|(_, _, left)| &left[..])
     }
 }
 
@@ -259,11 +273,18 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         right: if left.is_zero() { Right::NONE } else { right },
         ends: if left.is_zero() { 0 } else { latest(left) },
     };
+    // A base that is over does not come back without a grant.
+    let base = if held.base_for.is_zero() {
+        held.floor
+    } else {
+        held.base
+    };
     Version {
         leases: held.leases.map(lease),
         gap: held.gap,
         base_begins: told.saturating_add(drift.shortest(saturating_nanos(held.base_in))),
-        base: held.base,
+        base,
+        sure: base.rate,
         base_ends: latest(held.base_for),
         floor: held.floor,
         ..Version::default()

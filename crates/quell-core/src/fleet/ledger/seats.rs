@@ -188,6 +188,7 @@ impl Ledger {
             };
             let version = |floor: &Right| Version {
                 base: *floor,
+                sure: floor.rate,
                 gap: *floor,
                 floor: *floor,
                 ..Version::default()
