@@ -75,6 +75,7 @@ schedules! {
     "old-leader-goes-on" (leaders::old_leader_goes_on) four "a leader that lost its key goes on for as long as it may, for one member",
     "report-before-fence" (leaders::report_before_fence) four "reports reach the leader after next, and its successor",
     "old-reports" (seats::old_reports) four "reports arrive again after their process restarted",
+    "floor-before-promise" (leases::floor_before_promise) brief "a new leader answers a report so old that its base is over before its promise is",
     "grant-past-hold" (leases::late_beyond_hold) brief "a grant arrives when even the base is over",
     "crash-loop" (seats::crash_loop) bulky "all members restart again and again",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",

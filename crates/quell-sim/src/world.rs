@@ -192,6 +192,7 @@ impl World {
             }
             self.handle(event);
         }
+        self.describe_rights();
     }
 
     fn handle(&mut self, event: Event) {

@@ -15,7 +15,7 @@ use core::time::Duration;
 use super::errs;
 use super::message::{Answer, Grant, Held, Hold, Join, Joined, Leave, Load, Push, Report};
 use super::plan::MemberId;
-use super::schedule::{LEASE_STEPS, Right, STEPS, Schedule, Step};
+use super::schedule::{LEASE_STEPS, Right, Schedule, Step};
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Reports whose sending time is remembered: 32 s of them at the default period.
@@ -54,6 +54,8 @@ struct Standing {
     base_begins: Monotonic,
     base: Right,
     base_ends: Monotonic,
+    /// Until then it stays below what the gap is, also where the base is over before it began.
+    promised: Monotonic,
     floor: Right,
 }
 
@@ -68,8 +70,12 @@ impl Standing {
     }
 
     fn schedule(&self) -> Schedule {
-        let mut steps = [Step::default(); STEPS];
-        let ends = [(self.base_begins, self.gap), (self.base_ends, self.base)];
+        let mut steps = [Step::default(); LEASE_STEPS + 3];
+        let ends = [
+            (self.base_begins, self.gap),
+            (self.base_ends, self.base),
+            (self.promised, self.gap.least(self.floor)),
+        ];
         let rest = ends.map(|(until, right)| Step { until, right });
         for (to, from) in steps.iter_mut().zip(self.leases.iter().chain(&rest)) {
             *to = *from;
@@ -345,11 +351,16 @@ impl Member {
             sent = now;
         }
         // A grant that was very late: what was set aside for the base is over when the base is, so
-        // the promise cannot last longer.
+        // the gap cannot last longer; nor may the floor, which may be more than the gap, begin sooner
+        // than was promised.
         let base_ends = sent.saturating_add(grant.hold);
-        let mut base_begins = now.saturating_add(grant.promise).min(base_ends);
+        let mut promised = now.saturating_add(grant.promise);
+        let mut base_begins = promised.min(base_ends);
         if errs!(self, GapOutlastsBase) {
-            base_begins = now.saturating_add(grant.promise);
+            base_begins = promised;
+        }
+        if errs!(self, FloorTooEarly) {
+            promised = base_ends;
         }
         if errs!(self, FallBackAtOnce) {
             base_begins = Monotonic::ORIGIN;
@@ -368,6 +379,7 @@ impl Member {
                 base_begins,
                 base: granted.base,
                 base_ends,
+                promised,
                 floor: granted.floor,
             };
         }
@@ -426,9 +438,10 @@ impl Member {
         let until = now.saturating_add(promise);
         let mut later = false;
         for standing in &mut self.standings {
-            let until = until.min(standing.base_ends);
-            if now < standing.base_begins && standing.base_begins < until {
-                standing.base_begins = until;
+            let begins = until.min(standing.base_ends);
+            if now < standing.base_begins && standing.base_begins < begins {
+                standing.base_begins = begins;
+                standing.promised = standing.promised.max(until);
                 later = true;
             }
         }

@@ -59,5 +59,6 @@ mistakes! {
     PushRaisesGap "push-raises-gap" "A push raises what holds after the lease as well.",
     GapUnchecked "gap-unchecked" "What holds after a lease is checked no further than the lease, though others are longer.",
     TrustBound "trust-bound" "What a member may hold at the most is taken for what it surely has, and so left to it.",
+    FloorTooEarly "floor-too-early" "A floor follows a base that is over, though the promise is not.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

@@ -216,3 +216,35 @@ pub(super) fn late_beyond_hold(world: &mut World) {
         pass(world, 5_000);
     }
 }
+
+pub(super) fn floor_before_promise(world: &mut World) {
+    begin(world);
+    for late in [14_000, 15_000, 16_000] {
+        // One report of the third node reaches the next leader, before any newer one.
+        world.double_reports = late * MILLI;
+        pass(world, 600);
+        world.double_reports = 0;
+        cut(world, 2, true, false, late + 10_000);
+        pass(world, late - 2_500);
+        // The borrower is silent from now on; of the others the next leader knows at first only that
+        // their bases may begin: there is no room, not even for a floor.
+        cut(world, 0, true, true, 20_000);
+        for node in [1, 3] {
+            cut(world, node, true, true, 4_000);
+        }
+        happen(world, Fault::HandOver);
+        for _ in 0..400 {
+            pass(world, 10);
+            if may(world, 2) == 0 {
+                break;
+            }
+        }
+        // It acknowledges what was answered, and hears nothing more.
+        cut(world, 2, true, false, 0);
+        cut(world, 2, false, true, 20_000);
+        want(world, 1, 2_000);
+        pass(world, 40_000);
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}

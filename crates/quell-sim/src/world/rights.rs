@@ -1,8 +1,11 @@
 //! Rights: what nodes may use, checked whenever it changes.
 
+use quell_core::fleet::plan::MICRO;
+
 use super::World;
 use crate::check::Violation;
 use crate::node::Node;
+use crate::setup::MILLI;
 
 impl World {
     /// Remembers the plan in force, and forgets those that nobody follows.
@@ -39,6 +42,26 @@ impl World {
             self.blame(wrong);
         }
         self.curve = curve;
+    }
+
+    /// Writes into the trace what everybody may use when a promise was broken.
+    pub(super) fn describe_rights(&mut self) {
+        let Some(mut trace) = self.trace.take() else {
+            return;
+        };
+        let mut curve = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for limit in 0..self.judges.len() {
+                node.curve(limit, self.now, &mut curve);
+                let mut text = format!("node {index} limit {limit} revision {}", node.revision);
+                for (from, rate) in &curve {
+                    let millis = (from - self.now) / MILLI;
+                    text += &format!("; in {millis} ms {}/s", rate / MICRO);
+                }
+                trace.push(text);
+            }
+        }
+        self.trace = Some(trace);
     }
 
     pub(super) fn blame(&mut self, wrong: Option<Violation>) {
