@@ -9,7 +9,6 @@ use quell_core::fleet::message::{Answer, Join, Load, Report, Request};
 use quell_core::fleet::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing,
 };
-use quell_core::fleet::schedule::Right;
 use quell_core::time::Monotonic;
 
 use crate::rng::Rng;
@@ -59,7 +58,7 @@ fn fleet(members: u32, limits: usize) -> (Coordinator, Vec<u64>, u64) {
             weight: 1,
             exclusive: true,
             replaces: 0,
-            floors: vec![Right::NONE; limits],
+            floors: Vec::new(),
         };
         leader.receive(at, Request::Join(join), &mut effects);
         settle(&mut leader, at, &mut effects, &mut Vec::new());

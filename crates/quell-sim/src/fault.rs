@@ -1,6 +1,9 @@
 //! Fault: what breaks, when, and how often it did.
 
-use quell_core::fleet::plan::{MICRO, Plan};
+use std::time::Duration;
+
+use quell_core::fleet::mistake::Mistake;
+use quell_core::fleet::plan::{Fallback, Plan, Sizing};
 
 use crate::rng::Rng;
 use crate::setup::{MILLI, SECOND};
@@ -17,6 +20,10 @@ pub enum Fault {
     PauseNode(usize, u64),
     /// A node's agent does nothing for so long; its callers are served.
     StallNode(usize, u64),
+    /// A node is stopped for so long, and its clock of durations with it.
+    StopNode(usize, u64),
+    /// It goes on, if this life of it is the one that was stopped.
+    WakeNode(usize, u32, u64),
     /// A node leaves in order.
     LeaveNode(usize),
     /// An operator says that a dead node will not come back.
@@ -40,6 +47,10 @@ pub enum Fault {
     StartChair(usize),
     /// A coordinator does nothing for so long.
     PauseChair(usize, u64),
+    /// A coordinator is stopped for so long, and its clock of durations with it.
+    StopChair(usize, u64),
+    /// It goes on.
+    WakeChair(usize, u32, u64),
     /// A coordinator and the store do not hear each other for so long.
     CutChair(usize, u64),
     /// The leader hands over in order.
@@ -65,6 +76,18 @@ pub enum Change {
     Rates(u64),
     /// The lease to so many seconds, the promise with it.
     Lease(u64),
+    /// The hold to so many seconds, but at least the promise.
+    Hold(u64),
+    /// What is left to a member that is cut off, of all limits.
+    Fallback(Fallback),
+    /// The total weight to so many percent of that of the members.
+    Weight(u64),
+    /// So many seats more than members.
+    Seats(u32),
+    /// Static shares follow the seats, or no more.
+    Sizing(Sizing),
+    /// One limit more, if the setup has one that is not in the plan.
+    Limit,
 }
 
 /// How often each fault happened.
@@ -81,12 +104,14 @@ pub struct Counts {
     pub node_starts: u64,
     pub node_pauses: u64,
     pub node_stalls: u64,
+    pub node_stops: u64,
     pub leaves: u64,
     pub deregistrations: u64,
     pub partitions: u64,
     pub one_way_partitions: u64,
     pub chair_kills: u64,
     pub chair_pauses: u64,
+    pub chair_stops: u64,
     pub paused_leaders: u64,
     pub chair_cuts: u64,
     pub hand_overs: u64,
@@ -94,6 +119,7 @@ pub struct Counts {
     pub late_revocations: u64,
     pub store_outages: u64,
     pub plan_changes: u64,
+    pub limits_added: u64,
     pub elections: u64,
     /// Every plan that was ever in force.
     pub plans: Vec<Plan>,
@@ -102,7 +128,7 @@ pub struct Counts {
 impl Counts {
     /// Names and numbers.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 24] {
+    pub fn list(&self) -> [(&'static str, u64); 27] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -114,12 +140,17 @@ impl Counts {
             ("node starts", self.node_starts),
             ("node pauses", self.node_pauses),
             ("agent stalls", self.node_stalls),
+            ("node pauses that its clock does not show", self.node_stops),
             ("leaves", self.leaves),
             ("deregistrations", self.deregistrations),
             ("partitions", self.partitions),
             ("one-way partitions", self.one_way_partitions),
             ("coordinator kills", self.chair_kills),
             ("coordinator pauses", self.chair_pauses),
+            (
+                "coordinator pauses that its clock does not show",
+                self.chair_stops,
+            ),
             ("pauses between deciding and sending", self.paused_leaders),
             ("coordinators cut off from the store", self.chair_cuts),
             ("hand-overs", self.hand_overs),
@@ -127,6 +158,7 @@ impl Counts {
             ("late revocations", self.late_revocations),
             ("store outages", self.store_outages),
             ("plan changes", self.plan_changes),
+            ("limits added", self.limits_added),
             ("elections", self.elections),
         ]
     }
@@ -188,8 +220,8 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
     let chair = rng.index(chairs);
     let short = rng.between(SECOND, 25 * SECOND);
     let down = rng.between(SECOND / 2, 80 * SECOND);
-    match rng.index(24) {
-        kind @ 0..=8 => {
+    match rng.index(27) {
+        kind @ 0..=9 => {
             let group = group(rng, nodes);
             let mut faults = Vec::new();
             for node in group {
@@ -200,17 +232,18 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
             }
             faults
         }
-        9..=12 => partition(rng, nodes, chairs),
-        13..=15 => vec![
+        10..=13 => partition(rng, nodes, chairs),
+        14..=16 => vec![
             (0, Fault::KillChair(chair)),
             (down / 2, Fault::StartChair(chair)),
         ],
-        16 | 17 => vec![(0, Fault::PauseChair(chair, short))],
-        18 => vec![(0, Fault::CutChair(chair, short))],
-        19 => vec![(0, Fault::HandOver)],
-        20 => vec![(0, Fault::Revoke)],
-        21 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
-        22 => vec![(0, Fault::StoreDown(short * 2))],
+        17 | 18 => vec![(0, Fault::PauseChair(chair, short))],
+        19 => vec![(0, Fault::StopChair(chair, short))],
+        20 => vec![(0, Fault::CutChair(chair, short))],
+        21 => vec![(0, Fault::HandOver)],
+        22 => vec![(0, Fault::Revoke)],
+        23 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
+        24 => vec![(0, Fault::StoreDown(short * 2))],
         _ => vec![(0, Fault::Change(change(rng)))],
     }
 }
@@ -222,6 +255,7 @@ fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Ite
         0..=3 => [Some((0, Fault::KillNode(node))), start, None],
         4 | 5 => [Some((0, Fault::PauseNode(node, short))), None, None],
         6 => [Some((0, Fault::StallNode(node, short))), None, None],
+        9 => [Some((0, Fault::StopNode(node, short))), None, None],
         7 => [Some((0, Fault::LeaveNode(node))), start, None],
         _ => [
             Some((0, Fault::KillNode(node))),
@@ -233,10 +267,15 @@ fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Ite
 }
 
 fn change(rng: &mut Rng) -> Change {
-    if rng.chance(60) {
-        Change::Rates(rng.between(100, 300))
-    } else {
-        Change::Lease(rng.between(4, 20))
+    match rng.index(10) {
+        0..=3 => Change::Rates(rng.between(100, 300)),
+        4 | 5 => Change::Lease(rng.between(4, 20)),
+        6 => Change::Hold(rng.between(0, 100)),
+        7 => Change::Fallback([Fallback::Share, Fallback::Floor, Fallback::Deny][rng.index(3)]),
+        8 => Change::Weight(rng.between(50, 200)),
+        _ if rng.chance(50) => Change::Limit,
+        _ if rng.chance(50) => Change::Seats(u32::try_from(rng.between(1, 4)).unwrap_or(1)),
+        _ => Change::Sizing([Sizing::Auto, Sizing::Fixed][rng.index(2)]),
     }
 }
 
@@ -295,6 +334,16 @@ pub fn happen(world: &mut World, fault: Fault) {
             world.counts.node_stalls += 1;
             world.nodes[node].stalled = now + lasts;
         }
+        Fault::StopNode(node, lasts) => {
+            world.counts.node_stops += 1;
+            let life = world.nodes[node].life;
+            world.nodes[node].paused = now + lasts;
+            world.at(
+                now + lasts,
+                Event::Fault(Fault::WakeNode(node, life, lasts)),
+            );
+        }
+        Fault::WakeNode(node, life, hidden) => wake_node(world, node, life, hidden),
         Fault::LeaveNode(node) => leave(world, node),
         Fault::Deregister(node) => deregister(world, node),
         Fault::Cut {
@@ -317,6 +366,22 @@ pub fn happen(world: &mut World, fault: Fault) {
             world.counts.chair_pauses += 1;
             world.chairs[chair].paused = now + lasts;
         }
+        Fault::StopChair(chair, lasts) => {
+            world.counts.chair_stops += 1;
+            let life = world.chairs[chair].life;
+            world.chairs[chair].paused = now + lasts;
+            let wake = Fault::WakeChair(chair, life, lasts);
+            world.at(now + lasts, Event::Fault(wake));
+        }
+        Fault::WakeChair(chair, life, hidden) => {
+            let one = &mut world.chairs[chair];
+            if one.alive && one.life == life {
+                one.clock.stand_still(hidden);
+                if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
+                    one.core.step_down();
+                }
+            }
+        }
         Fault::CutChair(chair, lasts) => {
             world.counts.chair_cuts += 1;
             world.chairs[chair].cut_off = now + lasts;
@@ -338,6 +403,23 @@ pub fn happen(world: &mut World, fault: Fault) {
         Fault::Change(change) => change_plan(world, change),
         Fault::Quiet => quiet(world),
     }
+}
+
+/// A node goes on after a pause that its clock does not show: first of all it looks at the wall
+/// clock.
+fn wake_node(world: &mut World, node: usize, life: u32, hidden: u64) {
+    let one = &mut world.nodes[node];
+    if !one.alive || one.life != life {
+        return;
+    }
+    one.clock.stand_still(hidden);
+    if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
+        let adopt = one.member.stood_still(Duration::from_nanos(hidden));
+        let ticket = adopt.ticket;
+        one.begin(adopt);
+        one.seal(world.now, ticket);
+    }
+    world.rights_changed(node);
 }
 
 fn leave(world: &mut World, node: usize) {
@@ -398,21 +480,44 @@ fn hand_over(world: &mut World) {
 }
 
 fn change_plan(world: &mut World, change: Change) {
-    world.counts.plan_changes += 1;
     let mut plan = world.store.record.plan.clone();
+    let first = &world.setup.plan.limits;
+    let weights: u64 = world.setup.weights.iter().copied().map(u64::from).sum();
+    let members = u32::try_from(world.setup.weights.len()).unwrap_or(u32::MAX);
     match change {
         Change::Rates(percent) => {
-            for (quota, first) in plan.limits.iter_mut().zip(&world.setup.plan.limits) {
+            for (quota, first) in plan.limits.iter_mut().zip(first) {
                 quota.rate = first.rate / 100 * percent;
                 quota.burst = first.burst + first.rate / 100 * (percent - 100);
             }
         }
         Change::Lease(seconds) => {
-            let lease = std::time::Duration::from_secs(seconds);
+            let lease = Duration::from_secs(seconds);
             plan.timing = crate::setup::timing(world.setup.drift, lease, plan.timing.hold);
         }
+        Change::Hold(seconds) => {
+            plan.timing.hold = Duration::from_secs(seconds).max(plan.timing.promise);
+        }
+        Change::Fallback(fallback) => {
+            for quota in &mut plan.limits {
+                quota.fallback = fallback;
+            }
+        }
+        Change::Weight(percent) => plan.total_weight = (weights * percent / 100).max(1),
+        Change::Seats(more) => plan.seats = members + more,
+        Change::Sizing(sizing) => plan.sizing = sizing,
+        Change::Limit => {
+            let Some(quota) = first.get(plan.limits.len()) else {
+                return;
+            };
+            world.counts.limits_added += 1;
+            plan.limits.push(*quota);
+        }
     }
-    debug_assert!(plan.limits.iter().all(|quota| quota.least_burst == MICRO));
+    if plan.check(world.setup.drift).is_err() {
+        return;
+    }
+    world.counts.plan_changes += 1;
     world.store.edit(|record| record.replace_plan(plan));
     world.publish();
 }

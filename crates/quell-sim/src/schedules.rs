@@ -54,6 +54,7 @@ schedules! {
     "leave-doubled" (seats::leave_doubled) four "a leave arrives again after its member rejoined",
     "two-processes" (seats::two_processes) four "a second process uses the id of a living one",
     "rates-up-and-down" (leases::rates) four "a limit is raised and lowered within a lease",
+    "lowered-with-more-weight" (leases::lowered) four "members weigh more than the plan says, and a limit is raised and lowered",
     "lease-shortened" (leases::lease_shortened) four "the lease is shortened while longer ones are out",
     "join-storm" (seats::join_storm) storm "199 members join at once",
     "leave-storm" (seats::leave_storm) four "all members leave at once, while one borrows",
@@ -87,6 +88,7 @@ fn four(setup: &mut Setup) {
     setup.coordinators = 2;
     setup.loss = 0;
     setup.slow = false;
+    setup.begins_with = 1;
     setup.plan.limits = vec![Quota {
         rate: 1_000 * MICRO,
         burst: 1_000 * MICRO,

@@ -114,6 +114,8 @@ impl World {
         let node = |(index, weight): (usize, &u32)| {
             Node::new(u32::try_from(index).unwrap_or(0), *weight, limits, mistake)
         };
+        let mut begins_with = setup.plan.clone();
+        begins_with.limits.truncate(setup.begins_with);
         let judge = |quota: &Quota| Judge::new(*quota, members + 1, setup.drift);
         let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
         Self {
@@ -127,7 +129,7 @@ impl World {
             chairs: (0..setup.coordinators)
                 .map(|_| Chair::new(setup.drift, mistake))
                 .collect(),
-            store: Store::new(Record::new(setup.plan.clone()), lasts),
+            store: Store::new(Record::new(begins_with), lasts),
             store_down: 0,
             cuts: vec![(0, 0); (members + 1) * setup.coordinators],
             quiet: false,
@@ -285,7 +287,9 @@ impl World {
         if let Some(reply) = reply
             && self.chairs[chair].cut_off <= self.now
         {
-            let delay = self.rng.between(MILLI / 2, 8 * MILLI);
+            let late = !self.quiet && self.rng.chance(1);
+            let most = if late { 4 * SECOND } else { 8 * MILLI };
+            let delay = self.rng.between(MILLI / 2, most);
             self.at(self.now + delay, Event::Reply(chair, life, reply));
         }
     }

@@ -9,6 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::plan::{part, same_part};
 use super::schedule::{LEASE_STEPS, Right};
 
 /// Versions of one member that are kept apart; older ones are merged into one that allows what any
@@ -58,6 +59,18 @@ impl Version {
     pub(crate) fn burst(&self) -> u64 {
         let leases = self.leases.iter().map(|lease| lease.right.burst);
         leases.fold(self.base.burst.max(self.gap.burst), u64::max)
+    }
+
+    /// As it is counted when the limit is `of` and no more `whole`: the same parts of it. What a
+    /// member has of another plan is a part of that plan's limit, and parts of all add up to one.
+    pub(crate) fn rescale(&mut self, whole: u64, of: u64) {
+        for lease in &mut self.leases {
+            lease.right.rate = same_part(lease.right.rate, whole, of);
+        }
+        for right in [&mut self.gap, &mut self.base, &mut self.floor] {
+            right.rate = same_part(right.rate, whole, of);
+        }
+        self.sure = part(self.sure, of, whole).min(of);
     }
 
     /// The end of its last lease of more than nothing.
@@ -132,6 +145,15 @@ impl Holding {
     pub(crate) fn foreign_burst(&self, revision: u64) -> u64 {
         let foreign = self.versions.iter().filter(|v| v.revision != revision);
         foreign.map(Version::burst).fold(0, u64::max)
+    }
+
+    /// As it is counted when the limit is `of` and no more `whole`.
+    pub(crate) fn rescale(&mut self, whole: u64, of: u64) {
+        for version in &mut self.versions {
+            version.rescale(whole, of);
+        }
+        self.target = same_part(self.target, whole, of);
+        self.sent = same_part(self.sent, whole, of);
     }
 
     pub(crate) fn acknowledge(&mut self, number: u64) {

@@ -118,7 +118,8 @@ impl Coordinator {
         }
     }
 
-    /// Leads no more.
+    /// Leads no more: the key is lost, or the clock stood still (see
+    /// [`Still`](super::still::Still)), and what was counted on it may be too little.
     pub fn step_down(&mut self) {
         self.leading = None;
     }

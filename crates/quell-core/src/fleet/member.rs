@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::errs;
-use super::message::{Answer, Grant, Held, Hold, Join, Joined, Leave, Load, Push, Report};
+use super::message::{Answer, Grant, Held, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
 use super::plan::MemberId;
 use super::schedule::{LEASE_STEPS, Right, Schedule, Step};
 use crate::time::{Monotonic, saturating_nanos};
@@ -57,14 +57,17 @@ struct Standing {
     /// Until then it stays below what the gap is, also where the base is over before it began.
     promised: Monotonic,
     floor: Right,
+    /// The rate of the whole limit.
+    whole: u64,
 }
 
 impl Standing {
-    fn floor(floor: Right) -> Self {
+    fn floor(kept: Kept) -> Self {
         Self {
-            gap: floor,
-            base: floor,
-            floor,
+            gap: kept.right,
+            base: kept.right,
+            floor: kept.right,
+            whole: kept.whole,
             ..Self::default()
         }
     }
@@ -83,10 +86,13 @@ impl Standing {
         Schedule::new(&steps, self.floor)
     }
 
-    fn least(&self) -> Right {
+    fn least(&self) -> Kept {
         let leases = self.leases.iter().filter(|step| step.right.rate > 0);
         let ends = self.gap.least(self.base).least(self.floor);
-        leases.fold(ends, |least, step| least.least(step.right))
+        Kept {
+            right: leases.fold(ends, |least, step| least.least(step.right)),
+            whole: self.whole,
+        }
     }
 
     fn held(&self, now: Monotonic) -> Held {
@@ -98,6 +104,7 @@ impl Standing {
             base: self.base,
             base_for: self.base_ends.since(now),
             floor: self.floor,
+            whole: self.whole,
         }
     }
 }
@@ -162,11 +169,11 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that starts with the floors of its snapshot, one for each limit ([`Right::NONE`]
-    /// where it has none), and empty buckets.
+    /// A process that starts with what its snapshot kept, of each limit that it knows, and empty
+    /// buckets.
     #[must_use]
     pub fn start(join: &Join, now: Monotonic) -> Self {
-        let standing = |floor: &Right| Standing::floor(*floor);
+        let standing = |kept: &Kept| Standing::floor(*kept);
         Self {
             id: join.member,
             nonce: join.nonce,
@@ -218,7 +225,7 @@ impl Member {
 
     /// What to keep in a snapshot for the next start: the least that its schedules ever allow, so
     /// that it is counted wherever they are.
-    pub fn floors(&self) -> impl Iterator<Item = Right> {
+    pub fn floors(&self) -> impl Iterator<Item = Kept> {
         self.standings.iter().map(Standing::least)
     }
 
@@ -255,7 +262,9 @@ impl Member {
             self.sent.pop_front();
         }
         let mut loads: Vec<Load> = offered.to_vec();
-        loads.resize(self.demands.len(), Load::default());
+        let limits = self.demands.len().max(loads.len());
+        self.demands.resize(limits, Demand::default());
+        loads.resize(limits, Load::default());
         for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
             demand.offered = demand.offered.saturating_add(load.demand);
             if measured {
@@ -381,6 +390,7 @@ impl Member {
                 base_ends,
                 promised,
                 floor: granted.floor,
+                whole: granted.whole,
             };
         }
         self.revision = grant.revision;
@@ -478,6 +488,21 @@ impl Member {
             0
         };
         true
+    }
+
+    /// The clock stood still for `hidden` (see [`Still`](super::still::Still)): leases are over, the
+    /// base is so much closer to its end, and answers to reports sent before count from then. Nobody
+    /// may admit anything until what is returned is sealed.
+    pub fn stood_still(&mut self, hidden: Duration) -> Adopt {
+        for (_, at) in &mut self.sent {
+            *at = at.saturating_sub(hidden);
+        }
+        for standing in &mut self.standings {
+            standing.leases = Default::default();
+            standing.base_ends = standing.base_ends.saturating_sub(hidden);
+            standing.base_begins = standing.base_begins.min(standing.base_ends);
+        }
+        self.adopt(self.epoch, self.version)
     }
 
     /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.

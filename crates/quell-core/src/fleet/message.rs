@@ -33,6 +33,18 @@ pub struct Held {
     pub base_for: Duration,
     /// What is left then.
     pub floor: Right,
+    /// The rate of the whole limit, of which all these are parts.
+    pub whole: u64,
+}
+
+/// What a file keeps of one limit for the next start of a process. It is written before what it
+/// follows from is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The least that the schedule ever allows.
+    pub right: Right,
+    /// The rate of the whole limit, of which it is a part.
+    pub whole: u64,
 }
 
 /// A process that starts asks to be known. Its id is its own: the process before it is dead.
@@ -49,8 +61,8 @@ pub struct Join {
     /// The incarnation of the start that it takes over from, as a coordinator told it; 0 if it knows
     /// of none. A join that was overtaken names an older one, and is not obeyed.
     pub replaces: u64,
-    /// What it uses until its first grant, for each limit: the floor of its snapshot.
-    pub floors: Vec<Right>,
+    /// What it uses until its first grant, for each limit: what its snapshot kept.
+    pub floors: Vec<Kept>,
 }
 
 /// The number of a process start.
@@ -95,6 +107,8 @@ pub struct Granted {
     pub base: Right,
     /// What is left of it in the end.
     pub floor: Right,
+    /// The rate of the whole limit, of which all these are parts.
+    pub whole: u64,
 }
 
 /// The answer to a report. It replaces everything that the member holds.

@@ -60,5 +60,7 @@ mistakes! {
     GapUnchecked "gap-unchecked" "What holds after a lease is checked no further than the lease, though others are longer.",
     TrustBound "trust-bound" "What a member may hold at the most is taken for what it surely has, and so left to it.",
     FloorTooEarly "floor-too-early" "A floor follows a base that is over, though the promise is not.",
+    ClockStoodStill "clock-stood-still" "A pause that the clock of durations does not show is ignored.",
+    CountPlainly "count-plainly" "What members have of another plan is counted as it is, not as the same part of the limit.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

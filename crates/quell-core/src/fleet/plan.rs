@@ -16,6 +16,9 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
+/// Older plans that are kept apart; a member that is silent for long may follow any.
+const MAX_OLDER: usize = 8;
+
 /// The floor is a tenth of the base: the first calls at an idle node need no round trip.
 const FLOOR_PART: u64 = 10;
 
@@ -32,6 +35,17 @@ pub enum Fallback {
     Floor,
     /// Nothing: the share of a member that died is free again when its lease ends.
     Deny,
+}
+
+impl Fallback {
+    /// What leaves more of the two.
+    const fn larger(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Share, _) | (_, Self::Share) => Self::Share,
+            (Self::Floor, _) | (_, Self::Floor) => Self::Floor,
+            (Self::Deny, Self::Deny) => Self::Deny,
+        }
+    }
 }
 
 /// One limit that the fleet shares.
@@ -170,7 +184,9 @@ impl fmt::Display for PlanError {
         f.write_str(match self {
             Self::SmallBurst => "a burst must be at least seats x the largest cost: raise it",
             Self::SmallRate => "a rate must be at least 5 units per seat and report: use `leased`",
-            Self::Rate => "a rate must be above 0 and at most 10^12 units per second",
+            Self::Rate => {
+                "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
+            }
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
@@ -198,7 +214,9 @@ impl Plan {
             return Err(PlanError::Timing);
         }
         for quota in &self.limits {
-            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO {
+            // Sums over members are kept in 64 bits.
+            let sums = quota.rate.checked_mul(u64::from(self.seats) + 1);
+            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO || sums.is_none() {
                 return Err(PlanError::Rate);
             }
             if quota.least_burst == 0
@@ -242,6 +260,25 @@ impl Plan {
         }
     }
 
+    /// A plan under which any member has at least what it has under this one and under `other`.
+    fn covering(&self, other: &Self) -> Self {
+        let mut plan = self.clone();
+        for (quota, other) in plan.limits.iter_mut().zip(&other.limits) {
+            quota.rate = quota.rate.max(other.rate);
+            quota.burst = quota.burst.max(other.burst);
+            quota.least_burst = quota.least_burst.max(other.least_burst);
+            quota.fallback = quota.fallback.larger(other.fallback);
+        }
+        plan.total_weight = plan.total_weight.min(other.total_weight);
+        // Nothing is set aside for seats, so that no burst is less than it was.
+        plan.seats = 0;
+        let timing = &mut plan.timing;
+        timing.lease = timing.lease.max(other.timing.lease);
+        timing.promise = timing.promise.max(other.timing.promise);
+        timing.hold = timing.hold.max(other.timing.hold);
+        plan
+    }
+
     /// The burst that goes with a rate: the least burst and a part of what all the seats' least
     /// bursts leave over. Bursts of rates that sum to at most the limit's sum to at most its burst;
     /// a plain `burst * rate / limit`, "at least one", would not.
@@ -257,6 +294,15 @@ impl Plan {
         let burst = quota.least_burst + part(shared, rate.min(quota.rate), quota.rate);
         Right { rate, burst }
     }
+}
+
+/// A rate that is a part of `whole`, as the same part of `of`; rounded up. Nobody has more than all.
+pub(crate) fn same_part(rate: u64, whole: u64, of: u64) -> u64 {
+    if whole == of || whole == 0 {
+        return rate.min(of);
+    }
+    let part = (u128::from(rate) * u128::from(of)).div_ceil(u128::from(whole));
+    u64::try_from(part).unwrap_or(u64::MAX).min(of)
 }
 
 /// `whole * share / total`, rounded down; `total` is not 0.
@@ -330,6 +376,13 @@ impl Record {
         }
         if !self.seats.is_empty() {
             self.older.push(before);
+        }
+        if self.older.len() > MAX_OLDER {
+            // The two oldest become one that allows what either does.
+            let oldest = self.older.remove(0);
+            if let Some(next) = self.older.first_mut() {
+                *next = next.covering(&oldest);
+            }
         }
     }
 

@@ -103,6 +103,23 @@ pub(super) fn rates(world: &mut World) {
     at_least(world, "L1", 0, 700);
 }
 
+pub(super) fn lowered(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Change(Change::Weight(60)));
+    pass(world, 5_000);
+    happen(world, Fault::Change(Change::Rates(300)));
+    pass(world, 5_000);
+    cut(world, 3, true, true, 20_000);
+    happen(world, Fault::Change(Change::Rates(100)));
+    for _ in 0..50 {
+        pass(world, 100);
+        // Whoever can be reached keeps its part of the limit meanwhile.
+        at_least(world, "L2", 0, 300);
+    }
+    pass(world, 40_000);
+    at_least(world, "L1", 0, 700);
+}
+
 pub(super) fn lease_shortened(world: &mut World) {
     begin(world);
     for seconds in [20, 4, 15, 5] {

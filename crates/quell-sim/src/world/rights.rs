@@ -1,6 +1,6 @@
 //! Rights: what nodes may use, checked whenever it changes.
 
-use quell_core::fleet::plan::MICRO;
+use quell_core::fleet::plan::{MICRO, Plan};
 
 use super::World;
 use crate::check::Violation;
@@ -96,11 +96,15 @@ impl World {
         self.bounded = Some(record.version);
         self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
-            let mut bound = record.plan.limits[limit];
-            for plan in &self.counts.plans {
-                if self.followers.contains_key(&plan.revision) {
-                    bound.rate = bound.rate.max(plan.limits[limit].rate);
-                    bound.burst = bound.burst.max(plan.limits[limit].burst);
+            // Of a limit that is not yet in force nobody may use anything.
+            let Some(mut bound) = record.plan.limits.get(limit).copied() else {
+                continue;
+            };
+            let followed = |plan: &&Plan| self.followers.contains_key(&plan.revision);
+            for plan in self.counts.plans.iter().filter(followed) {
+                if let Some(quota) = plan.limits.get(limit) {
+                    bound.rate = bound.rate.max(quota.rate);
+                    bound.burst = bound.burst.max(quota.burst);
                 }
             }
             judge.change(self.now, bound);

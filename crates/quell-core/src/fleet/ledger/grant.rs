@@ -175,7 +175,9 @@ impl Ledger {
                 return None;
             };
             let ends = holding.envelope().leases_end();
-            if ends <= now + width || held.revision != plan.revision {
+            // Who may still follow another plan would take this for a part of that one's limit.
+            let follows = |version: &Version| version.revision == plan.revision;
+            if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
             horizon.remove(holding, plan.revision);
@@ -296,6 +298,7 @@ impl One<'_> {
             gap: self.right(gap, horizon).least(base),
             base,
             floor: self.right(floor, horizon),
+            whole: rate,
             ..Granted::default()
         };
         let mut version = Version {

@@ -18,7 +18,7 @@ use crate::fleet::curve::{Holding, LeaseBound, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
 use crate::fleet::message::{Answer, Held, Hold, Report};
-use crate::fleet::plan::{Drift, MemberId, Seat};
+use crate::fleet::plan::{Drift, MemberId, Record, Seat};
 use crate::fleet::schedule::Right;
 use crate::time::{Monotonic, saturating_nanos};
 
@@ -69,9 +69,11 @@ impl Ledger {
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
             if let Some(left) = left {
                 // When it stopped is not known: every base may begin at once.
-                let versions = left.iter().map(|left| Version {
-                    sure: left.sure,
-                    ..bound(self.drift, now, now, &left.held)
+                let versions = left.iter().enumerate().map(|(limit, left)| {
+                    let mut version = bound(self.drift, now, now, &left.held);
+                    version.sure = left.sure;
+                    version.rescale(left.held.whole, self.whole(limit));
+                    version
                 });
                 account.holdings = versions.map(Holding::of).collect();
                 account.known = true;
@@ -107,20 +109,23 @@ impl Ledger {
         let newest = errs!(self, ForgetOldPlans);
         let holding = |limit: usize| {
             let mut version = Version::default();
+            let of = self.whole(limit);
             for plan in self
                 .record
                 .plans()
                 .take(if newest { 1 } else { usize::MAX })
             {
                 let right = |rate| plan.right(limit, rate, 0);
+                let whole = plan.limits.get(limit).map_or(0, |quota| quota.rate);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
-                let other = Version {
+                let mut other = Version {
                     base: right(plan.base(limit, seat)),
                     floor: right(plan.floor(limit, seat)),
                     gap: right(plan.base(limit, seat)),
                     base_ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
                     ..Version::default()
                 };
+                other.rescale(whole, of);
                 version = version.merged(&other);
             }
             // It may follow any plan, so it counts as following none.
@@ -130,10 +135,15 @@ impl Ledger {
         (0..count).map(holding).collect()
     }
 
+    fn whole(&self, limit: usize) -> u64 {
+        whole(&self.record, limit)
+    }
+
     /// Learns what a report says; whether grants may begin.
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
         let unfenced = errs!(self, LearnUnfenced);
         let proof = errs!(self, IncarnationIsProof);
+        let plainly = errs!(self, CountPlainly);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
@@ -144,10 +154,14 @@ impl Ledger {
         let fenced = report.epoch == self.epoch || unfenced;
         if fenced && !account.known && !report.held.is_empty() {
             let told = account.told.unwrap_or(now);
-            let versions = report
-                .held
-                .iter()
-                .map(|held| bound(self.drift, now, told, held));
+            let (record, drift) = (&self.record, self.drift);
+            let versions = report.held.iter().enumerate().map(|(limit, held)| {
+                let mut version = bound(drift, now, told, &Most::of(record, limit).held(held));
+                if !plainly {
+                    version.rescale(held.whole, whole(record, limit));
+                }
+                version
+            });
             account.holdings = versions.map(Holding::of).collect();
             account.known = true;
             for holding in &account.holdings {
@@ -211,7 +225,7 @@ impl Ledger {
     pub(in crate::fleet) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
-        let held = |holding: &Holding| {
+        let held = |(limit, holding): (usize, &Holding)| {
             let all = holding.envelope();
             let held = Held {
                 leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
@@ -220,6 +234,7 @@ impl Ledger {
                 base: all.base,
                 base_for: left(all.base_ends),
                 floor: all.floor,
+                whole: self.whole(limit),
             };
             Left {
                 held,
@@ -227,7 +242,7 @@ impl Ledger {
             }
         };
         let accounts = self.accounts.values().map(|account| {
-            let held = account.holdings.iter().map(held).collect();
+            let held = account.holdings.iter().enumerate().map(held).collect();
             (account.seat.member, account.seat.incarnation, held)
         });
         self.grants().then(|| Snapshot {
@@ -288,5 +303,60 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         base_ends: latest(held.base_for),
         floor: held.floor,
         ..Version::default()
+    }
+}
+
+/// The rate of a limit as it is in force.
+pub(super) fn whole(record: &Record, limit: usize) -> u64 {
+    record.plan.limits.get(limit).map_or(0, |quota| quota.rate)
+}
+
+/// The most that any plan gives to one member, of one limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    right: Right,
+    lease: Duration,
+    promise: Duration,
+}
+
+impl Most {
+    pub(super) fn of(record: &Record, limit: usize) -> Self {
+        let mut most = Self {
+            right: Right::NONE,
+            lease: Duration::ZERO,
+            promise: Duration::ZERO,
+        };
+        for plan in record.plans() {
+            if let Some(quota) = plan.limits.get(limit) {
+                most.right.rate = most.right.rate.max(quota.rate);
+                most.right.burst = most.right.burst.max(quota.burst);
+            }
+            most.lease = most.lease.max(plan.timing.lease);
+            most.promise = most.promise.max(plan.timing.promise);
+        }
+        most
+    }
+
+    /// A member that says it holds more than it can have been given errs or lies. It is counted as
+    /// far as it can be true, so that it does not spoil the sums of others.
+    pub(super) fn right(&self, right: Right) -> Right {
+        right.least(self.right)
+    }
+
+    pub(super) fn held(&self, held: &Held) -> Held {
+        // Leases of a plan that is not remembered are shorter than those of the newest, all but.
+        let longest = self.lease.saturating_mul(2);
+        Held {
+            leases: held
+                .leases
+                .map(|(right, left)| (self.right(right), left.min(longest))),
+            gap: self.right(held.gap),
+            // A base that begins sooner than was said counts for more.
+            base_in: held.base_in.min(self.promise),
+            base: self.right(held.base),
+            base_for: held.base_for,
+            floor: self.right(held.floor),
+            whole: held.whole,
+        }
     }
 }

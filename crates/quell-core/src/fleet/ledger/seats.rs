@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::learn::{Most, whole};
 use super::{Account, GRAIN, Ledger};
 use crate::fleet::curve::{Holding, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
-use crate::fleet::message::{Answer, Join, Joined, Leave};
+use crate::fleet::message::{Answer, Join, Joined, Kept, Leave};
 use crate::fleet::plan::{MemberId, Record, Seat, Sizing};
-use crate::fleet::schedule::Right;
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Joins that may wait for a write; more are asked again.
@@ -165,7 +165,8 @@ impl Ledger {
         let now = now.as_nanos();
         self.pending.writing = None;
         self.pending.prune = false;
-        self.record = record;
+        let before = core::mem::replace(&mut self.record, record);
+        self.rescale(&before);
         let seats = self.record.seats.clone();
         let ours = |member: &MemberId| self.record.seat(*member).is_some();
         self.accounts.retain(|member, _| ours(member));
@@ -186,15 +187,9 @@ impl Ledger {
                 self.accounts.insert(seat.member, account);
                 continue;
             };
-            let version = |floor: &Right| Version {
-                base: *floor,
-                sure: floor.rate,
-                gap: *floor,
-                floor: *floor,
-                ..Version::default()
-            };
-            let holdings = join.floors.iter().map(|floor| Holding::of(version(floor)));
-            account.holdings = holdings.collect();
+            let floors = join.floors.iter().enumerate();
+            let versions = floors.map(|(limit, kept)| boot(&self.record, limit, kept));
+            account.holdings = versions.map(Holding::of).collect();
             let count = self.record.plan.limits.len();
             let nothing = Holding::of(Version::default());
             account.holdings.resize(count, nothing);
@@ -204,6 +199,21 @@ impl Ledger {
         self.rebuild(now);
         self.settle_pending(effects);
         self.write(effects);
+    }
+
+    /// Counts what everybody holds as the same parts of the limits as they are now.
+    fn rescale(&mut self, before: &Record) {
+        if errs!(self, CountPlainly) {
+            return;
+        }
+        for account in self.accounts.values_mut() {
+            for (limit, holding) in account.holdings.iter_mut().enumerate() {
+                let (was, is) = (whole(before, limit), whole(&self.record, limit));
+                if was != is {
+                    holding.rescale(was, is);
+                }
+            }
+        }
     }
 
     pub(in crate::fleet) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
@@ -251,6 +261,20 @@ impl Ledger {
             });
         }
     }
+}
+
+/// What a process that starts may use of a limit.
+fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
+    let floor = Most::of(record, limit).right(kept.right);
+    let mut version = Version {
+        base: floor,
+        sure: floor.rate,
+        gap: floor,
+        floor,
+        ..Version::default()
+    };
+    version.rescale(kept.whole, whole(record, limit));
+    version
 }
 
 /// Gives a joining process its seat and number; whether the record changed.
