@@ -110,6 +110,7 @@ fn measure(members: u32, limits: usize, rounds: u64) -> u64 {
                 seq: round + 1,
                 epoch: 1,
                 applied: applied[index],
+                revision: 1,
                 loads: (0..limits).map(load).collect(),
                 held: Vec::new(),
             };

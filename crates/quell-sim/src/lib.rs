@@ -11,6 +11,7 @@ pub mod coordinator;
 pub mod fault;
 pub mod figure;
 pub mod many;
+pub mod mix;
 pub mod node;
 pub mod rng;
 pub mod run;

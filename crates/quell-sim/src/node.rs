@@ -149,8 +149,11 @@ impl Node {
             0 => self.revision,
             revision => revision,
         };
-        self.snapshot = self.member.floors().collect();
-        self.snapshot_revision = revision;
+        let written = !self.snapshot.is_empty();
+        if !written || self.mistake != Some(Mistake::OldSnapshot) {
+            self.snapshot = self.member.floors().collect();
+            self.snapshot_revision = revision;
+        }
         self.adopting = Some((adopt, revision));
     }
 

@@ -3,7 +3,8 @@
 use quell_core::fleet::apportion::{Claim, apportion};
 
 use crate::check::Violation;
-use crate::fault::{self, Counts};
+use crate::fault::Counts;
+use crate::mix;
 use crate::rng::Rng;
 use crate::schedules::Schedule;
 use crate::setup::{Setup, Wish};
@@ -56,7 +57,7 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
             for node in 0..world.nodes.len() {
                 world.start_node(node, true);
             }
-            fault::random(&mut world);
+            mix::random(&mut world);
             let end = world.setup.ends;
             world.run(end);
         }

@@ -63,14 +63,13 @@ impl Version {
 
     /// As it is counted when the limit is `of` and no more `whole`: the same parts of it. What a
     /// member has of another plan is a part of that plan's limit, and parts of all add up to one.
-    pub(crate) fn rescale(&mut self, whole: u64, of: u64) {
-        for lease in &mut self.leases {
-            lease.right.rate = same_part(lease.right.rate, whole, of);
+    pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
+        let leases = self.leases.iter_mut().map(|lease| &mut lease.right);
+        for right in leases.chain([&mut self.gap, &mut self.base, &mut self.floor]) {
+            right.rate = same_part(right.rate, whole.rate, of.rate);
+            right.burst = same_part(right.burst, whole.burst, of.burst);
         }
-        for right in [&mut self.gap, &mut self.base, &mut self.floor] {
-            right.rate = same_part(right.rate, whole, of);
-        }
-        self.sure = part(self.sure, of, whole).min(of);
+        self.sure = part(self.sure, of.rate, whole.rate).min(self.base.rate);
     }
 
     /// The end of its last lease of more than nothing.
@@ -148,12 +147,12 @@ impl Holding {
     }
 
     /// As it is counted when the limit is `of` and no more `whole`.
-    pub(crate) fn rescale(&mut self, whole: u64, of: u64) {
+    pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
         for version in &mut self.versions {
             version.rescale(whole, of);
         }
-        self.target = same_part(self.target, whole, of);
-        self.sent = same_part(self.sent, whole, of);
+        self.target = same_part(self.target, whole.rate, of.rate);
+        self.sent = same_part(self.sent, whole.rate, of.rate);
     }
 
     pub(crate) fn acknowledge(&mut self, number: u64) {

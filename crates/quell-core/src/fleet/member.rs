@@ -8,14 +8,19 @@
 //! forgotten, of a newer epoch than any seen or of the same and a newer version. A push needs no
 //! report, because it extends nothing.
 
+mod demand;
+mod standing;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::demand::Demand;
+use self::standing::Standing;
 use super::errs;
-use super::message::{Answer, Grant, Held, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
+use super::message::{Answer, Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
 use super::plan::MemberId;
-use super::schedule::{LEASE_STEPS, Right, Schedule, Step};
+use super::schedule::{Right, Schedule, Step};
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Reports whose sending time is remembered: 32 s of them at the default period.
@@ -44,91 +49,9 @@ pub struct Adopt {
     pub ticket: u64,
     /// In the order of the plan's limits.
     pub schedules: Vec<Schedule>,
-}
-
-/// What a limit's rights are made of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    leases: [Step; LEASE_STEPS],
-    gap: Right,
-    base_begins: Monotonic,
-    base: Right,
-    base_ends: Monotonic,
-    /// Until then it stays below what the gap is, also where the base is over before it began.
-    promised: Monotonic,
-    floor: Right,
-    /// The rate of the whole limit.
-    whole: u64,
-}
-
-impl Standing {
-    fn floor(kept: Kept) -> Self {
-        Self {
-            gap: kept.right,
-            base: kept.right,
-            floor: kept.right,
-            whole: kept.whole,
-            ..Self::default()
-        }
-    }
-
-    fn schedule(&self) -> Schedule {
-        let mut steps = [Step::default(); LEASE_STEPS + 3];
-        let ends = [
-            (self.base_begins, self.gap),
-            (self.base_ends, self.base),
-            (self.promised, self.gap.least(self.floor)),
-        ];
-        let rest = ends.map(|(until, right)| Step { until, right });
-        for (to, from) in steps.iter_mut().zip(self.leases.iter().chain(&rest)) {
-            *to = *from;
-        }
-        Schedule::new(&steps, self.floor)
-    }
-
-    fn least(&self) -> Kept {
-        let leases = self.leases.iter().filter(|step| step.right.rate > 0);
-        let ends = self.gap.least(self.base).least(self.floor);
-        Kept {
-            right: leases.fold(ends, |least, step| least.least(step.right)),
-            whole: self.whole,
-        }
-    }
-
-    fn held(&self, now: Monotonic) -> Held {
-        let left = |step: Step| (step.right, step.until.since(now));
-        Held {
-            leases: self.leases.map(left),
-            gap: self.gap,
-            base_in: self.base_begins.since(now),
-            base: self.base,
-            base_for: self.base_ends.since(now),
-            floor: self.floor,
-            whole: self.whole,
-        }
-    }
-}
-
-/// What was offered since the last report, and the smoothed rate of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Demand {
-    rate: u64,
-    offered: u64,
-}
-
-impl Demand {
-    /// Up by three quarters of the way, down by half: a surge must be served, a lull may be noise.
-    fn observe(&mut self, nanos: u64) {
-        let offered = core::mem::take(&mut self.offered);
-        let rate = u128::from(offered) * 1_000_000_000 / u128::from(nanos.max(1));
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX) / 4;
-        let before = self.rate / 4;
-        self.rate = if rate > before {
-            before + rate.saturating_mul(3).min(u64::MAX - before)
-        } else {
-            (before + rate) * 2
-        };
-    }
+    /// Whether others wait for this to be acknowledged: a report is worth sending as soon as it is
+    /// sealed.
+    pub prompt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +59,14 @@ struct Pending {
     ticket: u64,
     epoch: u64,
     version: u64,
+}
+
+/// Whether any right falls by more than a twentieth.
+fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
+    let less = |(before, after): (&Right, &Schedule)| {
+        after.at(now).rate.saturating_add(before.rate / 20) < before.rate
+    };
+    before.iter().zip(after).any(less)
 }
 
 /// One process of one node.
@@ -226,7 +157,12 @@ impl Member {
     /// What to keep in a snapshot for the next start: the least that its schedules ever allow, so
     /// that it is counted wherever they are.
     pub fn floors(&self) -> impl Iterator<Item = Kept> {
-        self.standings.iter().map(Standing::least)
+        let base = errs!(self, RestartOnBase);
+        self.standings.iter().map(move |standing| {
+            let least = standing.least();
+            let right = if base { standing.base } else { least.right };
+            Kept { right, ..least }
+        })
     }
 
     /// The schedules as they are being put in force.
@@ -273,7 +209,8 @@ impl Member {
             load.demand = demand.rate;
         }
         // While something is on its way into force nothing true can be said.
-        let held = if self.applied == 0 && self.pending.is_none() {
+        let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
+        let held = if self.applied == 0 && settled {
             self.standings.iter().map(|s| s.held(now)).collect()
         } else {
             Vec::new()
@@ -290,6 +227,7 @@ impl Member {
             seq: self.seq,
             epoch,
             applied,
+            revision: self.revision,
             loads,
             held,
         }
@@ -317,7 +255,7 @@ impl Member {
                 }
                 None
             }
-            Answer::Unknown { .. } | Answer::Elsewhere => None,
+            Answer::Unknown { .. } | Answer::Elsewhere(_) => None,
         }
     }
 
@@ -374,6 +312,7 @@ impl Member {
         if errs!(self, FallBackAtOnce) {
             base_begins = Monotonic::ORIGIN;
         }
+        let before: Vec<Right> = self.schedules().map(|schedule| schedule.at(now)).collect();
         self.standings
             .resize(grant.rights.len(), Standing::default());
         self.demands.resize(grant.rights.len(), Demand::default());
@@ -394,7 +333,9 @@ impl Member {
             };
         }
         self.revision = grant.revision;
-        Some(self.adopt(grant.epoch, grant.version))
+        let mut adopt = self.adopt(grant.epoch, grant.version);
+        adopt.prompt = shrinks(&before, &adopt.schedules, now);
+        Some(adopt)
     }
 
     fn pushed(&mut self, now: Monotonic, push: &Push) -> Option<Adopt> {
@@ -405,9 +346,11 @@ impl Member {
             return None;
         }
         let raises = errs!(self, PushRaisesGap);
+        let fills = errs!(self, PushFillsNothing);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             // A step of nothing is no lease: it must not be filled.
-            let leases = standing.leases.iter().filter(|step| step.right.rate > 0);
+            let leases = standing.leases.iter();
+            let leases = leases.filter(|step| fills || step.right.rate > 0);
             let ends = leases.map(|lease| lease.until);
             let mut until = ends.max().unwrap_or_default();
             if errs!(self, PushExtends) {
@@ -427,7 +370,9 @@ impl Member {
             }
             standing.gap = gap;
         }
-        Some(self.adopt(push.epoch, push.version))
+        let mut adopt = self.adopt(push.epoch, push.version);
+        adopt.prompt = true;
+        Some(adopt)
     }
 
     fn held_back(&mut self, now: Monotonic, hold: Hold) -> Option<Adopt> {
@@ -435,9 +380,11 @@ impl Member {
             return None;
         }
         if hold.epoch > self.epoch {
-            self.epoch = hold.epoch;
-            self.version = 0;
-            if self.pending.is_none() {
+            if !errs!(self, FenceNotKept) {
+                self.epoch = hold.epoch;
+                self.version = 0;
+            }
+            if self.pending.is_none() || errs!(self, ToldWhileSealing) {
                 self.told_epoch = hold.epoch;
                 self.applied = 0;
             }
@@ -470,12 +417,12 @@ impl Member {
         Adopt {
             ticket: self.tickets,
             schedules: self.schedules().collect(),
+            prompt: false,
         }
     }
 
-    /// No thread admits under older schedules than those of `ticket` any more.
-    ///
-    /// Says whether it is the newest, so that a report is worth sending at once.
+    /// No thread admits under older schedules than those of `ticket` any more. Says whether that is
+    /// the newest.
     pub fn sealed(&mut self, ticket: u64) -> bool {
         let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else {
             return false;
@@ -511,7 +458,9 @@ impl Member {
         for standing in &mut self.standings {
             *standing = Standing::default();
         }
-        self.adopt(self.epoch, self.version)
+        let mut adopt = self.adopt(self.epoch, self.version);
+        adopt.prompt = true;
+        adopt
     }
 
     /// What to send until it is answered, once the leave is sealed.

@@ -33,8 +33,8 @@ pub struct Held {
     pub base_for: Duration,
     /// What is left then.
     pub floor: Right,
-    /// The rate of the whole limit, of which all these are parts.
-    pub whole: u64,
+    /// The rate and burst of the whole limit, of which all these are parts.
+    pub whole: Right,
 }
 
 /// What a file keeps of one limit for the next start of a process. It is written before what it
@@ -43,8 +43,8 @@ pub struct Held {
 pub struct Kept {
     /// The least that the schedule ever allows.
     pub right: Right,
-    /// The rate of the whole limit, of which it is a part.
-    pub whole: u64,
+    /// The rate and burst of the whole limit, of which it is a part.
+    pub whole: Right,
 }
 
 /// A process that starts asks to be known. Its id is its own: the process before it is dead.
@@ -90,6 +90,8 @@ pub struct Report {
     pub epoch: u64,
     /// The version of that epoch that is in force; 0 before the first.
     pub applied: u64,
+    /// The plan that what it holds is of; 0 before its first grant.
+    pub revision: u64,
     /// For each limit.
     pub loads: Vec<Load>,
     /// For each limit, while no version of the epoch is in force; else empty.
@@ -107,8 +109,8 @@ pub struct Granted {
     pub base: Right,
     /// What is left of it in the end.
     pub floor: Right,
-    /// The rate of the whole limit, of which all these are parts.
-    pub whole: u64,
+    /// The rate and burst of the whole limit, of which all these are parts.
+    pub whole: Right,
 }
 
 /// The answer to a report. It replaces everything that the member holds.
@@ -145,6 +147,10 @@ pub struct Hold {
     /// How long to stay below the base from the receipt of this, if at all.
     pub promise: Option<Duration>,
 }
+
+/// Which coordinator, as all members and coordinators number them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CoordinatorId(pub u32);
 
 /// A change that was not asked for: other rates within the leases that there are. It extends
 /// nothing.
@@ -208,6 +214,6 @@ pub enum Answer {
         /// The start that is not known, or 0 for a join that is refused.
         incarnation: u64,
     },
-    /// Not the leader.
-    Elsewhere,
+    /// Not the leader; who leads, as far as is known.
+    Elsewhere(Option<CoordinatorId>),
 }

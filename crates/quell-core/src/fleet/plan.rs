@@ -16,7 +16,7 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
-/// Older plans that are kept apart; a member that is silent for long may follow any.
+/// Older plans that are kept for those who may still follow them.
 const MAX_OLDER: usize = 8;
 
 /// The floor is a tenth of the base: the first calls at an idle node need no round trip.
@@ -35,17 +35,6 @@ pub enum Fallback {
     Floor,
     /// Nothing: the share of a member that died is free again when its lease ends.
     Deny,
-}
-
-impl Fallback {
-    /// What leaves more of the two.
-    const fn larger(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Share, _) | (_, Self::Share) => Self::Share,
-            (Self::Floor, _) | (_, Self::Floor) => Self::Floor,
-            (Self::Deny, Self::Deny) => Self::Deny,
-        }
-    }
 }
 
 /// One limit that the fleet shares.
@@ -175,6 +164,8 @@ pub enum PlanError {
     Rate,
     /// More members or limits than there may be, or none.
     Size,
+    /// Members still follow as many older plans as are kept.
+    Unsettled,
     /// The promise does not outlast the lease on every clock, or the hold is shorter than it.
     Timing,
 }
@@ -188,6 +179,9 @@ impl fmt::Display for PlanError {
                 "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
             }
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
+            Self::Unsettled => {
+                "8 older plans are still followed: wait, or deregister who is silent"
+            }
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
     }
@@ -233,6 +227,16 @@ impl Plan {
         Ok(())
     }
 
+    /// The rate and burst of a limit; nothing if there is no such limit.
+    #[must_use]
+    pub fn whole(&self, limit: usize) -> Right {
+        let quota = self.limits.get(limit);
+        quota.map_or(Right::NONE, |quota| Right {
+            rate: quota.rate,
+            burst: quota.burst,
+        })
+    }
+
     /// The static share of a weight: its rate by weight, nothing when it has no base.
     #[must_use]
     pub fn base(&self, limit: usize, seat: &Seat) -> u64 {
@@ -260,39 +264,44 @@ impl Plan {
         }
     }
 
-    /// A plan under which any member has at least what it has under this one and under `other`.
-    fn covering(&self, other: &Self) -> Self {
-        let mut plan = self.clone();
-        for (quota, other) in plan.limits.iter_mut().zip(&other.limits) {
-            quota.rate = quota.rate.max(other.rate);
-            quota.burst = quota.burst.max(other.burst);
-            quota.least_burst = quota.least_burst.max(other.least_burst);
-            quota.fallback = quota.fallback.larger(other.fallback);
-        }
-        plan.total_weight = plan.total_weight.min(other.total_weight);
-        // Nothing is set aside for seats, so that no burst is less than it was.
-        plan.seats = 0;
-        let timing = &mut plan.timing;
-        timing.lease = timing.lease.max(other.timing.lease);
-        timing.promise = timing.promise.max(other.timing.promise);
-        timing.hold = timing.hold.max(other.timing.hold);
-        plan
-    }
-
     /// The burst that goes with a rate: the least burst and a part of what all the seats' least
     /// bursts leave over. Bursts of rates that sum to at most the limit's sum to at most its burst;
     /// a plain `burst * rate / limit`, "at least one", would not.
-    ///
-    /// `taken` is what members hold that do not yet know this plan.
     #[must_use]
-    pub fn right(&self, limit: usize, rate: u64, taken: u64) -> Right {
+    pub fn right(&self, limit: usize, rate: u64) -> Right {
+        self.right_beside(limit, rate, Others::default())
+    }
+
+    /// As [`Plan::right`], while members follow other plans.
+    pub(crate) fn right_beside(&self, limit: usize, rate: u64, others: Others) -> Right {
         let Some(quota) = self.limits.get(limit).filter(|_| rate > 0) else {
             return Right { rate: 0, burst: 0 };
         };
         let set_aside = quota.least_burst.saturating_mul(u64::from(self.seats));
-        let shared = quota.burst.saturating_sub(set_aside).saturating_sub(taken);
-        let burst = quota.least_burst + part(shared, rate.min(quota.rate), quota.rate);
+        let shared = quota.burst.saturating_sub(set_aside);
+        let shared = shared.saturating_sub(others.bursts);
+        // What every plan set aside for everybody.
+        let least = quota.least_burst.min(others.least_burst);
+        let burst = least + part(shared, rate.min(quota.rate), quota.rate);
         Right { rate, burst }
+    }
+}
+
+/// What members hold, or may hold, of a limit under other plans.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Others {
+    /// The sum of their bursts, as parts of the burst in force.
+    pub(crate) bursts: u64,
+    /// The smallest least burst of any plan that may be followed.
+    pub(crate) least_burst: u64,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        Self {
+            bursts: 0,
+            least_burst: u64::MAX,
+        }
     }
 }
 
@@ -368,7 +377,13 @@ impl Record {
     }
 
     /// Puts another plan in force and keeps the one before for those who still follow it.
-    pub fn replace_plan(&mut self, plan: Plan) {
+    ///
+    /// # Errors
+    /// [`PlanError::Unsettled`] while too many older plans are still followed.
+    pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
+        if self.older.len() >= MAX_OLDER {
+            return Err(PlanError::Unsettled);
+        }
         let before = core::mem::replace(&mut self.plan, plan);
         self.plan.revision = before.revision + 1;
         if self.plan.sizing == Sizing::Auto {
@@ -377,19 +392,35 @@ impl Record {
         if !self.seats.is_empty() {
             self.older.push(before);
         }
-        if self.older.len() > MAX_OLDER {
-            // The two oldest become one that allows what either does.
-            let oldest = self.older.remove(0);
-            if let Some(next) = self.older.first_mut() {
-                *next = next.covering(&oldest);
-            }
-        }
+        Ok(())
     }
 
     /// The sum of the weights of the seats.
     #[must_use]
     pub fn seated_weight(&self) -> u64 {
         self.seats.iter().map(|seat| u64::from(seat.weight)).sum()
+    }
+
+    /// The rate and burst of a limit as it is in force; nothing if there is no such limit.
+    #[must_use]
+    pub fn whole(&self, limit: usize) -> Right {
+        self.plan.whole(limit)
+    }
+
+    /// The smallest least burst of a limit in any plan that may be followed.
+    pub(crate) fn least_burst(&self, limit: usize) -> u64 {
+        let quotas = self.plans().filter_map(|plan| plan.limits.get(limit));
+        quotas
+            .map(|quota| quota.least_burst)
+            .fold(u64::MAX, u64::min)
+    }
+
+    /// Members that may take part while any of the plans may be followed: seats of a new plan are
+    /// given away when nobody follows one with fewer.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let seats = self.plans().map(|plan| plan.seats).fold(u32::MAX, u32::min);
+        usize::try_from(seats).unwrap_or(usize::MAX)
     }
 
     /// The plan in force and the older ones.

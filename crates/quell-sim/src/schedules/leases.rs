@@ -214,11 +214,21 @@ pub(super) fn push_past_lease(world: &mut World) {
 
 pub(super) fn small_bursts(world: &mut World) {
     begin(world);
-    to_and_fro(world, 12, 4_000);
-    for node in 0..4 {
-        want(world, node, 300);
+    for _ in 0..12 {
+        to_and_fro(world, 1, 4_000);
+        // One borrows and the others are full; now everybody's callers come at once.
+        for node in 0..4 {
+            want(world, node, 2_000);
+        }
+        for node in 0..4 {
+            world.serve(node);
+        }
+        pass(world, 500);
+        for node in 0..4 {
+            want(world, node, 300);
+        }
+        pass(world, 3_000);
     }
-    pass(world, 20_000);
 }
 
 pub(super) fn late_beyond_hold(world: &mut World) {
@@ -263,5 +273,49 @@ pub(super) fn floor_before_promise(world: &mut World) {
         pass(world, 40_000);
         want(world, 1, 0);
         pass(world, 10_000);
+    }
+}
+
+pub(super) fn larger_calls(world: &mut World) {
+    begin(world);
+    // The borrower keeps its bucket and its plan; the others may save up for larger calls.
+    want(world, 0, 0);
+    cut(world, 0, true, true, 30_000);
+    happen(world, Fault::Change(Change::Least(200)));
+    pass(world, 8_500);
+    for node in 0..4 {
+        want(world, node, 5_000);
+    }
+    for node in 0..4 {
+        world.serve(node);
+    }
+    pass(world, 30_000);
+    for node in 0..4 {
+        want(world, node, 0);
+    }
+    pass(world, 20_000);
+}
+
+pub(super) fn long_sleep(world: &mut World) {
+    begin(world);
+    for round in 0..3 {
+        // Everybody has its base and saves up, everybody spends all of it.
+        for node in 0..4 {
+            want(world, node, if node == 3 { 400 } else { 130 });
+        }
+        pass(world, 20_000);
+        for node in 0..4 {
+            want(world, node, 0);
+        }
+        pass(world, 80_000);
+        for node in 0..4 {
+            want(world, node, 8_000);
+        }
+        pass(world, 20_000);
+        want(world, 3, 0);
+        pass(world, 4_000);
+        happen(world, Fault::PauseNode(3, (24 + round) * SECOND));
+        want(world, 3, 2_000);
+        pass(world, 40_000);
     }
 }

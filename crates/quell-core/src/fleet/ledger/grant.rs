@@ -9,7 +9,7 @@ use crate::fleet::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
 use crate::fleet::message::{Answer, Grant, Granted, Push};
-use crate::fleet::plan::{MICRO, MemberId, Plan, Seat};
+use crate::fleet::plan::{MICRO, MemberId, Others, Plan, Seat};
 use crate::fleet::schedule::Right;
 use crate::time::saturating_nanos;
 
@@ -40,7 +40,10 @@ impl Ledger {
         // No base may begin while a lease that was lent out of it may last, whatever lease that was:
         // plans change.
         let outstanding = self.latest.saturating_sub(now) + 2 * self.slices.width;
-        let promise = saturating_nanos(timing.promise).max(self.drift.longest(outstanding));
+        let mut promise = saturating_nanos(timing.promise);
+        if !errs!(self, PromiseNotStretched) {
+            promise = promise.max(self.drift.longest(outstanding));
+        }
         let mut base_begins = now + self.drift.shortest(promise);
         if errs!(self, LendWholeBase) {
             base_begins += promise;
@@ -69,12 +72,14 @@ impl Ledger {
         let number = self.accounts.get(&member)?.version + 1;
         let times = self.times(now, number);
         let overwrites = errs!(self, OverwriteUnacked);
+        let forgets = errs!(self, DropOldVersions);
         let rules = Rules {
             reckless: errs!(self, GrowBeforeShrink),
             eager_base: errs!(self, BaseBeforeRoom),
             round_up: errs!(self, BurstAtLeastOne),
             short_gap: errs!(self, GapUnchecked),
             trusts_bound: errs!(self, TrustBound),
+            other_bursts: !errs!(self, IgnoreOtherBursts),
         };
         let (plan, drift) = (&self.record.plan, self.drift);
         let account = self.accounts.get_mut(&member)?;
@@ -94,6 +99,7 @@ impl Ledger {
                 plan,
                 seat: &account.seat,
                 limit,
+                least_burst: self.record.least_burst(limit),
                 rules,
             };
             let (version, granted) =
@@ -101,6 +107,8 @@ impl Ledger {
             self.latest = self.latest.max(version.leases_end());
             if overwrites {
                 holding.versions.clear();
+            } else if forgets && holding.versions.len() > 3 {
+                holding.versions.remove(0);
             }
             holding.sent = granted.leases[0].0.rate;
             holding.push(version);
@@ -121,12 +129,12 @@ impl Ledger {
 
     /// Sends other rates to a few members that wait: less to those who have more than is planned,
     /// more to those who have less.
-    pub(super) fn push_some(&mut self, now: u64, but: MemberId, effects: &mut Vec<Effect>) {
+    pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
         for _ in 0..PUSHES.min(self.hungry.len()) {
             let Some(member) = self.hungry.pop_front() else {
                 return;
             };
-            if member == but {
+            if Some(member) == but {
                 continue;
             }
             match self.push(now, member) {
@@ -169,11 +177,7 @@ impl Ledger {
         for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
             horizon.advance(now);
             let limit = rights.len();
-            let (Some(held), Some(quota)) =
-                (holding.versions.last().copied(), plan.limits.get(limit))
-            else {
-                return None;
-            };
+            let quota = plan.limits.get(limit)?;
             let ends = holding.envelope().leases_end();
             // Who may still follow another plan would take this for a part of that one's limit.
             let follows = |version: &Version| version.revision == plan.revision;
@@ -183,18 +187,27 @@ impl Ledger {
             horizon.remove(holding, plan.revision);
             let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
             horizon.add(holding, plan.revision);
-            if room < held.gap.rate {
+            let before = holding.sent;
+            // Less is pushed because less is planned, never because others hold too much.
+            if room < before.min(holding.target) {
                 return None;
             }
             let rate = room.min(holding.target);
-            let before = holding.sent;
             differs |= rate.abs_diff(before) > before / 20;
-            rights.push(plan.right(limit, rate, horizon.foreign));
+            let others = Others {
+                bursts: horizon.foreign,
+                least_burst: self.record.least_burst(limit),
+            };
+            rights.push(plan.right_beside(limit, rate, others));
         }
-        if !differs {
-            return None;
-        }
+        differs.then(|| self.send_push(member, rights))?
+    }
+
+    /// Counts a push that was found to be safe.
+    fn send_push(&mut self, member: MemberId, rights: Vec<Right>) -> Option<Push> {
         let raises = errs!(self, PushRaisesGap);
+        let plan = &self.record.plan;
+        let account = self.accounts.get_mut(&member)?;
         account.version += 1;
         for ((holding, horizon), right) in account
             .holdings
@@ -237,6 +250,7 @@ struct Rules {
     round_up: bool,
     short_gap: bool,
     trusts_bound: bool,
+    other_bursts: bool,
 }
 
 /// A decision about one limit of one member.
@@ -244,6 +258,7 @@ struct One<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
     limit: usize,
+    least_burst: u64,
     rules: Rules,
 }
 
@@ -256,7 +271,15 @@ impl One<'_> {
             let burst = if rate > 0 { part.max(MICRO) } else { 0 };
             return Right { rate, burst };
         }
-        self.plan.right(self.limit, rate, horizon.foreign)
+        let others = Others {
+            bursts: horizon.foreign,
+            least_burst: self.least_burst,
+        };
+        if self.rules.other_bursts {
+            self.plan.right_beside(self.limit, rate, others)
+        } else {
+            self.plan.right(self.limit, rate)
+        }
     }
 
     /// The version to be counted and the grant to be sent; the holding's own curve is not in the
@@ -298,7 +321,7 @@ impl One<'_> {
             gap: self.right(gap, horizon).least(base),
             base,
             floor: self.right(floor, horizon),
-            whole: rate,
+            whole: self.plan.whole(self.limit),
             ..Granted::default()
         };
         let mut version = Version {

@@ -34,6 +34,8 @@ pub struct Snapshot {
 struct Left {
     held: Held,
     sure: u64,
+    /// The plan that all of it is of; 0 if that is not one.
+    revision: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,13 @@ impl Ledger {
         };
         let quiet_until = now + quiet;
         let plans = self.record.plans();
-        let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
+        let counted = if errs!(self, NewestLeaseOnly) {
+            1
+        } else {
+            usize::MAX
+        };
+        let leases = plans.take(counted).map(|plan| plan.timing.lease);
+        let lease = leases.map(saturating_nanos).max();
         let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
         if errs!(self, ShortLearning) {
             wait /= 3;
@@ -72,7 +80,8 @@ impl Ledger {
                 let versions = left.iter().enumerate().map(|(limit, left)| {
                     let mut version = bound(self.drift, now, now, &left.held);
                     version.sure = left.sure;
-                    version.rescale(left.held.whole, self.whole(limit));
+                    version.revision = left.revision;
+                    version.rescale(left.held.whole, self.record.whole(limit));
                     version
                 });
                 account.holdings = versions.map(Holding::of).collect();
@@ -109,14 +118,14 @@ impl Ledger {
         let newest = errs!(self, ForgetOldPlans);
         let holding = |limit: usize| {
             let mut version = Version::default();
-            let of = self.whole(limit);
+            let of = self.record.whole(limit);
             for plan in self
                 .record
                 .plans()
                 .take(if newest { 1 } else { usize::MAX })
             {
-                let right = |rate| plan.right(limit, rate, 0);
-                let whole = plan.limits.get(limit).map_or(0, |quota| quota.rate);
+                let right = |rate| plan.right(limit, rate);
+                let whole = plan.whole(limit);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
                 let mut other = Version {
                     base: right(plan.base(limit, seat)),
@@ -135,15 +144,12 @@ impl Ledger {
         (0..count).map(holding).collect()
     }
 
-    fn whole(&self, limit: usize) -> u64 {
-        whole(&self.record, limit)
-    }
-
     /// Learns what a report says; whether grants may begin.
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
         let unfenced = errs!(self, LearnUnfenced);
         let proof = errs!(self, IncarnationIsProof);
         let plainly = errs!(self, CountPlainly);
+        let late = errs!(self, LearnedBaseLate);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
@@ -153,12 +159,13 @@ impl Ledger {
         }
         let fenced = report.epoch == self.epoch || unfenced;
         if fenced && !account.known && !report.held.is_empty() {
-            let told = account.told.unwrap_or(now);
+            let told = account.told.filter(|_| !late).unwrap_or(now);
             let (record, drift) = (&self.record, self.drift);
             let versions = report.held.iter().enumerate().map(|(limit, held)| {
                 let mut version = bound(drift, now, told, &Most::of(record, limit).held(held));
+                version.revision = report.revision;
                 if !plainly {
-                    version.rescale(held.whole, whole(record, limit));
+                    version.rescale(held.whole, record.whole(limit));
                 }
                 version
             });
@@ -227,6 +234,7 @@ impl Ledger {
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
         let held = |(limit, holding): (usize, &Holding)| {
             let all = holding.envelope();
+            let one = holding.versions.iter().all(|v| v.revision == all.revision);
             let held = Held {
                 leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
                 gap: all.gap,
@@ -234,11 +242,12 @@ impl Ledger {
                 base: all.base,
                 base_for: left(all.base_ends),
                 floor: all.floor,
-                whole: self.whole(limit),
+                whole: self.record.whole(limit),
             };
             Left {
                 held,
                 sure: all.sure,
+                revision: if one { all.revision } else { 0 },
             }
         };
         let accounts = self.accounts.values().map(|account| {
@@ -304,11 +313,6 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         floor: held.floor,
         ..Version::default()
     }
-}
-
-/// The rate of a limit as it is in force.
-pub(super) fn whole(record: &Record, limit: usize) -> u64 {
-    record.plan.limits.get(limit).map_or(0, |quota| quota.rate)
 }
 
 /// The most that any plan gives to one member, of one limit.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::learn::{Most, whole};
+use super::learn::Most;
 use super::{Account, GRAIN, Ledger};
 use crate::fleet::curve::{Holding, Version};
 use crate::fleet::errs;
@@ -111,7 +111,6 @@ impl Ledger {
         if self.pending.prune {
             record.older.clear();
         }
-        let before = record.seated_weight();
         let mut changed = self.pending.prune;
         for leave in &self.pending.leaves {
             let seats = record.seats.len();
@@ -121,13 +120,15 @@ impl Ledger {
             changed |= record.seats.len() != seats;
         }
         for join in &self.pending.joins {
-            changed |= seat(&mut record, join, errs!(self, ObeyOldJoin));
+            let any = (errs!(self, ObeyOldJoin), errs!(self, SeatForAll));
+            changed |= seat(&mut record, join, any);
         }
-        if record.plan.sizing == Sizing::Auto && record.seated_weight() != before {
+        let weight = record.seated_weight().max(1);
+        if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
             let plan = record.plan.clone();
-            let empty = self.record.seats.is_empty();
-            record.replace_plan(plan);
-            if empty {
+            // While too many older ones are followed, weights are divided as they were.
+            changed |= record.replace_plan(plan).is_ok();
+            if self.record.seats.is_empty() {
                 record.older.clear();
             }
         }
@@ -146,7 +147,9 @@ impl Ledger {
         }
         let revision = self.record.plan.revision;
         let follows = |holding: &Holding| holding.versions.iter().all(|v| v.revision == revision);
-        let all = |account: &Account| account.holdings.iter().all(follows);
+        let early = errs!(self, PruneEarly);
+        let all =
+            |account: &Account| account.holdings.iter().all(follows) || early && !account.planned;
         // Leases of an older plan may be longer than a successor would wait for.
         let timing = self.record.plan.timing;
         let longest = now + self.drift.longest(saturating_nanos(timing.lease)) + GRAIN;
@@ -208,7 +211,7 @@ impl Ledger {
         }
         for account in self.accounts.values_mut() {
             for (limit, holding) in account.holdings.iter_mut().enumerate() {
-                let (was, is) = (whole(before, limit), whole(&self.record, limit));
+                let (was, is) = (before.whole(limit), self.record.whole(limit));
                 if was != is {
                     holding.rescale(was, is);
                 }
@@ -225,8 +228,7 @@ impl Ledger {
     fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
         let joins = core::mem::take(&mut self.pending.joins);
         for join in joins {
-            let room =
-                self.record.seats.len() < usize::try_from(self.record.plan.seats).unwrap_or(0);
+            let room = self.record.seats.len() < self.record.room();
             match self.record.seat(join.member) {
                 Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
                 // Another start came first: if this one is later, it can say so.
@@ -273,17 +275,18 @@ fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
         floor,
         ..Version::default()
     };
-    version.rescale(kept.whole, whole(record, limit));
+    version.rescale(kept.whole, record.whole(limit));
     version
 }
 
 /// Gives a joining process its seat and number; whether the record changed.
-fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
+fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
     let weight = join.weight.max(1);
     let at = record
         .seats
         .binary_search_by_key(&join.member, |seat| seat.member);
     let room = record.plan.total_weight;
+    let seats = record.room();
     match at {
         Ok(at) if record.seats[at].nonce == join.nonce => return false,
         Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
@@ -292,9 +295,7 @@ fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
             record.seats[at].incarnation = record.incarnations;
             record.seats[at].nonce = join.nonce;
         }
-        Err(_) if record.seats.len() >= usize::try_from(record.plan.seats).unwrap_or(0) => {
-            return false;
-        }
+        Err(_) if record.seats.len() >= seats && !all => return false,
         Err(at) => {
             let based = record.seats.iter().filter(|seat| seat.based);
             let taken: u64 = based.map(|seat| u64::from(seat.weight)).sum();
