@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod decide;
 mod draws;
+mod fleet;
 mod machine;
 mod memory;
 mod processes;
@@ -35,6 +36,8 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What does a report cost the leader of a fleet, as members and limits grow?
+    Fleet(fleet::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
     /// The server that decides nothing; `server` starts it.
@@ -50,6 +53,7 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Fleet(settings) => fleet::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),
         Command::MemoryOf(settings) => memory::subject::run(&settings),

@@ -4,7 +4,6 @@
 //! network that loses, doubles and delays, with processes that stop and die and clocks that drift,
 //! and checks after every event what the protocol promises. A seed replays to the same event.
 
-pub mod bench;
 pub mod check;
 pub mod clock;
 pub mod coordinator;
