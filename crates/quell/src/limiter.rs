@@ -6,16 +6,17 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::with_ad_hoc;
 use quell_core::limit::{Installed, LimitError, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::{AdHocError, AdHocLimits, MAX_AD_HOC};
+use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Event, NoObserver, Observer};
@@ -210,9 +211,12 @@ impl<S: Store> Limiter<S> {
     /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
     /// with those of rules. Another limit on the same key takes over what was used.
     ///
+    /// While more than 65,536 different limits are in use, a new one is rounded down: its burst, and
+    /// the nanoseconds between two units up, to a power of two. It may refuse early, and admits no
+    /// more.
+    ///
     /// # Errors
-    /// [`AskError`] if the limit is impossible, there are too many different ones, or the store
-    /// cannot tell.
+    /// [`AskError`] if the limit is impossible, or the store cannot tell.
     pub async fn ask_ad_hoc(
         &self,
         operation: Operation,
@@ -221,12 +225,8 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: Now,
     ) -> Result<Decision, AskError> {
-        let known = self.ad_hoc.get(
-            bucket,
-            now,
-            || self.next_id(),
-            |changes| self.store.adopt(changes),
-        )?;
+        let mut memo = AdHocMemo::default();
+        let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
         let decisions = self.store.charge(&set, operation, now).await?;
         let Some(decision) = decisions.first().copied() else {
@@ -241,6 +241,23 @@ impl<S: Store> Limiter<S> {
             decision: &decision,
         });
         Ok(decision)
+    }
+
+    #[inline]
+    fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+    ) -> Result<&'m Known, AskError> {
+        let known = self.ad_hoc.recall(
+            memo,
+            bucket,
+            now,
+            || self.next_id(),
+            |changes| self.store.adopt(changes),
+        );
+        known.map_err(AskError::Impossible)
     }
 
     fn next_id(&self) -> LimitId {
@@ -314,6 +331,34 @@ impl<S: LocalStore> Limiter<S> {
         let set = self.resolve(&rules, query, now)?;
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+    }
+
+    /// [`Limiter::ask_ad_hoc`] without a runtime, on a store in this process. A caller keeps one
+    /// `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_local(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Decision, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_local(key, &charge, operation, now)
+        });
+        self.observer.observe(&Event::AdHoc {
+            now,
+            operation,
+            key,
+            decision: &decision,
+        });
+        Ok(decision)
     }
 }
 
@@ -400,8 +445,6 @@ pub enum AskError {
     UnknownRule,
     /// The limit that came with the call is impossible.
     Impossible(LimitError),
-    /// More different limits came with calls than can be kept apart.
-    TooManyLimits,
     /// The store cannot tell.
     Store(StoreError),
 }
@@ -412,10 +455,6 @@ impl fmt::Display for AskError {
             Self::UnknownDomain => f.write_str("no rules for this domain"),
             Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
             Self::Impossible(error) => error.fmt(f),
-            Self::TooManyLimits => write!(
-                f,
-                "more than {MAX_AD_HOC} different limits in use: write fewer different numbers"
-            ),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -426,14 +465,5 @@ impl std::error::Error for AskError {}
 impl From<StoreError> for AskError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
-    }
-}
-
-impl From<AdHocError> for AskError {
-    fn from(error: AdHocError) -> Self {
-        match error {
-            AdHocError::Impossible(error) => Self::Impossible(error),
-            AdHocError::TooMany => Self::TooManyLimits,
-        }
     }
 }

@@ -7,9 +7,9 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::key::KeyName;
+use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -58,6 +58,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
+
+    /// The same for a set of one charge: nothing need be allocated.
+    fn charge_one_local(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Decision;
 }
 
 /// What can be done to a key by hand.
