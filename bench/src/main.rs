@@ -13,8 +13,11 @@ mod machine;
 mod memory;
 mod processes;
 mod report;
+mod rules;
 mod server;
 mod table;
+mod tail;
+mod waits;
 
 /// Counts what is allocated, for `memory`; the hot paths that `decide` measures allocate nothing.
 #[global_allocator]
@@ -35,6 +38,10 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What does a decision by rules cost, and how long do they take to come into force?
+    Rules(rules::Settings),
+    /// How slow are the slowest calls while keys come and go?
+    Tail(tail::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
     /// What do connections cost that say nothing?
@@ -54,6 +61,8 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Rules(settings) => rules::run(&settings),
+        Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Idle(settings) => server::idle::run(&settings),
         Command::Reload(settings) => server::reload::run(&settings),

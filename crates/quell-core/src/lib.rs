@@ -19,6 +19,7 @@ pub mod descriptor;
 pub mod fleet;
 pub mod key;
 pub mod limit;
+pub mod packed;
 pub mod rate;
 pub mod rule;
 pub mod state;

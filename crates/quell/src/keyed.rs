@@ -12,7 +12,7 @@ use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
@@ -22,7 +22,7 @@ use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
-use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, Keeper, LoadKey, Table};
+use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
 
 /// What becomes a [`Limit`]: a limit, or the numbers of one.
 pub trait IntoLimit {
@@ -58,8 +58,8 @@ into_limit!(
 
 /// One limit on many keys, in memory.
 ///
-/// Keys are kept as fingerprints: 45 bytes each for a bucket, whatever their length. Cost of a call:
-/// one hash, one lock that is rarely held, one reading of the clock.
+/// Keys are kept as fingerprints: 38 bytes each for a bucket, whatever their length. Cost of a call:
+/// one hash, one reading of the clock, one compare-and-swap if it is allowed.
 ///
 /// ```
 /// use quell::{KeyedLimiter, Limit};
@@ -135,25 +135,45 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.installed, cost);
-        charge.edges = edges;
-        let key = LoadKey {
-            fingerprint: self.table.hash_key().of(key),
-            scope: &[],
+        let fingerprint = self.table.hash_key().of(key);
+        let due = Due {
+            installed: &self.installed,
+            cost,
         };
-        let mut shard = self.table.lock(key.fingerprint);
-        let rest = State::rest(self.installed.id);
-        let copy = operation == Operation::Peek;
+        let in_place = self
+            .table
+            .decide_in_place(fingerprint, &due, operation, now);
+        in_place.unwrap_or_else(|| {
+            let mut charge = Charge::alone(&self.installed, cost);
+            charge.edges = edges;
+            self.ask_the_long_way(operation, fingerprint, &charge, now)
+        })
+    }
+
+    #[cold]
+    fn ask_the_long_way(
+        &self,
+        operation: Operation,
+        fingerprint: Fingerprint,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Decision {
+        let key = LoadKey {
+            fingerprint,
+            scope: &[],
+            limit: self.installed.id,
+        };
         let limit = &self.installed.limit;
         let keeper = OneLimit { limit, now };
-        let mut held = self.table.load(&mut shard, key, rest, copy, &keeper);
-        let entry = &mut Entry {
-            charge: &charge,
-            state: &mut held.state,
-        };
-        let decision = decide_one(now, operation, entry);
-        if !copy {
-            self.table.store(&mut shard, held);
+        let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
+        let state = &mut held.state;
+        let decision = decide_one(now, operation, &mut Entry { charge, state });
+        if operation == Operation::Acquire {
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
         }
         decision
     }
@@ -166,11 +186,15 @@ struct OneLimit<'a> {
 }
 
 impl Keeper for OneLimit<'_> {
+    fn with_limit<R>(&self, _: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R {
+        act(Some(self.limit))
+    }
+
     fn may_drop(&self, state: &State) -> bool {
         state.time_to_rest(self.limit, self.now).is_zero()
     }
 
-    fn group(&self) -> u32 {
+    fn group(&self, _: LimitId) -> u32 {
         0
     }
 }

@@ -167,6 +167,15 @@ pub(crate) struct TokenEngine {
 }
 
 impl TokenEngine {
+    pub(crate) const fn gcra(&self) -> &Gcra {
+        &self.gcra
+    }
+
+    /// Whether a key never charged has all its tokens, whenever it is first seen.
+    pub(crate) const fn starts_full(&self) -> bool {
+        self.missing == 0
+    }
+
     pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {
         self.gcra.used(tat(usage), at.now.monotonic)
     }

@@ -64,8 +64,8 @@ impl Fields {
     }
 
     /// Adds the fields to those of a response; another layer's are kept, since both are lists.
-    pub(super) fn append_to(&self, headers: &mut HeaderMap) {
-        for (name, value) in [(DEFINITION, &self.definition), (STATUS, &self.status)] {
+    pub(super) fn append_to(self, headers: &mut HeaderMap) {
+        for (name, value) in [(DEFINITION, self.definition), (STATUS, self.status)] {
             if let Ok(value) = HeaderValue::try_from(value)
                 && !value.is_empty()
             {
@@ -82,39 +82,28 @@ pub(super) fn add_retry_after(verdict: &Verdict, headers: &mut HeaderMap) {
     }
 }
 
-/// A rule's name as the fields have it: what is not printable ASCII, and `%`, is percent-encoded.
-pub(super) fn wire_name(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
+/// A rule's name in quotes, as structured fields and JSON both have it: what is not printable ASCII,
+/// and `%`, is percent-encoded byte by byte.
+pub(super) fn write_quoted(name: &str, text: &mut String) {
+    text.push('"');
     for byte in name.bytes() {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "%{byte:02X}");
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b'%' | ..b' ' | 0x7f.. => {
+                // Writing to a String cannot fail.
+                let _ = write!(text, "%{byte:02X}");
+            }
+            _ => text.push(char::from(byte)),
         }
     }
-    text
-}
-
-/// A rule's name in quotes, as structured fields and JSON both have it.
-pub(super) fn quoted(name: &str) -> String {
-    let mut text = String::with_capacity(name.len() + 2);
     text.push('"');
-    for letter in wire_name(name).chars() {
-        if matches!(letter, '"' | '\\') {
-            text.push('\\');
-        }
-        text.push(letter);
-    }
-    text.push('"');
-    text
 }
 
 fn write_string(name: &str, text: &mut String) {
     if !text.is_empty() {
         text.push_str(", ");
     }
-    text.push_str(&quoted(name));
+    write_quoted(name, text);
 }
 
 fn write_integer(parameter: &str, value: u64, text: &mut String) {

@@ -10,7 +10,7 @@ use quell_core::decision::RetryAfter;
 use quell_core::verdict::Verdict;
 
 use super::body::LimitBody;
-use super::fields::{add_retry_after, quoted};
+use super::fields::{add_retry_after, write_quoted};
 use super::grpc::{self, Code};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -139,7 +139,7 @@ fn document(kind: &Kind, verdict: &Verdict) -> String {
         } else {
             ","
         });
-        text.push_str(&quoted(&rule.rule));
+        write_quoted(&rule.rule, &mut text);
     }
     if denying.count() > 0 {
         text.push(']');

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ mod fixed_window;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/leaky_bucket.rs"]
 mod leaky_bucket;
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/rules_file.rs"]
+mod rules_file;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/sliding_window.rs"]
 mod sliding_window;
@@ -49,9 +53,10 @@ impl Served {
     }
 
     /// What `ab` reports.
-    fn ab(&self, arguments: &[&str]) -> String {
+    fn ab(&self, arguments: &[&str], path: &str) -> String {
         let mut ab = Command::new("ab");
-        ab.args(arguments).arg(format!("http://{}/", self.address));
+        ab.args(arguments)
+            .arg(format!("http://{}{path}", self.address));
         let output = ab.output();
         let output = output.expect("ab is missing: install it with `cargo xtask install`");
         assert!(output.status.success(), "{output:?}");
@@ -100,7 +105,7 @@ fn refused(report: &str) -> u64 {
 #[test]
 fn fixed_window_five_of_ten_pass() {
     let served = Served::start(fixed_window::app().unwrap());
-    let report = served.ab(&["-n", "10"]);
+    let report = served.ab(&["-n", "10"], "/");
     assert!(report.contains("Complete requests:      10\n"), "{report}");
     assert_eq!(refused(&report), 5, "{report}");
 }
@@ -109,7 +114,7 @@ fn fixed_window_five_of_ten_pass() {
 fn leaky_bucket_paces_at_its_rate() {
     let served = Served::start(leaky_bucket::app().unwrap());
     let start = Instant::now();
-    let report = served.ab(&["-n", "10", "-c", "10"]);
+    let report = served.ab(&["-n", "10", "-c", "10"], "/");
     let took = start.elapsed();
     assert!(report.contains("Complete requests:      10\n"), "{report}");
     assert_eq!(refused(&report), 0, "{report}");
@@ -132,7 +137,7 @@ fn token_bucket_of_100_and_one_per_10_ms_admits_110_calls_paced_1_ms_apart() {
 fn token_bucket_admits_no_more_than_its_burst_and_its_rate() {
     let served = Served::start(token_bucket::app().unwrap());
     let start = Instant::now();
-    let report = served.ab(&["-n", "300", "-c", "10"]);
+    let report = served.ab(&["-n", "300", "-c", "10"], "/");
     let most = 100 + start.elapsed().as_millis() / 10;
     let admitted = u128::from(300 - refused(&report));
     assert!(
@@ -167,4 +172,21 @@ fn sliding_window_admits_five_in_any_second_and_whoever_keeps_asking() {
             "six calls within {apart:?}"
         );
     }
+}
+
+#[test]
+fn rules_file_charges_every_limit_of_the_domain() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop.yaml");
+    let served = Served::start(rules_file::app(&rules).unwrap());
+    let report = served.ab(&["-n", "10", "-p", "/dev/null"], "/login");
+    assert!(report.contains("Complete requests:      10\n"), "{report}");
+    assert_eq!(refused(&report), 5, "{report}");
+    let start = Instant::now();
+    let report = served.ab(&["-n", "5", "-c", "5", "-H", "X-User: ann"], "/checkout");
+    let took = start.elapsed();
+    assert_eq!(refused(&report), 0, "{report}");
+    assert!(
+        took >= Duration::from_secs(2),
+        "five calls, 500 ms apart, in {took:?}"
+    );
 }

@@ -8,4 +8,5 @@
 mod examples;
 mod limiters;
 mod memory;
+mod parallel;
 mod tower;

@@ -3,6 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
+use axum::http::HeaderValue;
+use proptest::prelude::{
+    ProptestConfig, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest,
+};
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
 use quell::tower::{
@@ -14,11 +19,7 @@ use super::support::{Recorder, app, ask, connected, get, get_from, shop};
 /// The entry that requests get, each with a connection's address and fields.
 async fn found(address: RemoteAddress, requests: &[(&str, &[(&str, &str)])]) -> Vec<String> {
     let recorder = Arc::new(Recorder::default());
-    let limiter = Limiter::builder(MemoryStore::new()).observer(Arc::clone(&recorder) as _);
-    let limiter = limiter.build();
-    limiter.set_rules(vec![shop(Vec::new())]).unwrap();
-    let entries = Entries::new().remote_address(address);
-    let app = app(LimitLayer::new(Arc::new(limiter), "shop", entries));
+    let app = recording(address, &recorder);
     for (connection, fields) in requests {
         ask(&app, get_from(connection, "/", fields)).await;
     }
@@ -26,6 +27,14 @@ async fn found(address: RemoteAddress, requests: &[(&str, &[(&str, &str)])]) -> 
     found
         .map(|entry| entry.replace("remote_address=", ""))
         .collect()
+}
+
+fn recording(address: RemoteAddress, recorder: &Arc<Recorder>) -> Router {
+    let limiter = Limiter::builder(MemoryStore::new()).observer(Arc::clone(recorder) as _);
+    let limiter = limiter.build();
+    limiter.set_rules(vec![shop(Vec::new())]).unwrap();
+    let entries = Entries::new().remote_address(address);
+    app(LimitLayer::new(Arc::new(limiter), "shop", entries))
 }
 
 fn proxies(field: ForwardedField) -> TrustedProxies {
@@ -132,6 +141,48 @@ async fn a_chain_is_walked_32_proxies_far() {
         let address = connected().behind(proxies(ForwardedField::XForwardedFor));
         let fields = [("x-forwarded-for", list.as_str())];
         assert_eq!(found(address, &[("10.0.0.1:5", &fields)]).await, [expected]);
+    }
+}
+
+/// Any field values that a server lets in, in any number of lines.
+fn lines() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let byte = prop_oneof![
+        3 => prop::sample::select(&b"\",;=\\[]:. 19for\t"[..]),
+        1 => 0x20..=0x7e_u8,
+        1 => 0x80..=0xff_u8,
+    ];
+    prop::collection::vec(prop::collection::vec(byte, 0..60), 0..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn whatever_a_caller_writes_the_proxies_word_counts(
+        lines in lines(),
+        is_joined in any::<bool>(),
+        field in prop::sample::select(&[ForwardedField::XForwardedFor, ForwardedField::Forwarded][..]),
+    ) {
+        let (name, word) = match field {
+            ForwardedField::XForwardedFor => ("x-forwarded-for", "203.0.113.7, 10.0.0.2"),
+            ForwardedField::Forwarded => ("forwarded", "for=203.0.113.7, for=\"10.0.0.2:99\";by=x"),
+        };
+        let mut lines = lines;
+        // A proxy appends to the last line, or adds one of its own.
+        match lines.last_mut().filter(|_| is_joined) {
+            Some(last) => last.extend([b", ", word.as_bytes()].concat()),
+            None => lines.push(word.into()),
+        }
+        let mut request = get_from("10.0.0.1:5", "/", &[]);
+        for line in &lines {
+            let value = HeaderValue::from_bytes(line).unwrap();
+            request.headers_mut().append(name, value);
+        }
+        let recorder = Arc::new(Recorder::default());
+        let app = recording(connected().behind(proxies(field)), &recorder);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(ask(&app, request));
+        prop_assert_eq!(recorder.take(), ["remote_address=203.0.113.7"], "{:?}", lines);
     }
 }
 
