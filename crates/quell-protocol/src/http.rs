@@ -8,6 +8,7 @@ mod json;
 mod key;
 mod path;
 mod problem;
+mod question;
 mod verdict;
 mod write;
 
@@ -20,4 +21,5 @@ pub use fields::{
 pub use json::BodyError;
 pub use key::{KeyRequest, parse_key};
 pub use problem::{PROBLEM_JSON, Problem, ProblemKind};
+pub use question::{Question, find_question};
 pub use verdict::{DecisionBody, OutcomeBody, VerdictBody};

@@ -14,6 +14,7 @@ mod admin;
 mod ask;
 mod body;
 mod connection;
+mod direct;
 mod health;
 mod openapi;
 mod parameters;
