@@ -39,6 +39,9 @@ use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 pub struct Limiter<S> {
     store: S,
     rules: ArcSwap<RuleSet>,
+    /// Those that were in force before, kept until the next reload: else the last answer that began
+    /// with them would have to free them all.
+    last_rules: Mutex<Arc<RuleSet>>,
     ids: Mutex<LimitIds>,
     ad_hoc: AdHocLimits,
     calendar: SystemCalendar,
@@ -75,6 +78,7 @@ impl<S: Store> LimiterBuilder<S> {
         Limiter {
             store: self.store,
             rules: ArcSwap::default(),
+            last_rules: Mutex::default(),
             ids: Mutex::default(),
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
@@ -116,12 +120,13 @@ impl<S: Store> Limiter<S> {
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
         check(&domains)?;
-        // The lock keeps two reloads apart; answers go on with the rules that they began with.
+        // Locks keep two reloads apart; answers go on with the rules that they began with.
+        let mut last = self.last_rules.lock();
         let mut ids = self.ids.lock();
         let (next, changes) = self.rules.load().succeed(domains, now, &mut ids);
         let (arriving, leaving) = split(changes);
         self.store.adopt(&arriving);
-        self.rules.store(Arc::new(next));
+        *last = self.rules.swap(Arc::new(next));
         self.store.adopt(&leaving);
         Ok(())
     }
