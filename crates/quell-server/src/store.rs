@@ -13,10 +13,6 @@ use crate::config::Config;
 
 /// One of the stores that a server can have.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one per server, and it is never moved"
-)]
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
@@ -90,6 +86,18 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.charge(set, operation, now).await,
             Self::Redis(store) => store.charge(set, operation, now).await,
+        }
+    }
+
+    fn charge_at_once(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Vec<Decision>> {
+        match self {
+            Self::Memory(store) => store.charge_at_once(set, operation, now),
+            Self::Redis(store) => store.charge_at_once(set, operation, now),
         }
     }
 

@@ -24,12 +24,14 @@ pub mod store;
 pub mod tower;
 
 mod ad_hoc;
+mod error;
 mod keyed;
 mod limiter;
 
 pub use ad_hoc::AdHocMemo;
+pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
-pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};
+pub use limiter::{Limiter, LimiterBuilder};
 pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};

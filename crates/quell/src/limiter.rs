@@ -1,6 +1,5 @@
 //! Limiter: rules and a store, one answer per query.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -11,7 +10,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::with_ad_hoc;
-use quell_core::limit::{Installed, LimitError, LimitId};
+use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
@@ -19,6 +18,7 @@ use quell_core::verdict::Verdict;
 use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
+use crate::error::{AskError, RulesError};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Action, Banned, LocalStore, Store, StoreError};
@@ -248,6 +248,26 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
+    /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
+    /// at once.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn ask_at_once(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Option<Verdict>, AskError> {
+        let rules = self.rules.load();
+        let set = self.resolve(&rules, query, now)?;
+        let decisions = self.store.charge_at_once(&set, operation, now);
+        Ok(
+            decisions
+                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
+        )
+    }
+
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
     /// answer at once. A caller keeps one `memo` and passes it each time.
     ///
@@ -430,60 +450,4 @@ fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
         }
     }
     Ok(())
-}
-
-/// A rule that cannot be followed on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RulesError {
-    /// The rule's domain.
-    pub domain: Arc<str>,
-    /// The rule's name.
-    pub rule: Arc<str>,
-    /// What is wrong with a limit of it.
-    pub error: LimitError,
-}
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "rule {} of domain {}: {}",
-            self.rule, self.domain, self.error
-        )
-    }
-}
-
-impl std::error::Error for RulesError {}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AskError {
-    /// No rules for the query's domain.
-    UnknownDomain,
-    /// No such rule in the domain, or it is unlimited.
-    UnknownRule,
-    /// The limit that came with the call is impossible.
-    Impossible(LimitError),
-    /// The store cannot tell.
-    Store(StoreError),
-}
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDomain => f.write_str("no rules for this domain"),
-            Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
-            Self::Impossible(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
-
-impl From<StoreError> for AskError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

@@ -76,8 +76,8 @@ fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> 
     }
     let query = parse_query(question.body).ok()?;
     let now = shared.limiter.now();
-    let asked = shared.limiter.ask_local(question.operation, &query, now);
-    let verdict = asked.ok()?;
+    let asked = shared.limiter.ask_at_once(question.operation, &query, now);
+    let verdict = asked.ok()??;
     thread_local! {
         static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }

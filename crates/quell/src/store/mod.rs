@@ -32,8 +32,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
 
-    /// [`Store::charge`] for a set of one charge and a caller who is in a hurry: `None`, and nothing
-    /// is charged, if it cannot be decided without waiting.
+    /// [`Store::charge`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
+    /// be decided at once.
+    fn charge_at_once(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Vec<Decision>> {
+        None
+    }
+
+    /// [`Store::charge_at_once`] for a set of one charge: nothing need be allocated.
     fn charge_one_at_once(
         &self,
         _key: Key<'_>,

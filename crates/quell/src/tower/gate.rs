@@ -11,7 +11,8 @@ use quell_core::descriptor::Query;
 use quell_core::verdict::Verdict;
 
 use super::address::Unconnected;
-use crate::limiter::{AskError, Limiter};
+use crate::error::AskError;
+use crate::limiter::Limiter;
 use crate::store::Store;
 
 /// The longest delay that is slept unless said. Clients and proxies commonly give up after a

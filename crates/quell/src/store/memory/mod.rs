@@ -337,6 +337,15 @@ impl LocalStore for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn charge_at_once(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Vec<Decision>> {
+        Some(self.charge_local(set, operation, now))
+    }
+
     fn charge_one_at_once(
         &self,
         key: Key<'_>,
