@@ -10,24 +10,30 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide, decide_one, lift};
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName};
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::Now;
 
-use super::{Action, Banned, LocalStore, Store, StoreError};
+use super::{Action, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
 mod fingerprint;
+mod hold;
+mod holds;
 mod registry;
 mod shard;
 mod table;
 
 pub use fingerprint::{Fingerprint, HashKey};
+pub use holds::{MAX_IDS, RETENTION};
+use holds::Holds;
 use registry::Registry;
 use shard::Shard;
 pub(crate) use table::{Held, Keeper, LoadKey, Table};
@@ -44,6 +50,7 @@ pub struct MemoryStore {
     table: Table,
     registry: RwLock<Registry>,
     names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
+    holds: Holds,
     next_shard: AtomicUsize,
 }
 
@@ -74,6 +81,7 @@ impl MemoryStore {
             table: Table::new(max_keys, key),
             registry: RwLock::default(),
             names: Mutex::default(),
+            holds: Holds::new(),
             next_shard: AtomicUsize::new(0),
         }
     }
@@ -232,6 +240,23 @@ impl MemoryStore {
     }
 
     fn charge_many(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
+        let writes = operation == Operation::Acquire;
+        let decide = |entries: &mut [Entry<'_, '_>]| decide(now, operation, entries);
+        let (decisions, touched) = self.with_states(set, now, writes, decide);
+        let of_charge = touched.of_charge.iter();
+        of_charge
+            .filter_map(|index| decisions.get(*index).copied())
+            .collect()
+    }
+
+    /// Works on the states of a whole set under their locks, and keeps what came of it if `writes`.
+    fn with_states<'r, R>(
+        &self,
+        set: &LimitSet<'r>,
+        now: Now,
+        writes: bool,
+        work: impl FnOnce(&mut [Entry<'_, '_>]) -> R,
+    ) -> (R, Touched<'r>) {
         let charges = set.charges().iter();
         let keys: Vec<_> = charges
             .map(|charge| self.load_key(set.key(charge)))
@@ -259,28 +284,36 @@ impl MemoryStore {
             of_charge.push(shared.len());
             shared.push(Shared {
                 charge: charge.clone(),
+                own: key.fingerprint,
                 held,
                 was_banned,
             });
         }
         let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
-        let decisions = decide(now, operation, &mut entries);
-        if operation == Operation::Acquire {
-            for (shared, decision) in shared.into_iter().zip(&decisions) {
-                let key = set.key(&shared.charge);
-                if decision.banned && !shared.was_banned {
-                    self.remember(shared.held.fingerprint, key.as_bytes());
-                }
-                let index = self.table.shard_of(shared.held.fingerprint);
-                if let Some(shard) = locked(&mut shards, index) {
-                    self.table.store(shard, shared.held);
-                }
+        let result = work(&mut entries);
+        let mut states = Vec::with_capacity(shared.len());
+        for shared in shared {
+            let charged = shared.held.fingerprint;
+            states.push(TouchedState {
+                own: shared.own,
+                charged,
+                charge: shared.charge,
+            });
+            if !writes {
+                continue;
+            }
+            let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
+            if is_banned
+                && !shared.was_banned
+                && let Some(state) = states.last()
+            {
+                self.remember(charged, set.key(&state.charge).as_bytes());
+            }
+            if let Some(shard) = locked(&mut shards, self.table.shard_of(charged)) {
+                self.table.store(shard, shared.held);
             }
         }
-        of_charge
-            .iter()
-            .filter_map(|index| decisions.get(*index).copied())
-            .collect()
+        (result, Touched { states, of_charge })
     }
 
     /// Locks the shards of a set in ascending order, so that two sets cannot wait for each other.
@@ -314,6 +347,7 @@ impl Keeper for Keeping<'_> {
 /// A state with the charge, or the sum of charges, that is made on it.
 struct Shared<'r> {
     charge: Charge<'r>,
+    own: Fingerprint,
     held: Held,
     was_banned: bool,
 }
@@ -325,6 +359,20 @@ impl<'r> Shared<'r> {
             state: &mut self.held.state,
         }
     }
+}
+
+/// The states that a set was decided on.
+struct Touched<'r> {
+    states: Vec<TouchedState<'r>>,
+    /// For each charge of the set, which of the states.
+    of_charge: Vec<usize>,
+}
+
+/// One state, and the charge, or sum of charges, that was made on it.
+struct TouchedState<'r> {
+    own: Fingerprint,
+    charged: Fingerprint,
+    charge: Charge<'r>,
 }
 
 fn locked<'a>(
@@ -351,6 +399,15 @@ impl LocalStore for MemoryStore {
             _ => self.charge_many(set, operation, now),
         }
     }
+
+    fn hold_local(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
 }
 
 impl Store for MemoryStore {
@@ -365,6 +422,37 @@ impl Store for MemoryStore {
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
         Ok(self.charge_local(set, operation, now))
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(self.end_now(id, ending, now))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Ok(self.advance_now(id, now))
+    }
+
+    fn abandon(&self, id: &HoldId, now: Now) -> Vec<HoldId> {
+        let finished = self.end_now(id, Ending::Cancel, now);
+        finished.map_or_else(Vec::new, |finished| finished.next)
     }
 
     async fn administer(
@@ -385,7 +473,7 @@ impl Store for MemoryStore {
                         .state
                         .time_to_rest(&charge.installed.limit, now)
                         .is_zero();
-                    held.state = State::rest(charge.installed.id);
+                    forgive(&mut held.state, &charge.installed.limit);
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),

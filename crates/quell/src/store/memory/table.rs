@@ -171,6 +171,16 @@ impl Table {
         }
     }
 
+    /// Takes out the state under a fingerprint, if there is one; [`Table::store`] must follow.
+    pub(super) fn take(&self, shard: &mut Shard, fingerprint: Fingerprint) -> Option<Held> {
+        let place = shard.find(fingerprint)?;
+        let overflow = shard.is_overflow(place);
+        Some(Held {
+            place: Some(place),
+            ..Held::new(shard.take(place), fingerprint, overflow)
+        })
+    }
+
     /// Writes back what was loaded.
     pub(crate) fn store(&self, shard: &mut Shard, held: Held) {
         let place = held

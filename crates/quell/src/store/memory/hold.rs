@@ -1,0 +1,219 @@
+//! Making and ending holds in memory.
+//!
+//! Locks are taken in one order: the part of the ids, then shards in ascending order, then the
+//! registry for a look.
+
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use quell_core::algorithm::At;
+use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
+use quell_core::limit::Installed;
+use quell_core::time::Now;
+
+use super::holds::{HoldPlace, Record};
+use super::shard::Shard;
+use super::{Held, LoadKey, MemoryStore, locked};
+use crate::store::{Fate, Finished, HoldTotals, Placed, StoreError};
+
+impl MemoryStore {
+    /// How many holds there are now.
+    #[must_use]
+    pub fn hold_totals(&self, now: Now) -> HoldTotals {
+        self.holds.totals(now.monotonic)
+    }
+
+    pub(super) fn hold_now(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let mut part = self.holds.lock(claim.id, now.monotonic);
+        let keys: Vec<_> = set.charges().iter().map(|c| self.load_key(set.key(c))).collect();
+        if let Some(record) = part.get(claim.id) {
+            let asked = set.charges().iter().zip(&keys);
+            let is_like = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
+                let mut places = record.places.iter();
+                charge.shadow
+                    || (claim.hold.is_none() && charge.installed.limit.lease().is_none())
+                    || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
+            };
+            if record.fate != Fate::Stands || !asked.into_iter().all(is_like) {
+                return Err(StoreError::HoldTaken);
+            }
+            return Ok(Placed {
+                decisions: record.decisions.clone(),
+                held: true,
+                wait: None,
+                repeated: true,
+            });
+        }
+        part.make_room()?;
+        let (claimed, touched) = self.with_states(set, now, true, |entries| {
+            hold::claim(now, claim, entries)
+        });
+        let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
+        let decisions: Vec<_> = touched
+            .of_charge
+            .iter()
+            .filter_map(|index| claimed.decisions.get(*index).copied())
+            .collect();
+        let places = touched.states.iter().zip(&claimed.held);
+        let places = places.filter(|(_, held)| **held).map(|(state, _)| HoldPlace {
+            own: state.own,
+            charged: state.charged,
+            limit: state.charge.installed.id,
+            edges: state.charge.edges,
+            cost: state.charge.cost,
+            scales: !state.charge.counts_calls,
+            is_permit: state.charge.installed.limit.lease().is_some(),
+        });
+        let places: Vec<_> = places.collect();
+        let held = !places.is_empty();
+        if held {
+            let limits = places.iter().map(|place| place.limit);
+            self.registry.read().note_holds(limits);
+            let leases = touched.states.iter();
+            let leases = leases.filter_map(|state| state.charge.installed.limit.lease());
+            let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
+            let record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
+            let wait = claimed.wait.unwrap_or_default();
+            part.insert(claim.id.clone(), record, now.monotonic, wait);
+        }
+        Ok(Placed {
+            decisions,
+            held,
+            wait: claimed.wait,
+            repeated: false,
+        })
+    }
+
+    pub(super) fn end_now(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        let mut part = self.holds.lock(id, now.monotonic);
+        let record = part.get(id)?;
+        let mut finished = Finished {
+            fate: record.fate,
+            repeated: true,
+            wait: None,
+            next: Vec::new(),
+        };
+        if record.fate != Fate::Stands {
+            return Some(finished);
+        }
+        let places = record.places.clone();
+        let mut found = false;
+        let mut stands = false;
+        let mut shards = self.lock_places(&places);
+        for place in &places {
+            let Some((mut held, installed)) = self.load_place(&mut shards, place) else {
+                continue;
+            };
+            let at = At {
+                now,
+                since: installed.since,
+                edges: place.edges,
+            };
+            let limit = &installed.limit;
+            let ended = hold::end(&mut held.state, limit, &at, id, ending, place.scales);
+            self.put_back(&mut shards, held);
+            found |= ended.found;
+            stands |= ended.stands;
+            finished.wait = finished.wait.max(ended.wait);
+            finished.next.extend(ended.next);
+        }
+        drop(shards);
+        finished.next.sort_unstable();
+        finished.next.dedup();
+        finished.repeated = !found;
+        if finished.wait.is_some() {
+            return Some(finished);
+        }
+        if stands {
+            if matches!(ending, Ending::Renew | Ending::Arrive) {
+                part.renew(id, now.monotonic);
+            }
+        } else {
+            finished.fate = if found { Fate::of(ending) } else { Fate::Expired };
+            part.finish(id, finished.fate, now.monotonic);
+        }
+        Some(finished)
+    }
+
+    pub(super) fn advance_now(&self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
+        let mut part = self.holds.lock(id, now.monotonic);
+        let record = part.get(id).filter(|record| record.waits)?;
+        let places = record.places.clone();
+        let mut shards = self.lock_places(&places);
+        let mut loaded: Vec<_> = places
+            .iter()
+            .filter_map(|place| {
+                let (held, installed) = self.load_place(&mut shards, place)?;
+                Some((held, installed, place))
+            })
+            .collect();
+        let charges: Vec<_> = loaded
+            .iter()
+            .map(|(_, installed, place)| {
+                let mut charge = Charge::alone(installed, place.cost);
+                charge.edges = place.edges;
+                charge
+            })
+            .collect();
+        let mut states: Vec<_> = loaded.iter().map(|(held, ..)| held.state.clone()).collect();
+        let entries = charges.iter().zip(&mut states);
+        let mut entries: Vec<_> = entries
+            .map(|(charge, state)| Entry { charge, state })
+            .collect();
+        let advanced = hold::advance(now, id, &mut entries);
+        drop(charges);
+        for ((held, ..), state) in loaded.iter_mut().zip(states) {
+            held.state = state;
+        }
+        for (held, ..) in loaded {
+            self.put_back(&mut shards, held);
+        }
+        advanced
+    }
+
+    /// Locks the shards of places in ascending order.
+    fn lock_places(&self, places: &[HoldPlace]) -> Vec<(usize, MutexGuard<'_, Shard>)> {
+        let both = places.iter().flat_map(|place| [place.charged, place.own]);
+        let keys: Vec<_> = both
+            .map(|fingerprint| LoadKey {
+                fingerprint,
+                scope: &[],
+            })
+            .collect();
+        self.lock_all(&keys)
+    }
+
+    /// Takes out the state of a place, under the limit that is in force on it now. A key that left
+    /// an overflow state has taken the hold along.
+    fn load_place(
+        &self,
+        shards: &mut [(usize, MutexGuard<'_, Shard>)],
+        place: &HoldPlace,
+    ) -> Option<(Held, Installed)> {
+        for fingerprint in [place.own, place.charged] {
+            let shard = locked(shards, self.table.shard_of(fingerprint))?;
+            if let Some(mut held) = self.table.take(shard, fingerprint) {
+                match self.registry.read().bring(&mut held.state, place.edges) {
+                    Some(installed) => return Some((held, installed)),
+                    None => self.table.store(shard, held),
+                }
+            }
+            if place.own == place.charged {
+                break;
+            }
+        }
+        None
+    }
+
+    fn put_back(&self, shards: &mut [(usize, MutexGuard<'_, Shard>)], held: Held) {
+        if let Some(shard) = locked(shards, self.table.shard_of(held.fingerprint)) {
+            self.table.store(shard, held);
+        }
+    }
+}
