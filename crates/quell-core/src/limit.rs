@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
@@ -12,6 +11,7 @@ use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::{Algorithm, Engine, Mechanics};
+use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
 use crate::rate::{MAX_PERIOD, Rate};

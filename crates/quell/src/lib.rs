@@ -21,8 +21,11 @@ pub mod observer;
 pub mod store;
 
 mod ad_hoc;
+mod alarm;
+mod holding;
 mod keyed;
 mod limiter;
+mod room;
 
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};
@@ -30,6 +33,8 @@ pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};
 pub use quell_core::descriptor::{Descriptor, Query};
+pub use quell_core::hold::{Ending, OnExpiry};
 pub use quell_core::limit::{Limit, LimitError};
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, Verdict};
+pub use room::MAX_WAITING;

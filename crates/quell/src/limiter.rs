@@ -18,7 +18,9 @@ use quell_core::verdict::Verdict;
 use crate::ad_hoc::AdHocLimits;
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
+use crate::holding::{Placement, has_permits, new_id, plain};
 use crate::observer::{Event, NoObserver, Observer};
+use crate::room::Room;
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 
@@ -36,12 +38,13 @@ use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S> {
-    store: S,
-    rules: ArcSwap<RuleSet>,
+    pub(crate) store: S,
+    pub(crate) rules: ArcSwap<RuleSet>,
     ids: Mutex<LimitIds>,
     ad_hoc: AdHocLimits,
     calendar: SystemCalendar,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) room: Room,
     observer: Arc<dyn Observer>,
 }
 
@@ -78,6 +81,7 @@ impl<S: Store> LimiterBuilder<S> {
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
             clock: self.clock,
+            room: Room::default(),
             observer: self.observer,
         }
     }
@@ -170,11 +174,17 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.resolve(&rules, query, now)?;
+        if operation == Operation::Acquire && has_permits(&set) {
+            let id = new_id(query.domain());
+            let placed = self.store.hold(&set, &plain(&id), now).await?;
+            let held = Placement::of(placed, id);
+            return Ok(self.conclude_held(&rules, query, &set, held, now));
+        }
         let decisions = self.store.charge(&set, operation, now).await?;
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
     }
 
-    fn resolve<'r>(
+    pub(crate) fn resolve<'r>(
         &self,
         rules: &'r RuleSet,
         query: &Query<'_>,
@@ -197,14 +207,43 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Verdict {
         let verdict = rules.combine(query.domain(), set, decisions);
+        self.observe(operation, query, set, &verdict, now);
+        verdict
+    }
+
+    /// The verdict on what is held under an id.
+    pub(crate) fn conclude_held(
+        &self,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        held: Placement,
+        now: Now,
+    ) -> Verdict {
+        let verdict = Verdict {
+            id: held.id,
+            waited: held.waited,
+            ..rules.combine(query.domain(), set, held.decisions)
+        };
+        self.observe(Operation::Acquire, query, set, &verdict, now);
+        verdict
+    }
+
+    fn observe(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        verdict: &Verdict,
+        now: Now,
+    ) {
         self.observer.observe(&Event::Query {
             now,
             operation,
             query,
             set,
-            verdict: &verdict,
+            verdict,
         });
-        verdict
     }
 
     /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
@@ -316,6 +355,12 @@ impl<S: LocalStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
         let set = self.resolve(&rules, query, now)?;
+        if operation == Operation::Acquire && has_permits(&set) {
+            let id = new_id(query.domain());
+            let placed = self.store.hold_local(&set, &plain(&id), now)?;
+            let held = Placement::of(placed, id);
+            return Ok(self.conclude_held(&rules, query, &set, held, now));
+        }
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
     }
@@ -404,6 +449,16 @@ pub enum AskError {
     UnknownRule,
     /// The limit that came with the call is impossible.
     Impossible(LimitError),
+    /// The name of a hold is too long, or not of printable ASCII without spaces.
+    HoldName,
+    /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
+    HoldLength,
+    /// More than one descriptor, of which nobody could say what each cost.
+    HoldDescriptors,
+    /// No hold of that name in the domain, or it was forgotten since.
+    UnknownHold,
+    /// The turn came, and the permit with it, and both were over before the caller went on.
+    Overslept,
     /// The store cannot tell.
     Store(StoreError),
 }
@@ -414,6 +469,17 @@ impl fmt::Display for AskError {
             Self::UnknownDomain => f.write_str("no rules for this domain"),
             Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
             Self::Impossible(error) => error.fmt(f),
+            Self::HoldName => f.write_str(
+                "the id is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
+            ),
+            Self::HoldLength => {
+                f.write_str("a hold must be longer than 0 and at most a day: write its length")
+            }
+            Self::HoldDescriptors => f.write_str(
+                "a reservation has one descriptor: reserve each of them under an id of its own",
+            ),
+            Self::UnknownHold => f.write_str("no reservation or permit has this id"),
+            Self::Overslept => f.write_str("the turn came and was over before the caller went on"),
             Self::Store(error) => error.fmt(f),
         }
     }

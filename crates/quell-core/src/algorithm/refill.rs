@@ -118,7 +118,9 @@ impl RefillEngine {
     fn owable(&self) -> u64 {
         let hour = saturating_nanos(LONGEST_DEBT_AT_LEAST).div_ceil(self.every);
         let in_an_hour = self.amount.saturating_mul(hour);
-        self.burst.saturating_mul(u64::from(DEBT_REFILLS)).max(in_an_hour)
+        self.burst
+            .saturating_mul(u64::from(DEBT_REFILLS))
+            .max(in_an_hour)
     }
 
     /// Charges units whether they fit or not.

@@ -64,10 +64,16 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
     let mut decisions = decide(now, Operation::Acquire, entries);
     passes &= may_pass(entries, &decisions);
     let mut held = Vec::with_capacity(entries.len());
+    let with_say = entries.iter().zip(&decisions);
+    let with_say = with_say.filter(|(entry, _)| !entry.charge.shadow);
+    let delay = with_say.map(|(_, decision)| decision.delay).max();
+    // Who waits for the delay may leave before it is over.
+    let delay = claim.wait.and(delay).unwrap_or_default();
     for (entry, decision) in entries.iter_mut().zip(&mut decisions) {
-        let holds = passes && decision.outcome.is_allow() && keep(claim, entry).is_some();
+        let is_kept = keep(claim, entry).is_some() || !delay.is_zero();
+        let holds = passes && decision.outcome.is_allow() && is_kept;
         if holds {
-            hold(now, claim, entry, decision);
+            hold(now, claim, delay, entry, decision);
         }
         held.push(holds);
     }
@@ -116,11 +122,23 @@ fn on_expiry(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> OnExpiry {
 }
 
 /// Puts a hold on what was just charged.
-fn hold(now: Now, claim: &Claim<'_>, entry: &mut Entry<'_, '_>, decision: &mut Decision) {
+fn hold(
+    now: Now,
+    claim: &Claim<'_>,
+    delay: Duration,
+    entry: &mut Entry<'_, '_>,
+    decision: &mut Decision,
+) {
     let limit = &entry.charge.installed.limit;
     let engine = limit.engine();
     let at = entry.charge.at(now);
-    let mut new = new_hold(now, claim, entry, Place::Waiting { go: now.monotonic });
+    let mut new = new_hold(
+        now,
+        claim,
+        delay,
+        entry,
+        Place::Waiting { go: now.monotonic },
+    );
     Held::with(&mut entry.state.usage, |held| {
         new.take(engine.mark(&held.usage, &at), now.monotonic);
         held.holds.push(new);
@@ -129,13 +147,20 @@ fn hold(now: Now, claim: &Claim<'_>, entry: &mut Entry<'_, '_>, decision: &mut D
     restate(now, entry, decision);
 }
 
-fn new_hold(now: Now, claim: &Claim<'_>, entry: &Entry<'_, '_>, place: Place) -> Hold {
+fn new_hold(
+    now: Now,
+    claim: &Claim<'_>,
+    delay: Duration,
+    entry: &Entry<'_, '_>,
+    place: Place,
+) -> Hold {
+    let in_passing = ARRIVAL.saturating_add(delay);
     Hold {
         id: claim.id.clone(),
         units: entry.charge.cost.get(),
         on_expiry: on_expiry(claim, entry),
         passes: keep(claim, entry).is_none(),
-        keep: keep(claim, entry).unwrap_or(ARRIVAL),
+        keep: keep(claim, entry).unwrap_or(in_passing),
         seen: now.monotonic,
         place,
     }
@@ -186,7 +211,7 @@ fn queue(
     for (entry, decision) in entries.iter_mut().zip(&mut decisions) {
         held.push(with_say(entry));
         if with_say(entry) {
-            let new = new_hold(now, claim, entry, Place::Waiting { go });
+            let new = new_hold(now, claim, delay, entry, Place::Waiting { go });
             Held::with(&mut entry.state.usage, |held| held.holds.push(new));
             decision.outcome = Outcome::Allow;
             decision.delay = in_all;

@@ -4,5 +4,6 @@
     reason = "a test stops where something is not as it must be"
 )]
 
+mod holding;
 mod limiters;
 mod memory;

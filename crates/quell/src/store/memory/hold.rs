@@ -31,7 +31,11 @@ impl MemoryStore {
         now: Now,
     ) -> Result<Placed, StoreError> {
         let mut part = self.holds.lock(claim.id, now.monotonic);
-        let keys: Vec<_> = set.charges().iter().map(|c| self.load_key(set.key(c))).collect();
+        let keys: Vec<_> = set
+            .charges()
+            .iter()
+            .map(|c| self.load_key(set.key(c)))
+            .collect();
         if let Some(record) = part.get(claim.id) {
             let asked = set.charges().iter().zip(&keys);
             let is_like = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
@@ -51,9 +55,8 @@ impl MemoryStore {
             });
         }
         part.make_room()?;
-        let (claimed, touched) = self.with_states(set, now, true, |entries| {
-            hold::claim(now, claim, entries)
-        });
+        let (claimed, touched) =
+            self.with_states(set, now, true, |entries| hold::claim(now, claim, entries));
         let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
         let decisions: Vec<_> = touched
             .of_charge
@@ -61,15 +64,17 @@ impl MemoryStore {
             .filter_map(|index| claimed.decisions.get(*index).copied())
             .collect();
         let places = touched.states.iter().zip(&claimed.held);
-        let places = places.filter(|(_, held)| **held).map(|(state, _)| HoldPlace {
-            own: state.own,
-            charged: state.charged,
-            limit: state.charge.installed.id,
-            edges: state.charge.edges,
-            cost: state.charge.cost,
-            scales: !state.charge.counts_calls,
-            is_permit: state.charge.installed.limit.lease().is_some(),
-        });
+        let places = places
+            .filter(|(_, held)| **held)
+            .map(|(state, _)| HoldPlace {
+                own: state.own,
+                charged: state.charged,
+                limit: state.charge.installed.id,
+                edges: state.charge.edges,
+                cost: state.charge.cost,
+                scales: !state.charge.counts_calls,
+                is_permit: state.charge.installed.limit.lease().is_some(),
+            });
         let places: Vec<_> = places.collect();
         let held = !places.is_empty();
         if held {
@@ -77,9 +82,10 @@ impl MemoryStore {
             self.registry.read().note_holds(limits);
             let leases = touched.states.iter();
             let leases = leases.filter_map(|state| state.charge.installed.limit.lease());
+            let delays = decisions.iter().map(|decision| decision.delay).max();
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
             let record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
-            let wait = claimed.wait.unwrap_or_default();
+            let wait = delays.max(claimed.wait).unwrap_or_default();
             part.insert(claim.id.clone(), record, now.monotonic, wait);
         }
         Ok(Placed {
@@ -135,7 +141,11 @@ impl MemoryStore {
                 part.renew(id, now.monotonic);
             }
         } else {
-            finished.fate = if found { Fate::of(ending) } else { Fate::Expired };
+            finished.fate = if found {
+                Fate::of(ending)
+            } else {
+                Fate::Expired
+            };
             part.finish(id, finished.fate, now.monotonic);
         }
         Some(finished)

@@ -125,7 +125,13 @@ impl Part {
     }
 
     /// Remembers a hold that was made at `now` and has `wait` to wait.
-    pub(super) fn insert(&mut self, id: HoldId, mut record: Record, now: Monotonic, wait: Duration) {
+    pub(super) fn insert(
+        &mut self,
+        id: HoldId,
+        mut record: Record,
+        now: Monotonic,
+        wait: Duration,
+    ) {
         record.due = now.saturating_add(wait.saturating_add(record.keep));
         self.due.insert((record.due, id.clone()));
         self.count(&record, true);

@@ -32,8 +32,8 @@ mod shard;
 mod table;
 
 pub use fingerprint::{Fingerprint, HashKey};
-pub use holds::{MAX_IDS, RETENTION};
 use holds::Holds;
+pub use holds::{MAX_IDS, RETENTION};
 use registry::Registry;
 use shard::Shard;
 pub(crate) use table::{Held, Keeper, LoadKey, Table};

@@ -117,9 +117,7 @@ impl Registry {
                 let holds = known.may_owe();
                 self.is_outlived_from(to, at, now, holds)
             }
-            Fate::Restored(at) => {
-                now.monotonic.since(at.monotonic) > known.lifetime(false)
-            }
+            Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         let outlived: Vec<_> = outlived.map(|(id, _)| *id).collect();
@@ -269,7 +267,9 @@ impl Known {
         let limit = &self.installed.limit;
         let plain = lifetime(limit);
         if holds || self.may_owe() {
-            plain.saturating_add(limit.longest_debt()).saturating_add(MAX_HOLD)
+            plain
+                .saturating_add(limit.longest_debt())
+                .saturating_add(MAX_HOLD)
         } else {
             plain
         }
