@@ -268,6 +268,8 @@ pub enum LimitError {
     ManyPermits,
     /// A lease of 0 or above a day.
     Lease,
+    /// Permits where nobody could name them to give them back.
+    PermitsNeedNames,
     /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
     BanAfter,
     /// A ban after more than one refusal that says no `within`.
@@ -308,6 +310,9 @@ impl fmt::Display for LimitError {
             Self::DebtInBatches => "debt needs a steady rate: write rate in place of refill",
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",
+            Self::PermitsNeedNames => {
+                "permits are given back by name: use a Limiter with a rule of concurrency"
+            }
             Self::BanAfter => "a ban's after must lie in 1..=1000",
             Self::BanWithin => "a ban after several refusals needs within, such as 10m",
             Self::BanFor => "a ban's for must list 1 to 32 durations, each longer than 0",

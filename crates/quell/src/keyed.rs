@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::Edges;
@@ -22,7 +23,9 @@ use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
-use crate::store::memory::{DEFAULT_MAX_KEYS, HashKey, Keeper, LoadKey, Table};
+use crate::room::Room;
+use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
+use crate::turn::{self, Line};
 
 /// What becomes a [`Limit`]: a limit, or the numbers of one.
 pub trait IntoLimit {
@@ -78,6 +81,7 @@ pub struct KeyedLimiter<K: ?Sized, C = SystemClock> {
     installed: Installed,
     clock: C,
     calendar: SystemCalendar,
+    room: Room,
     keys: PhantomData<fn(&K)>,
 }
 
@@ -102,6 +106,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
             installed: install(limit, clock.now())?,
             clock,
             calendar: SystemCalendar::default(),
+            room: Room::default(),
             keys: PhantomData,
         })
     }
@@ -133,29 +138,91 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         &self.installed.limit
     }
 
+    /// Waits for its turn, however long that takes, and charges one unit then.
+    ///
+    /// First come, first served; refused at once only where it could never pass, or where too many
+    /// wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). A dropped future
+    /// gives its place back. The delay of a leaky bucket is waited for too.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use quell::{KeyedLimiter, Limit};
+    ///
+    /// let calls = KeyedLimiter::<str>::new(Limit::per_second(200).burst(1))?;
+    /// for _ in 0..3 {
+    ///     assert!(calls.acquire("alice").await.outcome.is_allow());
+    /// }
+    /// # Ok::<(), quell::LimitError>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn acquire<Q: Borrow<K> + ?Sized>(&self, key: &Q) -> Decision {
+        self.acquire_timeout(key, Cost::ONE, Duration::MAX).await
+    }
+
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
+    /// once and uncharged if it does not.
+    pub async fn acquire_timeout<Q: Borrow<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: Cost,
+        most: Duration,
+    ) -> Decision {
+        let fingerprint = self.table.hash_key().of(key.borrow());
+        let line = KeyLine {
+            limiter: self,
+            fingerprint,
+            cost,
+        };
+        turn::acquire(&line, &self.room, &self.clock, most).await
+    }
+
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
+        let fingerprint = self.table.hash_key().of(key);
+        let copy = operation == Operation::Peek;
+        self.with_state(fingerprint, cost, copy, |now, charge, state| {
+            decide_one(now, operation, &mut Entry { charge, state })
+        })
+    }
+
+    #[inline]
+    fn with_state<R>(
+        &self,
+        fingerprint: Fingerprint,
+        cost: Cost,
+        copy: bool,
+        work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R,
+    ) -> R {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let mut charge = Charge::alone(&self.installed, cost);
         charge.edges = edges;
         let key = LoadKey {
-            fingerprint: self.table.hash_key().of(key),
+            fingerprint,
             scope: &[],
         };
         let mut shard = self.table.lock(key.fingerprint);
         let rest = State::rest(self.installed.id);
-        let copy = operation == Operation::Peek;
         let limit = &self.installed.limit;
         let keeper = OneLimit { limit, now };
         let mut held = self.table.load(&mut shard, key, rest, copy, &keeper);
-        let entry = &mut Entry {
-            charge: &charge,
-            state: &mut held.state,
-        };
-        let decision = decide_one(now, operation, entry);
+        let result = work(now, &charge, &mut held.state);
         if !copy {
             self.table.store(&mut shard, held);
         }
-        decision
+        result
+    }
+}
+
+/// One key, for those who wait on it.
+struct KeyLine<'a, K: ?Sized, C> {
+    limiter: &'a KeyedLimiter<K, C>,
+    fingerprint: Fingerprint,
+    cost: Cost,
+}
+
+impl<K: Hash + ?Sized, C: Clock> Line for KeyLine<'_, K, C> {
+    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
+        let limiter = self.limiter;
+        limiter.with_state(self.fingerprint, self.cost, false, work)
     }
 }
 
@@ -191,6 +258,7 @@ pub struct UnkeyedLimiter<C = SystemClock> {
     installed: Installed,
     clock: C,
     calendar: SystemCalendar,
+    room: Room,
 }
 
 impl UnkeyedLimiter {
@@ -215,7 +283,24 @@ impl<C: Clock> UnkeyedLimiter<C> {
             installed,
             clock,
             calendar: SystemCalendar::default(),
+            room: Room::default(),
         })
+    }
+
+    /// Waits for its turn, however long that takes, and charges one unit then; as
+    /// [`KeyedLimiter::acquire`].
+    pub async fn acquire(&self) -> Decision {
+        self.acquire_timeout(Cost::ONE, Duration::MAX).await
+    }
+
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
+    /// once and uncharged if it does not.
+    pub async fn acquire_timeout(&self, cost: Cost, most: Duration) -> Decision {
+        let line = OnlyLine {
+            limiter: self,
+            cost,
+        };
+        turn::acquire(&line, &self.room, &self.clock, most).await
     }
 
     /// Asks for one unit, and charges it if it fits.
@@ -235,17 +320,39 @@ impl<C: Clock> UnkeyedLimiter<C> {
     }
 
     fn ask(&self, operation: Operation, cost: Cost, state: &mut State) -> Decision {
+        self.with_charge(cost, |now, charge| {
+            decide_one(now, operation, &mut Entry { charge, state })
+        })
+    }
+
+    fn with_charge<R>(&self, cost: Cost, work: impl FnOnce(Now, &Charge<'_>) -> R) -> R {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let mut charge = Charge::alone(&self.installed, cost);
         charge.edges = edges;
-        let charge = &charge;
-        decide_one(now, operation, &mut Entry { charge, state })
+        work(now, &charge)
+    }
+}
+
+/// The one key of a limiter without keys.
+struct OnlyLine<'a, C> {
+    limiter: &'a UnkeyedLimiter<C>,
+    cost: Cost,
+}
+
+impl<C: Clock> Line for OnlyLine<'_, C> {
+    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
+        let mut state = self.limiter.state.lock();
+        let with = |now, charge: &Charge<'_>| work(now, charge, &mut state);
+        self.limiter.with_charge(self.cost, with)
     }
 }
 
 fn install(limit: impl IntoLimit, now: Now) -> Result<Installed, LimitError> {
     let limit = limit.into_limit()?;
     check_zone(&limit)?;
+    if limit.lease().is_some() {
+        return Err(LimitError::PermitsNeedNames);
+    }
     Ok(Installed {
         id: LimitId::default(),
         limit,

@@ -26,6 +26,7 @@ mod holding;
 mod keyed;
 mod limiter;
 mod room;
+mod turn;
 
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};

@@ -7,7 +7,9 @@ use std::time::Duration;
 use quell::clock::ManualClock;
 use quell::store::Fate;
 use quell::store::memory::MemoryStore;
-use quell::{AskError, Cost, Limit, Limiter, OnExpiry, Query, Verdict};
+use quell::{
+    AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
+};
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -411,4 +413,55 @@ async fn no_more_than_the_maximum_hold_permits_and_none_in_the_end() {
     // Who was aborted between its permit and the release holds it until its lease ends.
     assert!(totals.permits <= 1_000 - served.load(Ordering::SeqCst));
     assert_eq!(totals.waiting, 0);
+}
+
+#[tokio::test]
+async fn limiters_without_rules_wait_alike() {
+    let start = Now::from_nanos(1_790_000_000_000_000_000);
+    let clock = Arc::new(ManualClock::new(start));
+    let limit = || Limit::per_second(1);
+    let keyed = KeyedLimiter::<str, _>::with(limit(), 100, Arc::clone(&clock)).unwrap();
+    let keyed = Arc::new(keyed);
+    let unkeyed = Arc::new(UnkeyedLimiter::with(limit(), Arc::clone(&clock)).unwrap());
+    let (send, mut done) = unbounded_channel();
+    let mut tasks = Vec::new();
+    for name in 0..4 {
+        let (limiter, done) = (Arc::clone(&keyed), send.clone());
+        tasks.push(tokio::spawn(async move {
+            assert!(limiter.acquire("alice").await.outcome.is_allow());
+            done.send(name).unwrap();
+        }));
+        let (limiter, done) = (Arc::clone(&unkeyed), send.clone());
+        tasks.push(tokio::spawn(async move {
+            assert!(limiter.acquire().await.outcome.is_allow());
+            done.send(100 + name).unwrap();
+        }));
+        quiet().await;
+    }
+    assert_eq!(names(&mut done), [0, 100]);
+    // The second of each goes away; those behind move up.
+    tasks[2].abort();
+    tasks[3].abort();
+    quiet().await;
+    for name in 2..4 {
+        let short = keyed.acquire_timeout("alice", Cost::ONE, SECOND).await;
+        assert!(!short.outcome.is_allow());
+        clock.advance(SECOND);
+        quiet().await;
+        assert_eq!(names(&mut done), [name, 100 + name]);
+    }
+    assert_eq!(keyed.peek("alice", Cost::ONE).remaining, 0);
+    assert!(keyed.try_acquire("bob").outcome.is_allow());
+    let permits = Limit::concurrency(1).build().unwrap();
+    let refused = KeyedLimiter::<str>::new(permits).map(drop);
+    assert_eq!(refused, Err(quell::LimitError::PermitsNeedNames));
+}
+
+/// On the system's clock: the timer thread wakes who waits.
+#[tokio::test]
+async fn a_runtime_without_a_timer_will_do() {
+    let limiter = KeyedLimiter::<str>::new(Limit::per_second(100).burst(1)).unwrap();
+    for _ in 0..5 {
+        assert!(limiter.acquire("alice").await.outcome.is_allow());
+    }
 }
