@@ -13,7 +13,7 @@ use quell_core::verdict::Verdict;
 
 use crate::limiter::{AskError, Limiter};
 use crate::room::Call;
-use crate::store::{Fate, Finished, Placed, Store};
+use crate::store::{Fate, Finished, LocalStore, Placed, Store};
 
 /// What came of a claim: the decisions, and the name under which it can be ended.
 #[derive(Debug)]
@@ -278,5 +278,33 @@ impl<S: Store> Limiter<S> {
                 None => return Ok(finished.fate != Fate::Expired),
             }
         }
+    }
+}
+
+impl<S: LocalStore> Limiter<S> {
+    /// Makes a claim at a given instant, on a store in this process. Where it has to wait for its
+    /// turn, the verdict's `delay` says how long; nobody is woken.
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`].
+    pub fn hold_local(
+        &self,
+        query: &Query<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        let placed = self.store.hold_local(&set, claim, now)?;
+        let placement = Placement::of(placed, claim.id.clone());
+        Ok(self.conclude_held(&rules, query, &set, placement, now))
+    }
+
+    /// Ends or renews at a given instant what is held on a store in this process; `None` if the id is
+    /// not known.
+    pub fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        let finished = self.store.end_local(id, ending, now)?;
+        self.room.call(&finished.next);
+        Some(finished)
     }
 }

@@ -123,6 +123,9 @@ pub trait LocalStore: Store {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError>;
+
+    /// [`Store::end`] without waiting.
+    fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
 }
 
 /// What can be done to a key by hand.

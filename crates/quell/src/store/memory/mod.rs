@@ -408,6 +408,10 @@ impl LocalStore for MemoryStore {
     ) -> Result<Placed, StoreError> {
         self.hold_now(set, claim, now)
     }
+
+    fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        self.end_now(id, ending, now)
+    }
 }
 
 impl Store for MemoryStore {
