@@ -6,6 +6,7 @@ mod decoder;
 mod encode;
 mod error;
 mod frame;
+mod hold;
 mod info;
 mod inline;
 mod number;
@@ -22,6 +23,7 @@ pub use decoder::{Decoded, Decoder};
 pub use encode::{Encoder, Protocol};
 pub use error::CommandError;
 pub use frame::{FrameError, FrameLimits};
+pub use hold::{End, Reserve};
 pub use info::{ConnectionFacts, ServerFacts};
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use session::{

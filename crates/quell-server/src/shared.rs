@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use quell::store::Banned;
 use quell::store::memory::MemoryStore;
-use quell::{AskError, Limiter};
+use quell::store::{Banned, Finished};
+use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 
 use crate::config::Config;
@@ -40,6 +40,18 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Ends or renews what an id stands for.
+    pub(crate) async fn end(
+        &self,
+        domain: &str,
+        id: &str,
+        ending: Ending,
+    ) -> Result<Finished, AskError> {
+        let finished = self.limiter.end(domain, id, ending).await?;
+        self.note_change();
+        Ok(finished)
+    }
+
     /// A number that differs whenever a state may have changed.
     pub(crate) fn changes(&self) -> u64 {
         let by_hand = self.by_hand.load(Ordering::Relaxed);
@@ -66,6 +78,8 @@ impl Shared {
             max_keys: store.max_keys(),
             overflow_states: store.overflow_states(),
             bans: bans.map_or(0, |bans| bans.len()),
+            waiting: self.limiter.waiting(),
+            holds: store.hold_totals(self.limiter.now()),
             uptime: self.started.elapsed(),
             is_reload_failed: self.health.reload_failure().is_some(),
         }

@@ -22,26 +22,47 @@ use crate::shared::Shared;
 // Requests are taken whole: extractors would copy their headers.
 
 pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    verdict(&shared, Operation::Acquire, request).await
-}
-
-pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    verdict(&shared, Operation::Peek, request).await
-}
-
-async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Response {
     let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
-    let query = match http::parse_query(&bytes) {
-        Ok(query) => query,
+    let asked = match http::parse_acquire(&bytes) {
+        Ok(asked) => asked,
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
-    match ask(shared, operation, &query).await {
+    let verdict = if asked.max_wait.is_zero() {
+        ask(&shared, Operation::Acquire, &asked.query).await
+    } else {
+        wait(&shared, &asked).await
+    };
+    told(verdict)
+}
+
+pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let bytes = match body::read(request, &shared.config.bounds).await {
+        Ok(bytes) => bytes,
+        Err(problem) => return reply::problem(&problem),
+    };
+    match http::parse_query(&bytes) {
+        Ok(query) => told(ask(&shared, Operation::Peek, &query).await),
+        Err(error) => reply::problem(&Problem::from(&error)),
+    }
+}
+
+fn told(verdict: Result<Verdict, Box<Problem>>) -> Response {
+    match verdict {
         Ok(verdict) => reply::json(&VerdictBody::from(&verdict)),
         Err(problem) => reply::problem(&problem),
     }
+}
+
+/// Waits for a turn. A client that resets its HTTP/2 stream gives its place back, since its request
+/// is dropped; one that ends its side of an HTTP/1 connection may still want the answer, so there the
+/// wait that it asked for is the bound.
+async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
+    let limiter = &shared.limiter;
+    let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
+    answer.map_err(|error| shared.ask_problem(&error, asked.query.domain()))
 }
 
 /// Asks, now that the request is here in whole.
@@ -52,11 +73,7 @@ async fn ask(
 ) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
-    answer.map_err(|error| {
-        let rules = shared.limiter.rules();
-        let domains: Vec<&str> = rules.domains().collect();
-        reply::ask_problem(&error, query.domain(), &domains)
-    })
+    answer.map_err(|error| shared.ask_problem(&error, query.domain()))
 }
 
 /// What the query string of `/v1/authorize` says.
@@ -205,6 +222,8 @@ fn add_fields(
             headers.insert(HeaderName::from_static(name), value);
         }
     };
+    // What the gateway needs to give permits back before their lease ends.
+    add("x-quell-id", verdict.id.as_deref().map(str::to_owned));
     add(RATE_LIMIT_POLICY, http::definition_field(&items));
     add(RATE_LIMIT, http::status_field(&items));
     if shared.config.x_rate_limit_headers

@@ -15,6 +15,7 @@ mod ask;
 mod body;
 mod connection;
 mod health;
+mod hold;
 mod openapi;
 mod parameters;
 mod reply;
@@ -28,6 +29,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
+        .route("/v1/reserve", post(hold::reserve))
+        .route("/v1/settle", post(hold::settle))
+        .route("/v1/cancel", post(hold::cancel))
+        .route("/v1/release", post(hold::release))
+        .route("/v1/renew", post(hold::renew))
         .route("/v1/authorize", any(ask::authorize))
         .route("/v1/rules", get(rules::rules))
         .route(

@@ -7,6 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use quell::AskError;
+use quell::store::StoreError;
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use serde::Serialize;
 
@@ -57,7 +58,22 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
             let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
             Problem::new(ProblemKind::NotFound, detail)
         }
-        AskError::Impossible(_) => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
+        AskError::Impossible(_)
+        | AskError::HoldName
+        | AskError::HoldLength
+        | AskError::HoldDescriptors => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
+        AskError::UnknownHold => {
+            let detail = format!(
+                "{error} in domain {domain:?}, or it was over for two minutes: write that of a reservation"
+            );
+            Problem::new(ProblemKind::NotFound, detail)
+        }
+        AskError::Store(StoreError::HoldTaken) => {
+            Problem::new(ProblemKind::Conflict, error.to_string())
+        }
+        AskError::Store(StoreError::TooManyHolds) => {
+            Problem::new(ProblemKind::Overloaded, error.to_string())
+        }
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
     })
 }

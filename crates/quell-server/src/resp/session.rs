@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quell::{AskError, Cost, Limit, Operation, Query};
-use quell_protocol::http::VerdictBody;
+use quell::{AskError, Cost, Limit, Operation, Query, Verdict};
+use quell_protocol::http::{EndedBody, VerdictBody};
 use quell_protocol::resp::{
     Args, Client, Command, CommandError, Credentials, Encoder, Hello, LibraryField,
     NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
@@ -113,6 +113,21 @@ impl Session {
             Ok(Command::Acquire(query)) => {
                 self.ask(Operation::Acquire, &query, &mut encoder).await;
             }
+            Ok(Command::Reserve(reserve)) => {
+                let limiter = &self.shared.limiter;
+                let answer = limiter
+                    .reserve(&reserve.query, reserve.hold, reserve.id)
+                    .await;
+                tell(answer, reserve.query.domain(), &mut encoder);
+            }
+            Ok(Command::End(end)) => match self.shared.end(end.domain, end.id, end.ending).await {
+                Ok(finished) => encoder.ended(&EndedBody {
+                    id: end.id.into(),
+                    outcome: finished.fate.name().into(),
+                    repeated: finished.repeated,
+                }),
+                Err(error) => encoder.error("ERR", &error.to_string()),
+            },
             Ok(Command::Peek(query)) => self.ask(Operation::Peek, &query, &mut encoder).await,
             Ok(command) => return self.connection(&command, out),
             Err(error) => error.write(&mut encoder),
@@ -139,17 +154,8 @@ impl Session {
 
     async fn ask(&self, operation: Operation, query: &Query<'_>, encoder: &mut Encoder<'_>) {
         let limiter = &self.shared.limiter;
-        match limiter.ask(operation, query, limiter.now()).await {
-            Ok(verdict) => encoder.verdict(&VerdictBody::from(&verdict)),
-            Err(AskError::UnknownDomain) => {
-                let text = format!(
-                    "no rules for domain {:?}: write one of those that GET /v1/rules lists",
-                    query.domain()
-                );
-                encoder.error("ERR", &text);
-            }
-            Err(error) => encoder.error("ERR", &error.to_string()),
-        }
+        let answer = limiter.ask(operation, query, limiter.now()).await;
+        tell(answer, query.domain(), encoder);
     }
 
     /// Answers what is about the connection or the server.
@@ -243,6 +249,20 @@ impl Session {
             commands_processed: shared.metrics.commands.sum(0),
             keys: shared.limiter.store().keys() as u64,
         }
+    }
+}
+
+/// Answers with a verdict, or says why there is none.
+fn tell(answer: Result<Verdict, AskError>, domain: &str, encoder: &mut Encoder<'_>) {
+    match answer {
+        Ok(verdict) => encoder.verdict(&VerdictBody::from(&verdict)),
+        Err(AskError::UnknownDomain) => {
+            let text = format!(
+                "no rules for domain {domain:?}: write one of those that GET /v1/rules lists"
+            );
+            encoder.error("ERR", &text);
+        }
+        Err(error) => encoder.error("ERR", &error.to_string()),
     }
 }
 
