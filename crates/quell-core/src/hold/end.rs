@@ -83,19 +83,18 @@ fn one(
         return Ended::default();
     };
     match (&mut hold.place, ending) {
-        (Place::Waiting { go }, Ending::Arrive) => ended.wait = Some(go.since(now)),
+        (Place::Waiting { go }, _) if ending != Ending::Cancel => ended.wait = Some(go.since(now)),
         (Place::Taken { until, .. }, Ending::Renew) => *until = now.saturating_add(hold.keep),
         (Place::Taken { taken, until, .. }, Ending::Arrive) if !hold.passes => {
             (*taken, *until) = (now, now.saturating_add(hold.keep));
         }
-        (Place::Taken { .. }, _) | (Place::Waiting { .. }, Ending::Cancel) => {
+        _ => {
             ended.stands = false;
             let hold = held.holds.remove(index);
             if finish(held, &hold, limit, at, ending, scales) {
                 ended.next = held.first_waiting();
             }
         }
-        (Place::Waiting { .. }, _) => {}
     }
     ended
 }

@@ -1,19 +1,22 @@
 //! The model: the simplest store that can be right.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::KeyName;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{CalendarEdges, Changes, Replaced};
 use quell_core::state::State;
 use quell_core::time::Now;
 
+use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
-use crate::store::{Action, Banned, Store, StoreError};
+use crate::store::{Action, Banned, Finished, Placed, Store, StoreError};
 
 /// Every state in one map under one lock, by the key's bytes; nothing is ever dropped, and a change
 /// of limits is carried out on all states at once.
@@ -23,9 +26,10 @@ pub struct ModelStore {
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    states: BTreeMap<Vec<u8>, State>,
-    limits: BTreeMap<LimitId, Installed>,
+pub(super) struct Model {
+    pub(super) states: BTreeMap<Vec<u8>, State>,
+    pub(super) limits: BTreeMap<LimitId, Installed>,
+    pub(super) ids: Ids,
     calendar: SystemCalendar,
 }
 
@@ -68,7 +72,7 @@ impl Model {
         Some((key, state))
     }
 
-    fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
+    pub(super) fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
         let indices = 0..set.charges().len();
         indices
             .filter_map(|index| self.load(set, index, now))
@@ -110,6 +114,32 @@ impl Store for ModelStore {
         Ok(decisions)
     }
 
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.inner.lock().hold(set, claim, now)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(self.inner.lock().end(id, ending, now))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Ok(self.inner.lock().advance(id, now))
+    }
+
     async fn administer(
         &self,
         set: &LimitSet<'_>,
@@ -128,7 +158,7 @@ impl Store for ModelStore {
                 Action::Lift => lift(&mut state, now),
                 Action::Forgive => {
                     let used = state.time_to_rest(&charge.installed.limit, now);
-                    state = State::rest(charge.installed.id);
+                    forgive(&mut state, &charge.installed.limit);
                     !used.is_zero()
                 }
             });

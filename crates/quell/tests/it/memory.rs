@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
-use quell::conformance::{exact_in_parallel, same_as_model};
+use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{KeyedLimiter, Limit, Limiter, Query};
@@ -15,6 +15,13 @@ use quell_core::time::Now;
 async fn answers_as_the_model_does() {
     for seed in 0..60 {
         same_as_model(MemoryStore::new(), seed, 1_500).await;
+    }
+}
+
+#[tokio::test]
+async fn holds_as_the_model_does() {
+    for seed in 0..60 {
+        holds_as_model(MemoryStore::new(), seed, 1_500).await;
     }
 }
 

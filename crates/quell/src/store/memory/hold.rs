@@ -13,8 +13,9 @@ use quell_core::limit::Installed;
 use quell_core::time::Now;
 
 use super::holds::{HoldPlace, Record};
+use super::set::locked;
 use super::shard::Shard;
-use super::{Held, LoadKey, MemoryStore, locked};
+use super::{Held, LoadKey, MemoryStore};
 use crate::store::{Fate, Finished, HoldTotals, Placed, StoreError};
 
 impl MemoryStore {
@@ -37,22 +38,7 @@ impl MemoryStore {
             .map(|c| self.load_key(set.key(c)))
             .collect();
         if let Some(record) = part.get(claim.id) {
-            let asked = set.charges().iter().zip(&keys);
-            let is_like = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
-                let mut places = record.places.iter();
-                charge.shadow
-                    || (claim.hold.is_none() && charge.installed.limit.lease().is_none())
-                    || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
-            };
-            if record.fate != Fate::Stands || !asked.into_iter().all(is_like) {
-                return Err(StoreError::HoldTaken);
-            }
-            return Ok(Placed {
-                decisions: record.decisions.clone(),
-                held: true,
-                wait: None,
-                repeated: true,
-            });
+            return again(record, set, &keys, claim);
         }
         part.make_room()?;
         let (claimed, touched) =
@@ -226,4 +212,30 @@ impl MemoryStore {
             self.table.store(shard, held);
         }
     }
+}
+
+/// Answers a claim as it was answered before, if it is the same.
+fn again(
+    record: &Record,
+    set: &LimitSet<'_>,
+    keys: &[LoadKey<'_>],
+    claim: &Claim<'_>,
+) -> Result<Placed, StoreError> {
+    let mut asked = set.charges().iter().zip(keys);
+    let is_held = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
+        let mut places = record.places.iter();
+        let is_charged_for_good = claim.hold.is_none() && charge.installed.limit.lease().is_none();
+        charge.shadow
+            || is_charged_for_good
+            || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
+    };
+    if record.fate != Fate::Stands || !asked.all(is_held) {
+        return Err(StoreError::HoldTaken);
+    }
+    Ok(Placed {
+        decisions: record.decisions.clone(),
+        held: true,
+        wait: None,
+        repeated: true,
+    })
 }
