@@ -26,6 +26,9 @@ mod holding;
 mod keyed;
 mod limiter;
 mod room;
+#[cfg(test)]
+mod schedules;
+mod sync;
 mod turn;
 
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use parking_lot::Mutex;
 use quell_core::hold::HoldId;
 use quell_core::time::Monotonic;
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 
 /// Callers of one limiter that may wait at a time: each holds a task, and on a server a connection.
 pub const MAX_WAITING: usize = 10_000;
