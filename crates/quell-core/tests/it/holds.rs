@@ -76,7 +76,7 @@ impl Bench {
         hold::end(&mut self.state, limit, &at, &id(name), ending, true)
     }
 
-    fn advance(&mut self, name: u64, cost: u64) -> Option<(Duration, Vec<HoldId>)> {
+    pub(crate) fn advance(&mut self, name: u64, cost: u64) -> Option<(Duration, Vec<HoldId>)> {
         let mut state = self.state.clone();
         let charge = self.charge(cost);
         let entry = Entry {
@@ -472,4 +472,44 @@ fn time_goes_backwards() {
     bench.now -= 3_600 * SECOND;
     let refused = bench.acquire(1).retry_after();
     assert_eq!(refused, Some(RetryAfter::After(4 * SECOND_OF_TIME)));
+}
+
+/// P6 with holds: what is reserved, owed and waited for goes along with a change of the numbers.
+#[test]
+fn a_change_of_the_limit_keeps_what_is_held() {
+    let limit = |burst: u64| Limit::per_second(10).burst(burst).build().unwrap();
+    let mut bench = Bench::of(limit(10), false, START, START);
+    bench.reserve(1, 4);
+    bench.reserve(2, 6);
+    bench.claim(3, 5, None, Some(Duration::from_secs(1)));
+    bench.change(limit(20), false);
+    assert_eq!(bench.peek(1).remaining, 0, "somebody waits");
+    assert!(bench.end(3, Ending::Cancel).found);
+    assert_eq!(bench.peek(1).remaining, 10);
+    assert!(bench.end(1, Ending::Cancel).found);
+    assert_eq!(bench.peek(1).remaining, 14, "only what the first one holds");
+    assert!(bench.end(2, Ending::Settle(50)).found);
+    let refused = bench.peek(1).retry_after();
+    let expected = Duration::from_millis(3_100);
+    assert_eq!(
+        refused,
+        Some(RetryAfter::After(expected)),
+        "50 used, 20 at once"
+    );
+    bench.change(limit(40), false);
+    let carried = bench.peek(1).retry_after();
+    assert_eq!(
+        carried, None,
+        "50 of which 40 at once: no more than is held is kept"
+    );
+    let mut permits = Bench::of(Limit::concurrency(3).build().unwrap(), false, START, START);
+    for name in 1..=3 {
+        permits.claim(name, 1, None, None);
+    }
+    permits.change(Limit::concurrency(2).build().unwrap(), false);
+    assert_eq!(permits.peek(1).remaining, 0);
+    permits.end(1, Ending::Release);
+    assert_eq!(permits.peek(1).remaining, 0, "two are held of two");
+    permits.end(2, Ending::Release);
+    assert_eq!(permits.peek(1).remaining, 1);
 }
