@@ -40,13 +40,7 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
         };
         match random.below(8) {
             0..=3 => {
-                let wait = Duration::from_millis(random.below(20_000));
-                let hold = Duration::from_millis(1 + random.below(30_000));
-                let claim = Claim {
-                    id: &id,
-                    hold: random.one_in(2).then_some(hold),
-                    wait: random.one_in(2).then_some(wait),
-                };
+                let claim = random_claim(&mut random, &id);
                 let ours = subject.rules();
                 let theirs = model.rules();
                 let (Ok(set), Ok(model_set)) = (
@@ -60,13 +54,7 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
                 assert_eq!(got, expected, "{} {claim:?}", told());
             }
             4 | 5 => {
-                let ending = match random.below(5) {
-                    0 => Ending::Settle(random.below(20)),
-                    1 => Ending::Cancel,
-                    2 => Ending::Release,
-                    3 => Ending::Renew,
-                    _ => Ending::Arrive,
-                };
+                let ending = random_ending(&mut random);
                 let got = subject.store().end(&id, ending, now).await;
                 let expected = model.store().end(&id, ending, now).await;
                 assert_eq!(got, expected, "{} {id:?} {ending:?}", told());
@@ -87,6 +75,26 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
         let got = subject.peek(&query).await;
         let expected = model.peek(&query).await;
         assert_eq!(got, expected, "{} peek", told());
+    }
+}
+
+fn random_claim<'a>(random: &mut Random, id: &'a HoldId) -> Claim<'a> {
+    let wait = Duration::from_millis(random.below(20_000));
+    let hold = Duration::from_millis(1 + random.below(30_000));
+    Claim {
+        id,
+        hold: random.one_in(2).then_some(hold),
+        wait: random.one_in(2).then_some(wait),
+    }
+}
+
+fn random_ending(random: &mut Random) -> Ending {
+    match random.below(5) {
+        0 => Ending::Settle(random.below(20)),
+        1 => Ending::Cancel,
+        2 => Ending::Release,
+        3 => Ending::Renew,
+        _ => Ending::Arrive,
     }
 }
 
