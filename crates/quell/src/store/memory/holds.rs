@@ -21,7 +21,7 @@ use crate::store::{Fate, HoldTotals, StoreError};
 /// How long the id of a hold that is over is remembered: longer than a caller tries again.
 pub const RETENTION: Duration = Duration::from_secs(120);
 
-/// Ids that are remembered, of holds that stand and of those that are over: at most half a gigabyte.
+/// Ids that are remembered, of holds that stand and of those that are over: some hundred bytes each.
 pub const MAX_IDS: usize = 1_000_000;
 
 /// Parts, each under a lock of its own, that is held while a hold is made or ended.
