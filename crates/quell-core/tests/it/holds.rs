@@ -9,8 +9,7 @@ use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Claimed, Ended, Ending, HoldId, OnExpiry};
-use quell_core::limit::Limit;
+use quell_core::hold::{self, Claim, Claimed, Ended, Ending, HoldId};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
