@@ -24,6 +24,8 @@ mod extremes;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hold_sets;
+#[cfg(test)]
 mod hold_tables;
 #[cfg(test)]
 mod holds;

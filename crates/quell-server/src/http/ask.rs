@@ -56,9 +56,8 @@ fn told(verdict: Result<Verdict, Box<Problem>>) -> Response {
     }
 }
 
-/// Waits for a turn. A client that resets its HTTP/2 stream gives its place back, since its request
-/// is dropped; one that ends its side of an HTTP/1 connection may still want the answer, so there the
-/// wait that it asked for is the bound.
+/// Waits for a turn. A place is given back when the request is dropped; a client that ends its side
+/// of an HTTP/1 connection may still want the answer, so there the wait that it asked for is the bound.
 async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
     let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
