@@ -13,8 +13,11 @@ mod machine;
 mod memory;
 mod processes;
 mod report;
+mod rules;
 mod server;
 mod table;
+mod tail;
+mod waits;
 
 /// Counts what is allocated, for `memory`; the hot paths that `decide` measures allocate nothing.
 #[global_allocator]
@@ -35,8 +38,16 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What does a decision by rules cost, and how long do they take to come into force?
+    Rules(rules::Settings),
+    /// How slow are the slowest calls while keys come and go?
+    Tail(tail::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
+    /// What do connections cost that say nothing?
+    Idle(server::idle::Settings),
+    /// How long does a server take to start with many rules, and who waits while they are reloaded?
+    Reload(server::reload::Settings),
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
@@ -50,7 +61,11 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Rules(settings) => rules::run(&settings),
+        Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
+        Command::Idle(settings) => server::idle::run(&settings),
+        Command::Reload(settings) => server::reload::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),
         Command::MemoryOf(settings) => memory::subject::run(&settings),
     }

@@ -42,7 +42,25 @@ pub struct Charge<'r> {
     scope: usize,
 }
 
+/// What is charged, whichever key it is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct Due<'r> {
+    /// The limit in force.
+    pub installed: &'r Installed,
+    /// Units to charge.
+    pub cost: Cost,
+}
+
 impl<'r> Charge<'r> {
+    /// What is charged.
+    #[must_use]
+    pub const fn due(&self) -> Due<'r> {
+        Due {
+            installed: self.installed,
+            cost: self.cost,
+        }
+    }
+
     /// A charge on a key that needs no name, since its store keeps no other limit.
     #[must_use]
     pub const fn alone(installed: &'r Installed, cost: Cost) -> Self {

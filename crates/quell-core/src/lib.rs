@@ -20,6 +20,7 @@ pub mod fleet;
 pub mod hold;
 pub mod key;
 pub mod limit;
+pub mod packed;
 pub mod rate;
 pub mod rule;
 pub mod state;

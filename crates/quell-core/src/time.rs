@@ -97,6 +97,7 @@ pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
 }
 
 /// A duration of `nanos`, at most [`Duration::MAX`].
+#[inline]
 pub(crate) fn duration_from_nanos(nanos: u128) -> Duration {
     const PER_SECOND: u128 = 1_000_000_000;
     if let Ok(nanos) = u64::try_from(nanos) {

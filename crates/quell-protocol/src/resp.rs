@@ -9,6 +9,7 @@ mod frame;
 mod hold;
 mod info;
 mod inline;
+mod memo;
 mod number;
 mod question;
 mod queue;
@@ -25,6 +26,7 @@ pub use error::CommandError;
 pub use frame::{FrameError, FrameLimits};
 pub use hold::{End, Reserve};
 pub use info::{ConnectionFacts, ServerFacts};
+pub use memo::CallMemo;
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use session::{
     Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,

@@ -164,20 +164,17 @@ async fn listen(
 
 async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
-    let bounds = Arc::new(shared.config.bounds.clone());
-    let builder = Arc::new(http::builder(&bounds));
-    let router = http::router(shared);
-    let most = bounds.connections;
+    let builder = Arc::new(http::builder(&shared.config.bounds));
+    let router = http::router(Arc::clone(&shared));
+    let most = shared.config.bounds.connections;
     let stopped = stop.clone();
-    let connections = Arc::clone(&numbers);
     listener
-        .accept(most, numbers, http::SORRY, stop, move |accepted| {
+        .accept(most, numbers, http::sorry(most), stop, move |accepted| {
             http::run(
                 accepted,
                 router.clone(),
+                Arc::clone(&shared),
                 Arc::clone(&builder),
-                Arc::clone(&bounds),
-                Arc::clone(&connections),
                 stopped.clone(),
             )
         })
@@ -188,9 +185,13 @@ async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<boo
     let numbers = Arc::clone(&shared.metrics.resp);
     let most = shared.config.bounds.connections;
     listener
-        .accept(most, numbers, resp::SORRY, stop, move |accepted| {
-            resp::run(accepted, Arc::clone(&shared))
-        })
+        .accept(
+            most,
+            numbers,
+            Arc::from(resp::SORRY),
+            stop,
+            move |accepted| resp::run(accepted, Arc::clone(&shared)),
+        )
         .await
 }
 
@@ -302,7 +303,7 @@ impl Server {
         if let Some(log) = self.shared.log.clone() {
             let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
         }
-        reload::reload(&self.shared).await
+        reload::reload(&self.shared, reload::Occasion::Asked).await
     }
 
     fn start_upkeep(&mut self, watch: Watch) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -20,6 +20,19 @@ const MAX_AD_HOC: usize = 65_536;
 
 /// How long a search for limits at rest that found too few is not repeated.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
+
+/// How old the note of a limit's last use may get while it is used through an [`AdHocMemo`]: writing
+/// it each time would pass its cache line from core to core.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+const NOTE_EVERY_NANOS: u64 = 1_000_000_000;
+
+/// The last limit that came with a call: one memo per caller saves the look-up of a limit that is
+/// the same again, as nearly all are.
+#[derive(Debug, Default)]
+pub struct AdHocMemo {
+    last: Option<Arc<Known>>,
+}
 
 /// Limits by their numbers.
 #[derive(Debug, Default)]
@@ -69,18 +82,69 @@ impl Numbers {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) installed: Installed,
+    numbers: Numbers,
+    /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
+    /// Whether it was given up, and the store told so.
+    is_gone: AtomicBool,
 }
 
 impl Known {
     /// Whether all state under this limit is at rest: it was last used longer ago than any lives.
     fn is_idle(&self, now: Monotonic) -> bool {
-        let last = Monotonic::from_nanos(self.last_used.load(Ordering::Relaxed));
-        now.since(last) > self.installed.limit.full_refill()
+        let last = Monotonic::from_nanos(self.last_used.load(Ordering::SeqCst));
+        let lives = self.installed.limit.full_refill();
+        now.since(last) > lives.saturating_add(NOTE_EVERY)
+    }
+
+    /// Whether the limit is in force; if so, it is noted as used.
+    ///
+    /// Use is noted before the look at `is_gone`, and [`Known::give_up`] sets `is_gone` before it
+    /// looks at the use, both in one order for all: one of the two sees the other.
+    #[inline]
+    fn is_kept(&self, now: Monotonic) -> bool {
+        let now = now.as_nanos();
+        let noted = self.last_used.load(Ordering::Relaxed);
+        if now.abs_diff(noted) >= NOTE_EVERY_NANOS {
+            self.last_used.store(now, Ordering::SeqCst);
+        }
+        !self.is_gone.load(Ordering::SeqCst)
+    }
+
+    /// Gives the limit up unless somebody used it meanwhile; says whether it is gone.
+    fn give_up(&self, now: Monotonic) -> bool {
+        self.is_gone.store(true, Ordering::SeqCst);
+        let is_gone = self.is_idle(now);
+        self.is_gone.store(is_gone, Ordering::SeqCst);
+        is_gone
     }
 }
 
 impl AdHocLimits {
+    /// [`AdHocLimits::get`] by way of a memo.
+    ///
+    /// # Errors
+    /// As [`AdHocLimits::get`].
+    #[inline]
+    pub(crate) fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+        next_id: impl FnOnce() -> LimitId,
+        adopt: impl Fn(&Changes),
+    ) -> Result<&'m Known, LimitError> {
+        let numbers = Numbers::of(bucket);
+        // A limit that was rounded down has other numbers, and is looked up again each time: there
+        // may be room for what was asked.
+        let is_same = |known: &Arc<Known>| known.numbers == numbers && known.is_kept(now.monotonic);
+        let last = match memo.last.take() {
+            Some(known) if is_same(&known) => known,
+            _ => self.get(bucket, now, next_id, adopt)?,
+        };
+        Ok(memo.last.insert(last))
+    }
+
     /// The limit of this bucket, with its name; `adopt` hears of every change first. While too many
     /// are in use, a new one is rounded down.
     ///
@@ -117,7 +181,9 @@ impl AdHocLimits {
             changes.installed.push(installed.clone());
             Arc::new(Known {
                 installed,
+                numbers,
                 last_used: AtomicU64::new(now.monotonic.as_nanos()),
+                is_gone: AtomicBool::new(false),
             })
         });
         let entry = Arc::clone(entry);
@@ -129,9 +195,8 @@ impl AdHocLimits {
     fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<Known>> {
         let known = self.known.read();
         let known = known.get(numbers)?;
-        let now = now.monotonic.as_nanos();
-        known.last_used.store(now, Ordering::Relaxed);
-        Some(Arc::clone(known))
+        // Only while the lock is held for writing can it be gone, and then it is not in the table.
+        known.is_kept(now.monotonic).then(|| Arc::clone(known))
     }
 
     /// Whether one more limit can be kept apart, perhaps because others are at rest by now. Those
@@ -157,7 +222,7 @@ impl AdHocLimits {
         for numbers in idle {
             // Somebody may have used it since.
             if let Entry::Occupied(entry) = known.entry(numbers)
-                && entry.get().is_idle(now)
+                && entry.get().give_up(now)
             {
                 changes.removed.push(entry.remove().installed.id);
             }

@@ -45,47 +45,98 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The clocks of this machine.
 ///
 /// The monotonic reading begins at the wall clock's and then goes its own way, so that a step of
-/// the wall clock moves calendar windows and nothing else. The wall clock is looked at once in a
-/// millisecond and goes along with the other in between: a step shows at most that late, and a
-/// decision costs one reading.
+/// the wall clock moves calendar windows and nothing else.
+///
+/// Asking the system costs as much as all the rest of a decision, so the processor's counter is read
+/// in its place where it can be trusted (else the system is asked each time). How fast the counter
+/// goes is found out when the first clock of a process is made, which takes some 20 ms, 200 at the
+/// most. That is only good enough for a moment: the system's two clocks are looked at once in a
+/// millisecond, and the counter fills the time in between. A step of the wall clock shows at most
+/// that late; the monotonic reading is never ahead of the system's by more than the counter drifts in
+/// a millisecond, and goes back by no more than that.
 #[derive(Debug)]
 pub struct SystemClock {
+    counter: Counter,
     started: Instant,
+    /// The wall clock at the start.
     origin: u64,
-    /// The monotonic reading at the last look at the wall clock.
+    /// What the counter said at the last look.
     looked: AtomicU64,
-    /// How far the wall clock was ahead then, in nanoseconds.
+    /// The monotonic reading less what the counter said, which may wrap around.
+    base: AtomicU64,
+    /// How far the wall clock was ahead of the monotonic one, in nanoseconds.
     ahead: AtomicI64,
 }
 
-/// How long a look at the wall clock serves: no calendar window minds a millisecond.
+/// How long a look serves: no calendar window minds a millisecond, and no counter drifts in one.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A look that took longer is repeated: the thread was put to sleep in it.
+const QUICK_LOOK: Duration = Duration::from_micros(2);
+
+/// Looks until the last is taken as it is.
+const LOOKS: usize = 4;
+
+/// Nanoseconds since it was made.
+#[derive(Debug)]
+struct Counter {
+    clock: quanta::Clock,
+    start: u64,
+}
+
+impl Counter {
+    fn new() -> Self {
+        let clock = quanta::Clock::new();
+        Self {
+            start: clock.raw(),
+            clock,
+        }
+    }
+
+    #[inline]
+    fn nanos(&self) -> u64 {
+        self.clock.delta_as_nanos(self.start, self.clock.raw())
+    }
+}
 
 impl SystemClock {
     /// A clock that begins now.
     #[must_use]
     pub fn new() -> Self {
-        let origin = wall_nanos();
-        Self {
+        let clock = Self {
+            counter: Counter::new(),
             started: Instant::now(),
-            origin,
-            looked: AtomicU64::new(origin),
+            origin: wall_nanos(),
+            looked: AtomicU64::new(0),
+            base: AtomicU64::new(0),
             ahead: AtomicI64::new(0),
-        }
+        };
+        clock.look();
+        clock
     }
 
-    /// The wall clock as it stands beside the monotonic one.
-    fn wall(&self, monotonic: Monotonic) -> Wall {
-        let looked = Monotonic::from_nanos(self.looked.load(Ordering::Relaxed));
-        if monotonic.since(looked) >= LOOK_EVERY {
-            let now = monotonic.as_nanos();
-            // Below 2^63 until the year 2262; beyond it the difference saturates.
-            let ahead = i128::from(wall_nanos()) - i128::from(now);
-            let ahead = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
-            self.ahead.store(ahead, Ordering::Relaxed);
-            self.looked.store(now, Ordering::Relaxed);
+    /// Looks at the system's clocks; what the counter says meanwhile.
+    #[cold]
+    fn look(&self) -> u64 {
+        let mut counted = self.counter.nanos();
+        for _ in 0..LOOKS {
+            let before = counted;
+            let system = Monotonic::from_nanos(self.origin).saturating_add(self.started.elapsed());
+            // Read last: however long that takes, the reading is not ahead of the system's.
+            counted = self.counter.nanos();
+            let base = system.as_nanos().wrapping_sub(counted);
+            self.base.store(base, Ordering::Relaxed);
+            if counted.saturating_sub(before) < saturating_nanos(QUICK_LOOK) {
+                break;
+            }
         }
-        Wall::from_nanos(monotonic.as_nanos()).shifted(self.ahead.load(Ordering::Relaxed))
+        let now = self.base.load(Ordering::Relaxed).wrapping_add(counted);
+        // Below 2^63 until the year 2262; beyond it the difference saturates.
+        let ahead = i128::from(wall_nanos()) - i128::from(now);
+        let ahead = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
+        self.ahead.store(ahead, Ordering::Relaxed);
+        self.looked.store(counted, Ordering::Relaxed);
+        counted
     }
 }
 
@@ -98,23 +149,40 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Now {
         let monotonic = self.monotonic();
+        let wall = Wall::from_nanos(monotonic.as_nanos());
         Now {
             monotonic,
-            wall: self.wall(monotonic),
+            wall: wall.shifted(self.ahead.load(Ordering::Relaxed)),
         }
     }
 
+    #[inline]
     fn monotonic(&self) -> Monotonic {
-        Monotonic::from_nanos(self.origin).saturating_add(self.started.elapsed())
+        let mut counted = self.counter.nanos();
+        // A counter that begins anew has gone far, too.
+        let since = counted.wrapping_sub(self.looked.load(Ordering::Relaxed));
+        if since >= saturating_nanos(LOOK_EVERY) {
+            counted = self.look();
+        }
+        Monotonic::from_nanos(self.base.load(Ordering::Relaxed).wrapping_add(counted))
     }
+}
+
+/// `duration` in nanoseconds, at most `u64::MAX`.
+const fn saturating_nanos(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    if nanos > u64::MAX as u128 {
+        return u64::MAX;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "looked at above")]
+    let nanos = nanos as u64;
+    nanos
 }
 
 /// Nanoseconds since 1970, 0 before it.
 fn wall_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
+    since.map_or(0, saturating_nanos)
 }
 
 /// A clock that stands until it is moved, for tests.
@@ -188,20 +256,33 @@ mod tests {
     #[test]
     fn the_wall_clock_goes_along_and_is_looked_at_again() {
         let clock = SystemClock::new();
-        // As if the wall clock had been an hour off at the last look, which was just now.
         let hour = 3_600_000_000_000;
+        // As if both clocks had been off, and the last look was just now.
+        clock.looked.store(clock.counter.nanos(), Ordering::Relaxed);
         clock.ahead.store(-hour, Ordering::Relaxed);
-        clock.looked.store(u64::MAX, Ordering::Relaxed);
         let now = clock.now();
-        assert_eq!(
-            now.wall,
-            Wall::from_nanos(now.monotonic.as_nanos()).shifted(-hour)
-        );
+        let gone_along = Wall::from_nanos(now.monotonic.as_nanos()).shifted(-hour);
+        assert!(now.wall == gone_along || clock.ahead.load(Ordering::Relaxed) != -hour);
         // And as if that were long ago.
-        clock.looked.store(0, Ordering::Relaxed);
+        clock.looked.store(u64::MAX / 2, Ordering::Relaxed);
+        clock.base.fetch_add(hour.unsigned_abs(), Ordering::Relaxed);
         let before = wall_nanos();
-        let seen = clock.now().wall.as_nanos();
-        assert!(before <= seen + 1_000_000, "{before} {seen}");
-        assert!(seen <= wall_nanos() + 1_000_000, "{seen}");
+        let now = clock.now();
+        for seen in [now.wall.as_nanos(), now.monotonic.as_nanos()] {
+            assert!(before <= seen + 1_000_000, "{before} {seen}");
+            assert!(seen <= wall_nanos() + 1_000_000, "{seen}");
+        }
+    }
+
+    #[test]
+    fn the_counter_is_no_faster_than_the_system() {
+        let clock = SystemClock::new();
+        let system = Instant::now();
+        let first = clock.monotonic();
+        while system.elapsed() < Duration::from_millis(20) {
+            let counted = clock.monotonic().since(first);
+            let most = system.elapsed() + Duration::from_micros(100);
+            assert!(counted <= most, "{counted:?} in {most:?}");
+        }
     }
 }

@@ -11,7 +11,8 @@ use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD};
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
-use crate::limiter::{AskError, Limiter};
+use crate::errors::AskError;
+use crate::limiter::Limiter;
 use crate::room::Call;
 use crate::store::{Fate, Finished, LocalStore, Placed, Store};
 
@@ -71,7 +72,10 @@ impl<S: Store> Drop for Leaving<'_, S> {
     fn drop(&mut self) {
         self.limiter.room.leave(&self.id);
         if self.is_placed {
-            let next = self.limiter.store.abandon(&self.id, self.limiter.now());
+            let limiter = self.limiter;
+            let next = limiter
+                .store
+                .abandon(&self.id, Ending::Cancel, limiter.now());
             self.limiter.room.call(&next);
         }
     }
@@ -190,6 +194,14 @@ impl<S: Store> Limiter<S> {
         let finished = finished.ok_or(AskError::UnknownHold)?;
         self.room.call(&finished.next);
         Ok(finished)
+    }
+
+    /// [`Limiter::release`] without waiting for the answer, for whoever drops a permit.
+    pub fn let_go(&self, domain: &str, id: &str) {
+        if let Some(id) = HoldId::new(domain, id) {
+            let next = self.store.abandon(&id, Ending::Release, self.now());
+            self.room.call(&next);
+        }
     }
 
     /// How many callers of this process wait for their turn.

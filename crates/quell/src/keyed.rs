@@ -13,7 +13,7 @@ use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
@@ -61,8 +61,8 @@ into_limit!(
 
 /// One limit on many keys, in memory.
 ///
-/// Keys are kept as fingerprints: 45 bytes each for a bucket, whatever their length. Cost of a call:
-/// one hash, one lock that is rarely held, one reading of the clock.
+/// Keys are kept as fingerprints: 38 bytes each for a bucket, whatever their length. Cost of a call:
+/// one hash, one reading of the clock, one compare-and-swap if it is allowed.
 ///
 /// ```
 /// use quell::{KeyedLimiter, Limit};
@@ -177,36 +177,49 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
+        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let fingerprint = self.table.hash_key().of(key);
-        let copy = operation == Operation::Peek;
-        self.with_state(fingerprint, cost, copy, |now, charge, state| {
-            decide_one(now, operation, &mut Entry { charge, state })
+        let due = Due {
+            installed: &self.installed,
+            cost,
+        };
+        let in_place = self
+            .table
+            .decide_in_place(fingerprint, &due, operation, now);
+        in_place.unwrap_or_else(|| {
+            let mut charge = Charge::alone(&self.installed, cost);
+            charge.edges = edges;
+            self.the_long_way(operation, fingerprint, &charge, now, |state| {
+                let charge = &charge;
+                decide_one(now, operation, &mut Entry { charge, state })
+            })
         })
     }
 
-    #[inline]
-    fn with_state<R>(
+    #[cold]
+    fn the_long_way<R>(
         &self,
+        operation: Operation,
         fingerprint: Fingerprint,
-        cost: Cost,
-        copy: bool,
-        work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R,
+        charge: &Charge<'_>,
+        now: Now,
+        work: impl FnOnce(&mut State) -> R,
     ) -> R {
-        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.installed, cost);
-        charge.edges = edges;
         let key = LoadKey {
             fingerprint,
             scope: &[],
+            limit: charge.installed.id,
         };
-        let mut shard = self.table.lock(key.fingerprint);
-        let rest = State::rest(self.installed.id);
         let limit = &self.installed.limit;
         let keeper = OneLimit { limit, now };
-        let mut held = self.table.load(&mut shard, key, rest, copy, &keeper);
-        let result = work(now, &charge, &mut held.state);
-        if !copy {
-            self.table.store(&mut shard, held);
+        let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
+        let result = work(&mut held.state);
+        if operation == Operation::Acquire {
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
         }
         result
     }
@@ -222,7 +235,14 @@ struct KeyLine<'a, K: ?Sized, C> {
 impl<K: Hash + ?Sized, C: Clock> Line for KeyLine<'_, K, C> {
     fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
         let limiter = self.limiter;
-        limiter.with_state(self.fingerprint, self.cost, false, work)
+        let installed = &limiter.installed;
+        let (now, edges) = instant(&installed.limit, &limiter.clock, &limiter.calendar);
+        let mut charge = Charge::alone(installed, self.cost);
+        charge.edges = edges;
+        let acquire = Operation::Acquire;
+        limiter.the_long_way(acquire, self.fingerprint, &charge, now, |state| {
+            work(now, &charge, state)
+        })
     }
 }
 
@@ -233,11 +253,15 @@ struct OneLimit<'a> {
 }
 
 impl Keeper for OneLimit<'_> {
+    fn with_limit<R>(&self, _: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R {
+        act(Some(self.limit))
+    }
+
     fn may_drop(&self, state: &State) -> bool {
         state.time_to_rest(self.limit, self.now).is_zero()
     }
 
-    fn group(&self) -> u32 {
+    fn group(&self, _: LimitId) -> u32 {
         0
     }
 }

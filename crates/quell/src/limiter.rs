@@ -1,23 +1,24 @@
 //! Limiter: rules and a store, one answer per query.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::limit::{Installed, LimitError, LimitId};
+use quell_core::key::with_ad_hoc;
+use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::AdHocLimits;
+use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
+use crate::errors::{AskError, RulesError};
 use crate::holding::{Placement, has_permits, new_id, plain};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::room::Room;
@@ -263,13 +264,8 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: Now,
     ) -> Result<Decision, AskError> {
-        let known = self.ad_hoc.get(
-            bucket,
-            now,
-            || self.next_id(),
-            |changes| self.store.adopt(changes),
-        );
-        let known = known.map_err(AskError::Impossible)?;
+        let mut memo = AdHocMemo::default();
+        let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
         let decisions = self.store.charge(&set, operation, now).await?;
         let Some(decision) = decisions.first().copied() else {
@@ -284,6 +280,23 @@ impl<S: Store> Limiter<S> {
             decision: &decision,
         });
         Ok(decision)
+    }
+
+    #[inline]
+    fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+    ) -> Result<&'m Known, AskError> {
+        let known = self.ad_hoc.recall(
+            memo,
+            bucket,
+            now,
+            || self.next_id(),
+            |changes| self.store.adopt(changes),
+        );
+        known.map_err(AskError::Impossible)
     }
 
     fn next_id(&self) -> LimitId {
@@ -364,6 +377,34 @@ impl<S: LocalStore> Limiter<S> {
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
     }
+
+    /// [`Limiter::ask_ad_hoc`] without a runtime, on a store in this process. A caller keeps one
+    /// `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_local(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Decision, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_local(key, &charge, operation, now)
+        });
+        self.observer.observe(&Event::AdHoc {
+            now,
+            operation,
+            key,
+            decision: &decision,
+        });
+        Ok(decision)
+    }
 }
 
 impl Limiter<MemoryStore> {
@@ -414,81 +455,4 @@ fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
         }
     }
     Ok(())
-}
-
-/// A rule that cannot be followed on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RulesError {
-    /// The rule's domain.
-    pub domain: Arc<str>,
-    /// The rule's name.
-    pub rule: Arc<str>,
-    /// What is wrong with a limit of it.
-    pub error: LimitError,
-}
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "rule {} of domain {}: {}",
-            self.rule, self.domain, self.error
-        )
-    }
-}
-
-impl std::error::Error for RulesError {}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AskError {
-    /// No rules for the query's domain.
-    UnknownDomain,
-    /// No such rule in the domain, or it is unlimited.
-    UnknownRule,
-    /// The limit that came with the call is impossible.
-    Impossible(LimitError),
-    /// The name of a hold is too long, or not of printable ASCII without spaces.
-    HoldName,
-    /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
-    HoldLength,
-    /// More than one descriptor, of which nobody could say what each cost.
-    HoldDescriptors,
-    /// No hold of that name in the domain, or it was forgotten since.
-    UnknownHold,
-    /// The turn came, and the permit with it, and both were over before the caller went on.
-    Overslept,
-    /// The store cannot tell.
-    Store(StoreError),
-}
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDomain => f.write_str("no rules for this domain"),
-            Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
-            Self::Impossible(error) => error.fmt(f),
-            Self::HoldName => f.write_str(
-                "the id is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
-            ),
-            Self::HoldLength => {
-                f.write_str("a hold must be longer than 0 and at most a day: write its length")
-            }
-            Self::HoldDescriptors => f.write_str(
-                "a reservation has one descriptor: reserve each of them under an id of its own",
-            ),
-            Self::UnknownHold => f.write_str("no reservation or permit has this id"),
-            Self::Overslept => f.write_str("the turn came and was over before the caller went on"),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
-
-impl From<StoreError> for AskError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

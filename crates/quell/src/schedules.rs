@@ -3,28 +3,32 @@
 //! A scheduler chooses who runs next wherever the room is locked and wherever a task is polled. A
 //! wake-up that is lost shows as a deadlock, since the clock moves only while somebody waits for it.
 
+#![expect(
+    clippy::expect_used,
+    reason = "a test stops where something is not as it must be"
+)]
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use quell_core::hold::HoldId;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Rule};
 use quell_core::time::Now;
 use shuttle::future::{block_on, spawn};
 use shuttle::thread;
 
 use crate::clock::ManualClock;
-use crate::store::memory::MemoryStore;
+use crate::conformance::ModelStore;
 use crate::sync::Mutex;
 use crate::{Limit, Limiter, Query};
 
 const SCHEDULES: usize = 400;
 
-fn limiter(limit: Limit) -> (Arc<Limiter<MemoryStore>>, Arc<ManualClock>) {
+fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(Now::from_nanos(1_790_000_000_000_000_000)));
-    let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
+    let limiter = Limiter::builder(ModelStore::default()).clock(Arc::clone(&clock) as _);
     let limiter = limiter.build();
     let rule = Rule {
         name: Arc::from("r"),
@@ -73,10 +77,9 @@ impl Leave {
     }
 }
 
-fn nothing_is_left(limiter: &Limiter<MemoryStore>, clock: &ManualClock) {
+fn nothing_is_left(limiter: &Limiter<ModelStore>, clock: &ManualClock) {
     assert_eq!(limiter.waiting(), 0);
     assert_eq!(clock.alarms(), 0);
-    assert_eq!(limiter.store().hold_totals(limiter.now()).waiting, 0);
 }
 
 /// Permits are released one by one, with a clock that stands: each wake-up counts. One of those who
@@ -105,8 +108,7 @@ fn every_permit_that_comes_back_wakes_somebody() {
                     thread::yield_now();
                     held.fetch_sub(1, Ordering::SeqCst);
                     let id = verdict.id.expect("a permit has a name");
-                    let id = HoldId::new("d", &id).expect("it is one");
-                    limiter.end_local(&id, quell_core::hold::Ending::Release, limiter.now());
+                    limiter.release("d", &id).await.expect("it is held");
                 })
             });
             let tasks: Vec<_> = tasks.collect();

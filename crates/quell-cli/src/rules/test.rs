@@ -19,9 +19,9 @@ use crate::output::{self, Paint};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules test shop.test.yaml
-  quell rules test tests/*.test.yaml --json")]
+  quell rules test rules.d/ --json")]
 pub(crate) struct Test {
-    /// Scenario files
+    /// Scenario files, and directories of which every *.test.yaml is run
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -46,8 +46,9 @@ impl Test {
     /// If the report cannot be printed; a test that fails is none.
     pub(super) fn run(&self) -> Result<Exit> {
         let mut report = Report::default();
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        for file in &self.files {
+        let found = scenario::find(&self.files);
+        let (mut problems, mut warnings) = (found.problems, Vec::new());
+        for file in &found.files {
             match scenario::load(file) {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());

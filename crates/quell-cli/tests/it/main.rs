@@ -11,9 +11,13 @@ mod ask;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod coming_from;
+#[cfg(test)]
 mod curl;
 #[cfg(test)]
 mod files;
+#[cfg(test)]
+mod gateways;
 #[cfg(test)]
 mod process;
 #[cfg(test)]

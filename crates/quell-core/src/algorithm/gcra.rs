@@ -57,7 +57,7 @@ impl Gcra {
     }
 
     #[inline]
-    fn ticks(&self, instant: Monotonic) -> u128 {
+    pub(crate) fn ticks(&self, instant: Monotonic) -> u128 {
         u128::from(instant.as_nanos()) * u128::from(self.per_nano)
     }
 
@@ -68,6 +68,7 @@ impl Gcra {
     }
 
     /// The duration of `ticks`, rounded up to a nanosecond.
+    #[inline]
     fn duration(&self, ticks: u128) -> Duration {
         duration_from_nanos(div_ceil(ticks, self.per_nano))
     }

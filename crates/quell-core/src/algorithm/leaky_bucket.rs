@@ -123,6 +123,10 @@ impl LeakyEngine {
         &self.gcra
     }
 
+    pub(crate) const fn delay_after(&self) -> u64 {
+        self.delay_after
+    }
+
     pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {
         self.gcra.used(tat(usage), at.now.monotonic)
     }

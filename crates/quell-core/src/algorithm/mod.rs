@@ -11,7 +11,7 @@ use crate::decision::Outcome;
 use crate::state::Usage;
 use crate::time::{Monotonic, Now, Wall};
 
-mod gcra;
+pub(crate) mod gcra;
 mod refill;
 mod returns;
 

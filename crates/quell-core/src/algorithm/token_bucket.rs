@@ -215,6 +215,11 @@ impl TokenEngine {
         }
     }
 
+    /// Whether a key never charged has all its tokens, whenever it is first seen, and none is owed.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.missing == 0 && !self.debt
+    }
+
     pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {
         self.gcra.used(tat(usage), at.now.monotonic)
     }

@@ -9,6 +9,7 @@ use crate::descriptor::Descriptor;
 use crate::key::{Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 
+mod index;
 mod pattern;
 mod set;
 

@@ -1,9 +1,10 @@
 //! Rule set: an immutable snapshot of the rules in force, and the way from a query to its charges.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::index::Index;
 use super::{Effect, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
@@ -74,7 +75,14 @@ pub struct Replaced {
 /// Rules in force: what `resolve` reads, swapped as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    domains: BTreeMap<Arc<str>, Vec<InForce>>,
+    domains: BTreeMap<Arc<str>, Domain>,
+}
+
+/// The rules of one domain in file order, and how to find them.
+#[derive(Clone, Debug, Default)]
+struct Domain {
+    rules: Vec<InForce>,
+    index: Index,
 }
 
 /// A rule with its limits named.
@@ -143,7 +151,7 @@ impl RuleSet {
             let before = self.domains.get(&domain);
             let by_name: BTreeMap<&str, &InForce> = before
                 .into_iter()
-                .flatten()
+                .flat_map(|before| &before.rules)
                 .map(|old| (&*old.rule.name, old))
                 .collect();
             let rules = rules.into_iter().map(|rule| {
@@ -151,18 +159,18 @@ impl RuleSet {
                 install(&domain, rule, old, now, ids, &mut changes)
             });
             let rules: Vec<InForce> = rules.collect();
-            next.domains.entry(domain).or_default().extend(rules);
+            next.domains.entry(domain).or_default().rules.extend(rules);
         }
-        for (domain, old) in self.all() {
-            let is_there = next
-                .domain(domain)
-                .iter()
-                .any(|new| new.rule.name == old.rule.name);
-            if !is_there {
-                changes
-                    .removed
-                    .extend(old.limits().map(|installed| installed.id));
-            }
+        for domain in next.domains.values_mut() {
+            domain.index = Index::new(domain.rules.iter().map(InForce::rule));
+        }
+        for (domain, old) in &self.domains {
+            let names = next.domain(domain).iter().map(|new| &*new.rule.name);
+            let names: BTreeSet<&str> = names.collect();
+            let gone = old.rules.iter();
+            let gone = gone.filter(|old| !names.contains(&*old.rule.name));
+            let gone = gone.flat_map(InForce::limits);
+            changes.removed.extend(gone.map(|installed| installed.id));
         }
         (next, changes)
     }
@@ -170,7 +178,7 @@ impl RuleSet {
     /// The rules of `domain` in file order; none if there is no such domain.
     #[must_use]
     pub fn domain(&self, domain: &str) -> &[InForce] {
-        self.domains.get(domain).map_or(&[], Vec::as_slice)
+        self.domains.get(domain).map_or(&[], |domain| &domain.rules)
     }
 
     /// Whether there is such a domain.
@@ -188,12 +196,12 @@ impl RuleSet {
     pub fn all(&self) -> impl Iterator<Item = (&str, &InForce)> {
         self.domains
             .iter()
-            .flat_map(|(domain, rules)| rules.iter().map(move |rule| (&**domain, rule)))
+            .flat_map(|(name, domain)| domain.rules.iter().map(move |rule| (&**name, rule)))
     }
 
     /// The charges that `query` makes; none if no rule applies.
     ///
-    /// Cost: linear in the rules of the domain.
+    /// Cost: linear in the rules of the domain that may apply (see `rule/index.rs`).
     #[must_use]
     pub fn resolve(
         &self,
@@ -201,10 +209,15 @@ impl RuleSet {
         now: Now,
         calendar: &impl CalendarEdges,
     ) -> LimitSet<'_> {
-        let rules = self.domain(query.domain());
         let mut set = LimitSet::new();
+        let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
+            return set;
+        };
         for descriptor in query.descriptors() {
-            for (index, in_force) in rules.iter().enumerate() {
+            for tag in index.candidates(descriptor) {
+                let Some(in_force) = rules.get(tag as usize) else {
+                    continue;
+                };
                 let rule = &in_force.rule;
                 if rule.applies(descriptor).is_err() {
                     continue;
@@ -218,7 +231,7 @@ impl RuleSet {
                     shadow: rule.shadow,
                     edges: edges(&installed.limit, now, calendar),
                     counts_calls: rule.cost.is_some(),
-                    tag: u32::try_from(index).unwrap_or(u32::MAX),
+                    tag,
                 };
                 set.push(charge, scope, |bytes| {
                     rule.capture(descriptor, bytes);

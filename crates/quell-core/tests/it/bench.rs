@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use quell_core::algorithm::{At, Edges};
 use quell_core::ban::Ban;
-use quell_core::charge::{Entry, LimitSet, Operation, decide, decide_one};
+use quell_core::charge::{Due, Entry, LimitSet, Operation, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::state::State;
+use quell_core::packed::decide_packed;
+use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
 
 use crate::calendar;
-use crate::kind::Kind;
+use crate::kind::{DAY, Kind};
 use crate::oracle::Wait;
 
 /// A key with nothing used yet.
@@ -56,6 +57,7 @@ impl Bench {
             Operation::Acquire => &mut self.state,
             Operation::Peek => &mut copy,
         };
+        let before = state.clone();
         let mut twin = state.clone();
         let now = Now::from_nanos(self.now);
         let cost = Cost::new(cost).unwrap();
@@ -71,7 +73,50 @@ impl Bench {
         };
         assert_eq!(decide(now, operation, &mut [entry]), [decision]);
         assert_eq!(*state, twin, "decide and decide_one write the same");
+        self.ask_in_a_word(operation, cost, &before, &twin, decision);
         decision
+    }
+
+    /// A key whose use fits into a word gets the same answer, and is left with the same use.
+    fn ask_in_a_word(
+        &self,
+        operation: Operation,
+        cost: Cost,
+        before: &State,
+        after: &State,
+        expected: Decision,
+    ) {
+        let installed = &self.installed;
+        let limit = &installed.limit;
+        let now = Now::from_nanos(self.now);
+        for days in [0, 1, 400] {
+            let day = duration(u128::from(DAY) * days);
+            let origin = now.monotonic.saturating_sub(day);
+            let word = match &before.usage {
+                Usage::Rest => Some(0),
+                usage => limit.pack(usage, origin),
+            };
+            let Some(word) = word.filter(|_| before.ban.is_none()) else {
+                continue;
+            };
+            let due = Due { installed, cost };
+            let Some(packed) = decide_packed(now, operation, &due, word, origin) else {
+                continue;
+            };
+            assert_eq!(packed.decision, expected, "packed from {origin:?}");
+            if operation == Operation::Peek {
+                assert_eq!(packed.word, word, "a peek writes nothing");
+            } else if after.usage == Usage::Rest {
+                let left = State {
+                    usage: limit.unpack(packed.word, origin),
+                    ..after.clone()
+                };
+                assert!(left.time_to_rest(limit, now).is_zero());
+            } else {
+                assert_eq!(limit.unpack(packed.word, origin), after.usage);
+                assert_eq!(limit.pack(&after.usage, origin), Some(packed.word));
+            }
+        }
     }
 
     fn edges(&self) -> Option<Edges> {

@@ -30,6 +30,8 @@ mod hold_tables;
 #[cfg(test)]
 mod holds;
 #[cfg(test)]
+mod index;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod kind;

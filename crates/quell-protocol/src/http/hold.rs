@@ -1,12 +1,16 @@
 //! The bodies of `/v1/settle`, `/v1/cancel`, `/v1/release` and `/v1/renew`, and what they answer.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use quell_core::hold::MAX_ID;
 use serde::{Deserialize, Serialize};
 
-use super::body::{BodyError, syntax};
+use super::json::{BodyError, Path, read};
 use crate::query::check_domain;
+
+/// What to write, for who wrote something else.
+const EXAMPLE: &str = r#"{"domain": "models", "id": "job-1"}"#;
 
 /// What to end or renew.
 ///
@@ -43,15 +47,8 @@ pub struct EndedBody<'a> {
 /// # Errors
 /// [`BodyError`] with a pointer to what is wrong.
 pub fn parse_end(body: &[u8]) -> Result<EndBody<'_>, BodyError> {
-    let read: EndBody<'_> = serde_json::from_slice(body).map_err(|error| {
-        if error.classify() != serde_json::error::Category::Data {
-            return syntax(&error);
-        }
-        BodyError::Field {
-            pointer: String::new(),
-            reason: format!("{error}: write {{\"domain\": \"shop\", \"id\": \"job-1\"}}"),
-        }
-    })?;
+    let path = Path::default();
+    let read = read(body, &path, PhantomData::<EndBody<'_>>, EXAMPLE)?;
     let field = |pointer: &str, reason: String| BodyError::Field {
         pointer: pointer.to_owned(),
         reason,

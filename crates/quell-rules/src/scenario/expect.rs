@@ -54,8 +54,8 @@ impl Expect {
             binding: nullable(&fields, "binding", sink, |text| Ok(text.to_owned())),
             remaining: nullable(&fields, "remaining", sink, whole),
             retry_after: nullable(&fields, "retry_after", sink, waiting),
-            reset_after: nullable(&fields, "reset_after", sink, duration::parse),
-            delay: value(&fields, "delay", sink, duration::parse),
+            reset_after: nullable(&fields, "reset_after", sink, duration::parse_any),
+            delay: value(&fields, "delay", sink, duration::parse_any),
             permanent: value(&fields, "permanent", sink, flag),
             banned: value(&fields, "banned", sink, flag),
             unmatched: value(&fields, "unmatched", sink, flag),
@@ -118,7 +118,7 @@ fn waiting(text: &str) -> Result<Duration, String> {
         "never" | "Never" => {
             Err("a wait without end: write `permanent: true` in its place".to_owned())
         }
-        _ => duration::parse(text),
+        _ => duration::parse_any(text),
     }
 }
 

@@ -12,6 +12,7 @@ mod authorize;
 mod bounds;
 mod raw;
 mod resolve;
+mod toml_file;
 
 use resolve::field;
 
@@ -112,9 +113,9 @@ pub enum ConfigError {
     /// A file is none, or says something that nothing is known of.
     #[error("{file}: {reason}")]
     File {
-        /// The file.
+        /// The file, with line and column if they are known.
         file: String,
-        /// What is wrong, and where.
+        /// What is wrong, and what to write.
         reason: String,
     },
     /// The value of a field is impossible.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, toml_file};
 
 /// What was said. Every field may be left out, and none that is unknown is accepted.
 ///
@@ -135,10 +135,14 @@ impl RawConfig {
     /// # Errors
     /// [`ConfigError::File`] with line and column if it is no TOML, or has an unknown field.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::File {
-            file: name.to_owned(),
-            reason: error.to_string().trim_end().to_owned(),
-        })
+        toml::from_str(text).map_err(|error| toml_file::mistake(name, text, &error))
+    }
+
+    /// The line, from 1, on which a configuration file of this `text` says `field`, such as
+    /// `max_keys` or `authorize.gateway`.
+    #[must_use]
+    pub fn line_of(text: &str, field: &str) -> Option<usize> {
+        toml_file::line_of(text, field)
     }
 
     /// The same as a configuration file.

@@ -137,6 +137,14 @@ impl RawConfig {
                 Duration::ZERO,
             )?,
         };
+        if bounds.argument > bounds.frame && self.max_argument_bytes.is_none() {
+            let reason = format!(
+                "a frame of {} bytes does not hold an argument of {} (max_argument_bytes): write at \
+                 least {}, or a smaller max_argument_bytes as well",
+                bounds.frame, bounds.argument, bounds.argument
+            );
+            return Err(field("max_frame_bytes", reason));
+        }
         if bounds.argument > bounds.frame {
             let reason = format!(
                 "an argument of {} bytes does not fit into a frame of {}: write at most max_frame_bytes",
@@ -326,6 +334,10 @@ mod tests {
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
             ("idle_timeout = '1ms'", "write at least 10ms"),
             ("max_argument_bytes = 300000", "does not fit into a frame"),
+            (
+                "max_frame_bytes = 2000",
+                "max_frame_bytes: a frame of 2000 bytes does not hold an argument of 65536",
+            ),
             (
                 "decision_log = '-'\ndecision_log_one_in = 0",
                 "write 1 for all",

@@ -4,15 +4,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{self as http_types, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, VerdictBody,
+    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -22,36 +22,57 @@ use crate::shared::Shared;
 // Requests are taken whole: extractors would copy their headers.
 
 pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    verdict(&shared, Operation::Acquire, request).await
+}
+
+pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    verdict(&shared, Operation::Peek, request).await
+}
+
+/// The operation that a request asks for, if it is a question that the router would hand to
+/// [`acquire`] or [`peek`]: its way costs as much as the decision.
+pub(super) fn operation<B>(request: &http_types::Request<B>) -> Option<Operation> {
+    if request.method() != Method::POST {
+        return None;
+    }
+    match request.uri().path() {
+        "/v1/acquire" => Some(Operation::Acquire),
+        "/v1/peek" => Some(Operation::Peek),
+        _ => None,
+    }
+}
+
+/// Answers a question.
+pub(super) async fn verdict<B>(
+    shared: &Shared,
+    operation: Operation,
+    request: http_types::Request<B>,
+) -> Response
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
-    let asked = match http::parse_acquire(&bytes) {
+    let asked = match operation {
+        Operation::Acquire => http::parse_acquire(&bytes),
+        Operation::Peek => http::parse_query(&bytes).map(|query| http::Acquire {
+            query,
+            max_wait: Duration::ZERO,
+        }),
+    };
+    let asked = match asked {
         Ok(asked) => asked,
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
     let verdict = if asked.max_wait.is_zero() {
-        ask(&shared, Operation::Acquire, &asked.query).await
+        ask(shared, operation, &asked.query).await
     } else {
-        wait(&shared, &asked).await
+        wait(shared, &asked).await
     };
-    told(verdict)
-}
-
-pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let bytes = match body::read(request, &shared.config.bounds).await {
-        Ok(bytes) => bytes,
-        Err(problem) => return reply::problem(&problem),
-    };
-    match http::parse_query(&bytes) {
-        Ok(query) => told(ask(&shared, Operation::Peek, &query).await),
-        Err(error) => reply::problem(&Problem::from(&error)),
-    }
-}
-
-fn told(verdict: Result<Verdict, Box<Problem>>) -> Response {
     match verdict {
-        Ok(verdict) => reply::json(&VerdictBody::from(&verdict)),
+        Ok(verdict) => reply::verdict(&verdict),
         Err(problem) => reply::problem(&problem),
     }
 }
@@ -165,9 +186,7 @@ fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'
 /// 204, or a problem with the status that the gateway understands.
 fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
     if verdict.is_allow() {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
+        return reply::no_content();
     }
     let mut problem = Problem::refusal(verdict);
     if let Some(status) = parameters.deny_status.filter(|_| !verdict.degraded) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use quell::Ending;
-use quell_protocol::http::{self, EndedBody, Problem, ProblemKind, VerdictBody};
+use quell_protocol::http::{self, EndedBody, Problem, ProblemKind};
 
 use super::{body, reply};
 use crate::shared::Shared;
@@ -23,7 +23,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let limiter = &shared.limiter;
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match verdict.await {
-        Ok(verdict) => reply::json(&VerdictBody::from(&verdict)),
+        Ok(verdict) => reply::verdict(&verdict),
         Err(error) => reply::problem(&shared.ask_problem(&error, asked.query.domain())),
     }
 }

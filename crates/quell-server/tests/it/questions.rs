@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Fixture, SHOP, connect, eventually};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, send, try_send};
 
 #[test]
 fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
@@ -185,7 +185,7 @@ fn what_is_no_http_is_refused() {
         b"\x00\xff\r\n\r\n",
         b"*1\r\n$4\r\nPING\r\n",
     ] {
-        let reply = crate::harness::send(server.http(), garbage);
+        let reply = send(server.http(), garbage);
         assert!(reply.starts_with(b"HTTP/1.1 400"), "{garbage:?}: {reply:?}");
     }
     eventually("errors are counted", || {
@@ -217,4 +217,68 @@ fn a_connection_may_rest_between_requests_for_a_while() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "and then it is closed");
+}
+
+/// What is no request at all is answered below the routes, with a status alone; docs/http.md says so.
+#[test]
+fn broken_requests_are_answered_with_a_status() {
+    let server = Fixture::new(SHOP, "");
+    let long = "x".repeat(70_000);
+    let many: String = (0..101).map(|n| format!("X-{n}: y\r\n")).collect();
+    for (request, status) in [
+        ("GARBAGE\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost t\r\n\r\n".to_owned(), 400),
+        (
+            "POST /v1/acquire HTTP/1.1\r\nContent-Length: x\r\n\r\n".to_owned(),
+            400,
+        ),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nX: {long}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431),
+    ] {
+        let begin: String = request.chars().take(40).collect();
+        // Who is refused halfway may be cut off before it has read why.
+        let mut reply = None;
+        eventually("there is a whole reply", || {
+            reply = try_send(server.http(), request.as_bytes()).ok();
+            reply.is_some()
+        });
+        let answer = Answer::read(&reply.unwrap());
+        assert_eq!((answer.status, &*answer.body), (status, ""), "{begin}");
+        assert_eq!(answer.field("connection"), Some("close"), "{begin}");
+    }
+}
+
+/// Also where a double could not say them.
+#[test]
+fn large_numbers_are_exact_and_saturate() {
+    let rules = "
+domain: d
+rules: [{ name: endless, rate: 1/36500d, burst: 18446744073709551615 }]
+";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |cost: u64| {
+        let body = format!(r#"{{"domain":"d","cost":{cost}}}"#);
+        server.request("POST", "/v1/acquire", &body).body
+    };
+    let century = 36_500 * 86_400_000_u64;
+    // Beyond 2^53.
+    let first = ask(3_001);
+    let expected = format!(r#""reset_after_ms":{},"#, 3_001 * century);
+    assert!(first.contains(&expected), "{expected} is not in {first}");
+    assert!(3_001 * century > 1 << 53);
+    assert!(
+        first.contains(r#""remaining":18446744073709548614,"#),
+        "{first}"
+    );
+    let rest = ask(18_446_744_073_709_548_614);
+    assert!(
+        rest.contains(r#""reset_after_ms":18446744073709551615,"#),
+        "{rest}"
+    );
+    let refused = ask(u64::MAX);
+    assert!(
+        refused.contains(r#""retry_after_ms":18446744073709551615,"#),
+        "{refused}"
+    );
 }

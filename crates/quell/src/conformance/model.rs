@@ -140,6 +140,11 @@ impl Store for ModelStore {
         Ok(self.inner.lock().advance(id, now))
     }
 
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        let finished = self.inner.lock().end(id, ending, now);
+        finished.map_or_else(Vec::new, |finished| finished.next)
+    }
+
     async fn administer(
         &self,
         set: &LimitSet<'_>,

@@ -7,10 +7,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId};
-use quell_core::key::KeyName;
+use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -80,9 +80,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async { Err(StoreError::NoHolds) }
     }
 
-    /// Cancels the hold of a caller that is gone, and does not wait for that; returns who may go
-    /// sooner now, as far as that is known at once.
-    fn abandon(&self, _id: &HoldId, _now: Now) -> Vec<HoldId> {
+    /// Ends the hold of a caller that is gone, and does not wait for that; returns who may go sooner
+    /// now, as far as that is known at once.
+    fn abandon(&self, _id: &HoldId, _ending: Ending, _now: Now) -> Vec<HoldId> {
         Vec::new()
     }
 
@@ -112,6 +112,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
+
+    /// The same for a set of one charge: nothing need be allocated.
+    fn charge_one_local(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Decision;
 
     /// [`Store::hold`] without waiting.
     ///

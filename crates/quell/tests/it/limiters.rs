@@ -8,8 +8,8 @@ use quell::clock::ManualClock;
 use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::{
-    AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query, Rate,
-    RetryAfter, UnkeyedLimiter,
+    AdHocMemo, AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
+    Rate, RetryAfter, UnkeyedLimiter,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -188,4 +188,52 @@ async fn limits_that_come_with_the_call_are_bounded_rounded_down_and_reclaimed()
     clock.advance(Duration::from_secs(100_000));
     let again = ask(b"b", bucket(70_000)).await;
     assert_eq!(again.limit, 70_000, "those long at rest made room");
+}
+
+/// One memo for everything, in whatever order, changes no answer; nor does a limit that was given up
+/// behind its back.
+#[tokio::test]
+async fn a_memo_changes_no_answer() {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = || {
+        let builder = Limiter::builder(MemoryStore::new());
+        builder.clock(Arc::clone(&clock) as _).build()
+    };
+    let (plain, remembering) = (limiter(), limiter());
+    let mut memo = AdHocMemo::default();
+    let mut other = AdHocMemo::default();
+    for step in 0..2_000_u64 {
+        clock.advance(Duration::from_millis(step * 7 % 900));
+        let bucket = Limit::per_minute(1 + step / 3 % 5).burst(1 + step % 2 * 3);
+        let key = [b'a', u8::try_from(step % 3).unwrap()];
+        let now = plain.now();
+        let expected = plain
+            .ask_ad_hoc(Operation::Acquire, &key, &bucket, Cost::ONE, now)
+            .await;
+        let memo = if step % 4 == 0 { &mut other } else { &mut memo };
+        let got =
+            remembering.ask_ad_hoc_local(Operation::Acquire, &key, &bucket, Cost::ONE, now, memo);
+        assert_eq!(got, expected, "step {step}");
+    }
+    let zero = Limit::per_minute(0);
+    let ask_for = |key: &[u8], bucket: &TokenBucket, memo: &mut AdHocMemo| {
+        let now = remembering.now();
+        remembering.ask_ad_hoc_local(Operation::Acquire, key, bucket, Cost::ONE, now, memo)
+    };
+    let ask = |bucket: &TokenBucket, memo: &mut AdHocMemo| ask_for(b"z", bucket, memo);
+    assert_eq!(
+        ask(&zero, &mut memo),
+        Err(AskError::Impossible(LimitError::ZeroRate))
+    );
+    // All limits rest for long, and others take their places.
+    let ours = Limit::per_minute(2);
+    assert_eq!(ask(&ours, &mut memo).unwrap().remaining, 1);
+    clock.advance(Duration::from_secs(3_600));
+    for burst in 1..=70_000 {
+        ask_for(b"y", &Limit::per_second(1_000).burst(burst), &mut other).unwrap();
+    }
+    for remaining in [1, 0] {
+        assert_eq!(ask(&ours, &mut memo).unwrap().remaining, remaining);
+    }
+    assert!(!ask(&ours, &mut other).unwrap().outcome.is_allow());
 }

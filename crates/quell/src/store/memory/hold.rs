@@ -1,21 +1,19 @@
 //! Making and ending holds in memory.
 //!
-//! Locks are taken in one order: the part of the ids, then shards in ascending order, then the
+//! Locks are taken in one order: the part of the ids, then chains in ascending order, then the
 //! registry for a look.
 
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use quell_core::algorithm::At;
-use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
 use quell_core::limit::Installed;
 use quell_core::time::Now;
 
 use super::holds::{HoldPlace, Record};
-use super::set::locked;
-use super::shard::Shard;
-use super::{Held, LoadKey, MemoryStore};
+use super::table::Chains;
+use super::{Held, Keeping, LoadKey, MemoryStore};
 use crate::store::{Fate, Finished, HoldTotals, Placed, StoreError};
 
 impl MemoryStore {
@@ -32,18 +30,18 @@ impl MemoryStore {
         now: Now,
     ) -> Result<Placed, StoreError> {
         let mut part = self.holds.lock(claim.id, now.monotonic);
-        let keys: Vec<_> = set
-            .charges()
-            .iter()
-            .map(|c| self.load_key(set.key(c)))
+        let charges = set.charges().iter();
+        let keys: Vec<_> = charges
+            .map(|charge| self.load_key(set.key(charge), charge))
             .collect();
         if let Some(record) = part.get(claim.id) {
             return again(record, set, &keys, claim);
         }
         part.make_room()?;
-        let (claimed, touched) =
-            self.with_states(set, now, true, |entries| hold::claim(now, claim, entries));
-        let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
+        let touched = self.with_states(set, Operation::Acquire, now, |entries| {
+            hold::claim(now, claim, entries)
+        });
+        let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
         let decisions: Vec<_> = touched
             .of_charge
             .iter()
@@ -97,9 +95,10 @@ impl MemoryStore {
         let places = record.places.clone();
         let mut found = false;
         let mut stands = false;
-        let mut shards = self.lock_places(&places);
-        for place in &places {
-            let Some((mut held, installed)) = self.load_place(&mut shards, place) else {
+        let keeper = Keeping { store: self, now };
+        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        for (place, held) in places.iter().zip(loaded) {
+            let Some((mut held, installed)) = held else {
                 continue;
             };
             let at = At {
@@ -109,13 +108,13 @@ impl MemoryStore {
             };
             let limit = &installed.limit;
             let ended = hold::end(&mut held.state, limit, &at, id, ending, place.scales);
-            self.put_back(&mut shards, held);
+            self.table.store(&mut chains, held, now, &keeper);
             found |= ended.found;
             stands |= ended.stands;
             finished.wait = finished.wait.max(ended.wait);
             finished.next.extend(ended.next);
         }
-        drop(shards);
+        drop(chains);
         finished.next.sort_unstable();
         finished.next.dedup();
         finished.repeated = !found;
@@ -141,14 +140,11 @@ impl MemoryStore {
         let mut part = self.holds.lock(id, now.monotonic);
         let record = part.get(id).filter(|record| record.waits)?;
         let places = record.places.clone();
-        let mut shards = self.lock_places(&places);
-        let mut loaded: Vec<_> = places
-            .iter()
-            .filter_map(|place| {
-                let (held, installed) = self.load_place(&mut shards, place)?;
-                Some((held, installed, place))
-            })
-            .collect();
+        let keeper = Keeping { store: self, now };
+        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        let loaded = loaded.into_iter().zip(&places);
+        let loaded = loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, of, place)));
+        let mut loaded: Vec<_> = loaded.collect();
         let charges: Vec<_> = loaded
             .iter()
             .map(|(_, installed, place)| {
@@ -168,49 +164,30 @@ impl MemoryStore {
             held.state = state;
         }
         for (held, ..) in loaded {
-            self.put_back(&mut shards, held);
+            self.table.store(&mut chains, held, now, &keeper);
         }
         advanced
     }
 
-    /// Locks the shards of places in ascending order.
-    fn lock_places(&self, places: &[HoldPlace]) -> Vec<(usize, MutexGuard<'_, Shard>)> {
-        let both = places.iter().flat_map(|place| [place.charged, place.own]);
-        let keys: Vec<_> = both
-            .map(|fingerprint| LoadKey {
-                fingerprint,
-                scope: &[],
-            })
-            .collect();
-        self.lock_all(&keys)
-    }
-
-    /// Takes out the state of a place, under the limit that is in force on it now. A key that left
-    /// an overflow state has taken the hold along.
-    fn load_place(
-        &self,
-        shards: &mut [(usize, MutexGuard<'_, Shard>)],
-        place: &HoldPlace,
-    ) -> Option<(Held, Installed)> {
-        for fingerprint in [place.own, place.charged] {
-            let shard = locked(shards, self.table.shard_of(fingerprint))?;
-            if let Some(mut held) = self.table.take(shard, fingerprint) {
-                match self.registry.read().bring(&mut held.state, place.edges) {
-                    Some(installed) => return Some((held, installed)),
-                    None => self.table.store(shard, held),
-                }
-            }
-            if place.own == place.charged {
-                break;
-            }
-        }
-        None
-    }
-
-    fn put_back(&self, shards: &mut [(usize, MutexGuard<'_, Shard>)], held: Held) {
-        if let Some(shard) = locked(shards, self.table.shard_of(held.fingerprint)) {
-            self.table.store(shard, held);
-        }
+    /// Takes out the states of places, each under the limit that is in force on it now. A key that
+    /// left an overflow state has taken the hold along.
+    fn load_places<'t>(
+        &'t self,
+        places: &[HoldPlace],
+        now: Now,
+        keeper: &Keeping<'_>,
+    ) -> (Chains<'t>, Vec<Option<(Held<'t>, Installed)>>) {
+        let both = places.iter().map(|place| [place.own, place.charged]);
+        let both: Vec<_> = both.collect();
+        let (chains, loaded) = self.table.load_known(&both, now, keeper);
+        let registry = self.registry.read();
+        let known = loaded.into_iter().zip(places).map(|(held, place)| {
+            let mut held = held?;
+            let installed = registry.bring(&mut held.state, place.edges)?;
+            Some((held, installed))
+        });
+        let known = known.collect();
+        (chains, known)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Memory store: states in this process, bounded in number, exact, and gone with the process.
 //!
-//! The table is cut into shards, each under a lock of its own; a set of charges locks its shards in
-//! order. Keys are kept as fingerprints. A state at rest is dropped bit by bit: whoever adds a key
-//! looks at a few others, and [`MemoryStore::sweep`] may be called from a timer.
+//! Keys are kept as fingerprints in an open table. A charge on one bucket is a compare-and-swap; a set
+//! of charges locks the few slots around each of its keys, in order. A state at rest is dropped bit by
+//! bit: whoever adds a key looks at a few others, and [`MemoryStore::sweep`] may be called from a timer.
 //!
 //! Past `max_keys` a new key shares one overflow state with the other new keys of its limit and
-//! shard: it may be refused early, but nobody is let off. When there is room again, a new key starts
+//! shard (one of 512): it may be refused early, but nobody is let off. When there is room again, a new key starts
 //! with what its overflow state holds.
 
 use std::collections::HashMap;
@@ -17,29 +17,34 @@ use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, li
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName};
-use quell_core::limit::{Installed, LimitId};
+use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::Now;
 
 use super::{Action, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
+mod arena;
+mod boxes;
+mod chain;
 mod fingerprint;
 mod hold;
 mod holds;
+mod line;
 mod registry;
 mod set;
-mod shard;
+mod siphash;
+mod sync;
 mod table;
 
 pub use fingerprint::{Fingerprint, HashKey};
 use holds::Holds;
 pub use holds::{MAX_IDS, RETENTION};
 use registry::Registry;
-use shard::Shard;
-pub(crate) use table::{Held, Keeper, LoadKey, Table};
+use table::Held;
+pub(crate) use table::{Keeper, LoadKey, Table};
 
-/// Keys unless said: 45 bytes each for a bucket, so about half a gigabyte when full.
+/// Keys unless said: 38 bytes each for a bucket, so less than half a gigabyte when full.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
@@ -112,15 +117,16 @@ impl MemoryStore {
     }
 
     /// Looks at the next `shards` of [`MemoryStore::shard_count`] shards and drops what is at rest.
-    /// A lock is held for a few microseconds at a time. Returns how many keys went.
+    /// A lock is held for less than a microsecond at a time. Returns how many keys went.
     pub fn sweep(&self, shards: usize, now: Now) -> usize {
+        let keeper = Keeping { store: self, now };
         let mut gone = 0;
-        for _ in 0..shards.min(self.table.shard_count()) {
+        for _ in 0..shards.min(self.table.parts()) {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
-            if index.is_multiple_of(self.table.shard_count()) {
+            if index.is_multiple_of(self.table.parts()) {
                 self.registry.write().forget_outlived(now);
             }
-            gone += self.table.sweep(index, |state| self.may_drop(state, now));
+            gone += self.table.sweep(index, now, &keeper);
         }
         gone
     }
@@ -128,13 +134,14 @@ impl MemoryStore {
     /// Number of shards, for [`MemoryStore::export`].
     #[must_use]
     pub fn shard_count(&self) -> usize {
-        self.table.shard_count()
+        self.table.parts()
     }
 
-    /// Copies of the states in one shard that are not at rest. Locks that shard only.
+    /// Copies of the states in one shard that are not at rest, each of which it locks for a moment.
+    /// One that is moved meanwhile to make room may come twice, the later copy last.
     #[must_use]
     pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
-        let states = self.table.export(shard, |state| !self.may_drop(state, now));
+        let states = self.table.export(shard, now, &Keeping { store: self, now });
         let names = self.names.lock();
         states
             .into_iter()
@@ -160,12 +167,14 @@ impl MemoryStore {
     /// states, charged under them. What is in force now takes over at `now`.
     pub fn import(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
         self.registry.write().restore(limits, now);
+        let keeper = Keeping { store: self, now };
         for saved in states {
+            let fingerprint = saved.fingerprint.kept();
             if let Some(name) = saved.name {
-                self.remember(saved.fingerprint, &name);
+                self.remember(fingerprint, &name);
             }
             self.table
-                .import(saved.fingerprint, saved.state, saved.overflow);
+                .import(fingerprint, saved.state, saved.overflow, now, &keeper);
         }
     }
 
@@ -176,55 +185,38 @@ impl MemoryStore {
         }
     }
 
-    /// Whether nothing would be lost with this state.
-    ///
-    /// Locks are taken in one order, shards before the registry and for one look only: a reload that
-    /// waits for the registry holds up nobody who holds a shard.
-    fn may_drop(&self, state: &State, now: Now) -> bool {
-        self.registry.read().may_drop(state, now)
-    }
-
-    fn load_key<'k>(&self, key: Key<'k>) -> LoadKey<'k> {
+    fn load_key<'k>(&self, key: Key<'k>, charge: &Charge<'_>) -> LoadKey<'k> {
         LoadKey {
             fingerprint: self.table.hash_key().of_bytes(key.as_bytes()),
             scope: key.scope(),
+            limit: charge.installed.id,
         }
     }
 
-    /// Loads the state that `charge` is made on, under the charge's limit.
-    fn load(
-        &self,
-        shard: &mut Shard,
-        key: LoadKey<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Held {
-        let rest = State::rest(charge.installed.id);
-        let copy = operation == Operation::Peek;
-        let keeper = Keeping {
-            store: self,
-            limit: charge.installed.id,
-            now,
-        };
-        let mut held = self.table.load(shard, key, rest, copy, &keeper);
-        if held.state.limit != charge.installed.id {
-            self.registry.read().carry(&mut held.state, charge, now);
+    /// Brings a loaded state under the limit of the charge that is made on it.
+    fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
+        if state.limit != charge.installed.id {
+            self.registry.read().carry(state, charge, now);
         }
-        held
     }
 
     fn charge_one(
         &self,
-        set: &LimitSet<'_>,
+        name: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
         now: Now,
     ) -> Decision {
-        let key = set.key(charge);
-        let load_key = self.load_key(key);
-        let mut shard = self.table.lock(load_key.fingerprint);
-        let mut held = self.load(&mut shard, load_key, charge, operation, now);
+        let key = self.load_key(name, charge);
+        let in_place = self
+            .table
+            .decide_in_place(key.fingerprint, &charge.due(), operation, now);
+        if let Some(decision) = in_place {
+            return decision;
+        }
+        let keeper = Keeping { store: self, now };
+        let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
+        self.carry(&mut held.state, charge, now);
         let was_banned = held.state.banned_for(now.monotonic).is_some();
         let entry = &mut Entry {
             charge,
@@ -233,28 +225,38 @@ impl MemoryStore {
         let decision = decide_one(now, operation, entry);
         if operation == Operation::Acquire {
             if decision.banned && !was_banned {
-                self.remember(held.fingerprint, key.as_bytes());
+                self.remember(held.fingerprint, name.as_bytes());
             }
-            self.table.store(&mut shard, held);
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
         }
         decision
     }
 }
 
-/// What the table asks of the store while it loads a state.
+/// What the table asks of the store while it holds a lock.
+///
+/// Locks are taken in one order, those of the table before the registry's, and that for one look
+/// only: a reload that waits for the registry holds up nobody who holds a part of the table.
 struct Keeping<'a> {
     store: &'a MemoryStore,
-    limit: LimitId,
     now: Now,
 }
 
 impl Keeper for Keeping<'_> {
-    fn may_drop(&self, state: &State) -> bool {
-        self.store.may_drop(state, self.now)
+    fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R {
+        act(self.store.registry.read().limit(id))
     }
 
-    fn group(&self) -> u32 {
-        self.store.registry.read().root(self.limit).0
+    fn may_drop(&self, state: &State) -> bool {
+        self.store.registry.read().may_drop(state, self.now)
+    }
+
+    fn group(&self, limit: LimitId) -> u32 {
+        self.store.registry.read().root(limit).0
     }
 }
 
@@ -268,9 +270,19 @@ impl LocalStore for MemoryStore {
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
         match set.charges() {
             [] => Vec::new(),
-            [charge] => vec![self.charge_one(set, charge, operation, now)],
+            [charge] => vec![self.charge_one(set.key(charge), charge, operation, now)],
             _ => self.charge_many(set, operation, now),
         }
+    }
+
+    fn charge_one_local(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Decision {
+        self.charge_one(key, charge, operation, now)
     }
 
     fn hold_local(
@@ -327,8 +339,8 @@ impl Store for MemoryStore {
         Ok(self.advance_now(id, now))
     }
 
-    fn abandon(&self, id: &HoldId, now: Now) -> Vec<HoldId> {
-        let finished = self.end_now(id, Ending::Cancel, now);
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        let finished = self.end_now(id, ending, now);
         finished.map_or_else(Vec::new, |finished| finished.next)
     }
 
@@ -338,12 +350,14 @@ impl Store for MemoryStore {
         action: Action,
         now: Now,
     ) -> Result<usize, StoreError> {
+        let keeper = Keeping { store: self, now };
         let mut changed = 0;
         for charge in set.charges() {
             let key = set.key(charge);
-            let load_key = self.load_key(key);
-            let mut shard = self.table.lock(load_key.fingerprint);
-            let mut held = self.load(&mut shard, load_key, charge, Operation::Acquire, now);
+            let load_key = self.load_key(key, charge);
+            let (mut chains, mut held) =
+                self.table.load(&load_key, Operation::Acquire, now, &keeper);
+            self.carry(&mut held.state, charge, now);
             changed += usize::from(match action {
                 Action::Forgive => {
                     let used = !held
@@ -360,7 +374,11 @@ impl Store for MemoryStore {
                     true
                 }
             });
-            self.table.store(&mut shard, held);
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
         }
         Ok(changed)
     }
@@ -371,19 +389,20 @@ impl Store for MemoryStore {
             names.iter().map(|(at, name)| (*at, name.clone())).collect()
         };
         let mut bans = Vec::new();
+        let keeper = Keeping { store: self, now };
         for (fingerprint, name) in named {
-            // Held while a name goes, so that no ban begins in between.
-            let shard = self.table.lock(fingerprint);
-            let state = shard.find(fingerprint).map(|place| shard.read(place));
-            // State under a limit that is gone is as good as gone.
-            let state = state.filter(|state| self.registry.read().knows(state.limit));
-            let left = state.and_then(|state| state.banned_for(now.monotonic));
-            match (left, KeyName::parse(&name)) {
-                (Some(left), Some(key)) => bans.push(Banned { key, left }),
-                _ => {
-                    self.names.lock().remove(&fingerprint);
+            self.table.with_state(fingerprint, now, &keeper, |state| {
+                // State under a limit that is gone is as good as gone.
+                let state = state.filter(|state| self.registry.read().knows(state.limit));
+                let left = state.and_then(|state| state.banned_for(now.monotonic));
+                match (left, KeyName::parse(&name)) {
+                    (Some(left), Some(key)) => bans.push(Banned { key, left }),
+                    // While the state is held, so that no ban begins in between.
+                    _ => {
+                        self.names.lock().remove(&fingerprint);
+                    }
                 }
-            }
+            });
         }
         bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
         bans.truncate(most);

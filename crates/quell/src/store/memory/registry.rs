@@ -183,6 +183,11 @@ impl Registry {
         false
     }
 
+    /// The limit of this name, if state under it still counts.
+    pub(super) fn limit(&self, id: LimitId) -> Option<&Limit> {
+        self.known.get(&id).map(|known| &known.installed.limit)
+    }
+
     /// Whether state under this limit still counts.
     pub(super) fn knows(&self, id: LimitId) -> bool {
         self.known.contains_key(&id)

@@ -1,76 +1,142 @@
-//! Table: shards under locks, and the bound on how many keys there are.
+//! Table: chains of lines, and the bound on how many keys there are.
+//!
+//! A table that doubles stops everyone while it moves; a table per shard that grows by a quarter
+//! stops fewer for less. This one grows by one chain at a time (linear hashing, Litwin 1980). With
+//! `n` chains, `2^k <= n < 2^(k+1)`, a key's home is its hash modulo `2^(k+1)`, or modulo `2^k` where
+//! that is not below `n`. So chain `n` takes over about half of chain `n - 2^k` and of no other, which
+//! is one step under two locks: some ten states move, a microsecond. Whoever adds a key takes the
+//! next step if there are too many keys for the chains; nothing is ever copied as a whole.
+//!
+//! A call finds its key without a lock and changes it with one compare-and-swap
+//! ([`Table::decide_in_place`]). Whatever that cannot do takes the long way: lock the chains of all
+//! keys in ascending order, load states, decide, store them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use quell_core::charge::{Due, Operation};
+use quell_core::decision::Decision;
+use quell_core::limit::{Limit, LimitId};
+use quell_core::packed::decide_packed;
 use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+use smallvec::SmallVec;
 
+use super::arena::Arena;
+use super::boxes::Boxes;
+use super::chain::{Chain, Spare};
 use super::fingerprint::{Fingerprint, HashKey};
-use super::shard::{Shard, Written};
+use super::line::{Content, Line, Slot};
 
-/// Shards: enough that growing one at 10 million keys moves 20,000 slots, well below a millisecond.
-const SHARDS: usize = 512;
+mod load;
+mod upkeep;
 
-/// Slots looked at for a state at rest whenever a key is added.
-const LOOK_PER_KEY: usize = 4;
+pub(crate) use load::{Held, LoadKey};
 
-/// Slots looked at under one lock by a sweep: a few microseconds.
-const SWEEP_STEP: usize = 256;
+/// Chains of an empty table, and the number of parts in which it is swept and exported: a key's home
+/// modulo this never changes.
+const PARTS: usize = 512;
 
-/// Slots looked at before a key is sent to an overflow state.
-const LOOK_WHEN_FULL: usize = 32;
+/// Keys at most: as many as there are lines for.
+const MOST_KEYS: usize = 1 << 28;
+
+/// Tries to decide without a lock while others write to the same line.
+const TRIES: usize = 64;
+
+/// Lines behind the first that are looked at without a lock.
+const DEPTH: usize = 16;
+
+/// How far before the first call packed states can reach: a clock may go back by this much before
+/// states of then take the long way.
+const BEFORE: Duration = Duration::from_hours(24);
+
+/// No call yet.
+const NEVER: u64 = u64::MAX;
 
 /// All states.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Mutex<Shard>]>,
+    lines: Arena,
+    /// Chains that there are.
+    size: AtomicUsize,
+    /// From where packed states count.
+    origin: AtomicU64,
     key: HashKey,
     max_keys: usize,
+    spare: Spare,
+    boxes: Boxes,
+    counts: Counts,
+    /// Held by whoever makes a chain; what moves.
+    moving: Mutex<Vec<Content>>,
+}
+
+/// What changes with the number of keys; apart from what every call reads.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counts {
     keys: AtomicUsize,
     overflow: AtomicUsize,
+    /// The chain that is swept next.
+    hand: AtomicUsize,
 }
 
-/// A state on its way through a decision.
+/// Knows what the table does not: limits.
+pub(crate) trait Keeper {
+    /// Shows a limit by its name; `None` if it is gone, and all state under it.
+    fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R;
+
+    /// Whether nothing would be lost with this state.
+    fn may_drop(&self, state: &State) -> bool;
+
+    /// Tells keys apart that are in one scope but under different limits: on one overflow state,
+    /// each change from one limit to the other would cut what was used to the smaller one.
+    fn group(&self, limit: LimitId) -> u32;
+}
+
+/// Chains under their locks, by number.
 #[derive(Debug)]
-pub(crate) struct Held {
-    /// The state; to be changed in place.
-    pub(crate) state: State,
-    /// Under which it is stored: the key's own, or that of an overflow state.
-    pub(super) fingerprint: Fingerprint,
-    /// Where it was; another state's coming or going may have moved it since.
-    place: Option<usize>,
-    overflow: bool,
+pub(crate) struct Chains<'t>(SmallVec<[(usize, Chain<'t>); 2]>);
+
+impl<'t> Chains<'t> {
+    fn get(&mut self, index: usize) -> Option<&mut Chain<'t>> {
+        let place = self.0.binary_search_by_key(&index, |(index, _)| *index);
+        self.0.get_mut(place.ok()?).map(|(_, chain)| chain)
+    }
 }
 
-impl Held {
-    /// Whether it is an overflow state, which several keys share.
-    pub(super) const fn is_overflow(&self) -> bool {
-        self.overflow
-    }
-
-    const fn new(state: State, fingerprint: Fingerprint, overflow: bool) -> Self {
-        Self {
-            state,
-            fingerprint,
-            place: None,
-            overflow,
-        }
+/// The home of a key among `size` chains.
+#[inline]
+const fn home(fingerprint: Fingerprint, size: usize) -> usize {
+    let mask = size.next_power_of_two() - 1;
+    #[expect(clippy::cast_possible_truncation, reason = "the lower bits are meant")]
+    let wide = fingerprint.high as usize & mask;
+    if wide < size {
+        wide
+    } else {
+        wide & (mask >> 1)
     }
 }
 
 impl Table {
     pub(crate) fn new(max_keys: usize, key: HashKey) -> Self {
+        let lines = Arena::default();
+        lines.make(PARTS - 1);
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            lines,
+            size: AtomicUsize::new(PARTS),
+            origin: AtomicU64::new(NEVER),
             key,
-            max_keys: max_keys.max(1),
-            keys: AtomicUsize::new(0),
-            overflow: AtomicUsize::new(0),
+            max_keys: max_keys.clamp(1, MOST_KEYS),
+            spare: Spare::default(),
+            boxes: Boxes::default(),
+            counts: Counts::default(),
+            moving: Mutex::default(),
         }
     }
 
     pub(crate) fn keys(&self) -> usize {
-        self.keys.load(Ordering::Relaxed)
+        self.counts.keys.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn max_keys(&self) -> usize {
@@ -78,191 +144,138 @@ impl Table {
     }
 
     pub(super) fn overflow_states(&self) -> usize {
-        self.overflow.load(Ordering::Relaxed)
+        self.counts.overflow.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn hash_key(&self) -> HashKey {
         self.key
     }
 
-    pub(super) fn shard_count(&self) -> usize {
-        self.shards.len()
+    /// Parts in which the table is swept and exported; a key stays in its part.
+    pub(super) const fn parts(&self) -> usize {
+        PARTS
     }
 
-    pub(super) fn shard_of(&self, fingerprint: Fingerprint) -> usize {
-        fingerprint.low as usize % self.shards.len()
+    fn size(&self) -> usize {
+        self.size.load(Ordering::Acquire)
     }
 
-    pub(super) fn lock_index(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
-        self.shards.get(index).map(Mutex::lock)
+    /// From where packed states count: a day before the first call.
+    fn origin(&self, now: Now) -> Monotonic {
+        let origin = self.origin.load(Ordering::Relaxed);
+        if origin != NEVER {
+            return Monotonic::from_nanos(origin);
+        }
+        let first = now.monotonic.saturating_sub(BEFORE).as_nanos();
+        let set = self
+            .origin
+            .compare_exchange(NEVER, first, Ordering::Relaxed, Ordering::Relaxed);
+        Monotonic::from_nanos(set.err().unwrap_or(first))
     }
 
-    pub(crate) fn lock(&self, fingerprint: Fingerprint) -> MutexGuard<'_, Shard> {
-        self.shards[self.shard_of(fingerprint)].lock()
-    }
-
-    /// Loads the state of a key: its own, or what a new key starts with.
+    /// Decides a charge on the word where it lies; `None` if that takes the long way: the key is new
+    /// or was charged under another limit, or the limit is no simple bucket.
     ///
-    /// With `copy` the stored state stays as it is; otherwise [`Table::store`] must follow.
-    pub(crate) fn load(
+    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing.
+    #[inline]
+    pub(crate) fn decide_in_place(
         &self,
-        shard: &mut Shard,
-        key: LoadKey<'_>,
-        rest: State,
-        copy: bool,
-        keeper: &impl Keeper,
-    ) -> Held {
-        if let Some(place) = shard.find(key.fingerprint) {
-            let state = if copy {
-                shard.read(place)
+        fingerprint: Fingerprint,
+        due: &Due<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        let origin = self.origin(now);
+        for _ in 0..TRIES {
+            let line = self.lines.get(home(fingerprint, self.size()))?;
+            let Some(glance) = line.glance() else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let slot = self.seek(line, glance.link(), fingerprint)?;
+            let word = slot.packed_under(due.installed.id)?;
+            let decided = decide_packed(now, operation, due, word, origin)?;
+            let stands = if decided.word == word {
+                glance.still_stands()
             } else {
-                shard.take(place)
+                glance.replace(slot, decided.word)
             };
-            return Held {
-                state,
-                fingerprint: key.fingerprint,
-                place: Some(place),
-                overflow: shard.is_overflow(place),
-            };
+            if stands {
+                return Some(decided.decision);
+            }
         }
-        if !copy {
-            self.sweep_shard(shard, LOOK_PER_KEY, |state| keeper.may_drop(state));
-        }
-        self.newcomer(shard, key, rest, copy, keeper)
+        None
     }
 
-    fn newcomer(
-        &self,
-        shard: &mut Shard,
-        key: LoadKey<'_>,
-        rest: State,
-        copy: bool,
-        keeper: &impl Keeper,
-    ) -> Held {
-        if self.keys() >= self.max_keys && !copy {
-            self.sweep_shard(shard, LOOK_WHEN_FULL, |state| keeper.may_drop(state));
+    /// Looks for a key without a lock; what comes of it holds if the glance still stands after.
+    #[inline]
+    fn seek<'t>(
+        &'t self,
+        line: &'t Line,
+        mut link: Option<usize>,
+        fingerprint: Fingerprint,
+    ) -> Option<&'t Slot> {
+        if let Some(slot) = line.find(fingerprint) {
+            return Some(slot);
         }
-        let is_full = self.keys() >= self.max_keys;
-        if !is_full && self.overflow_states() == 0 {
-            return Held::new(rest, key.fingerprint, false);
-        }
-        let shared = self.overflow_of(key, keeper.group());
-        let place = shard.find(shared);
-        let state = place.map_or(rest, |place| shard.read(place));
-        if is_full {
-            Held {
-                place,
-                ..Held::new(state, shared, true)
+        for _ in 0..DEPTH {
+            let line = self.spare.get(link?)?;
+            if let Some(slot) = line.find(fingerprint) {
+                return Some(slot);
             }
+            link = line.next();
+        }
+        None
+    }
+
+    /// Locks the chains of all fingerprints in ascending order, so that two sets cannot wait for
+    /// each other.
+    fn lock(&self, fingerprints: impl IntoIterator<Item = Fingerprint>) -> Chains<'_> {
+        let all: SmallVec<[Fingerprint; 2]> = fingerprints.into_iter().collect();
+        loop {
+            let size = self.size();
+            let homes = all.iter().map(|fingerprint| home(*fingerprint, size));
+            let mut homes: SmallVec<[usize; 2]> = homes.collect();
+            homes.sort_unstable();
+            homes.dedup();
+            let lock = |index: usize| self.chain(index).map(|chain| (index, chain));
+            let chains = Chains(homes.iter().copied().filter_map(lock).collect());
+            // A chain that was made meanwhile may have taken over one of the keys. From here on none
+            // can: it would have to lock where they are.
+            let now = self.size();
+            let is_locked = |fingerprint: &Fingerprint| {
+                size == now || homes.binary_search(&home(*fingerprint, now)).is_ok()
+            };
+            if all.iter().all(is_locked) {
+                return chains;
+            }
+        }
+    }
+
+    fn chain(&self, index: usize) -> Option<Chain<'_>> {
+        let line = self.lines.get(index)?;
+        Some(Chain::new(line.lock(), &self.spare))
+    }
+
+    fn find<'t>(&self, chains: &mut Chains<'t>, fingerprint: Fingerprint) -> Option<&'t Slot> {
+        let chain = chains.get(home(fingerprint, self.size()))?;
+        chain.find(fingerprint)
+    }
+
+    fn is_full(&self) -> bool {
+        self.keys() >= self.max_keys
+    }
+
+    /// Whether new keys have to look at overflow states.
+    fn is_crowded(&self) -> bool {
+        self.is_full() || self.overflow_states() > 0
+    }
+
+    fn counter(&self, is_overflow: bool) -> &AtomicUsize {
+        if is_overflow {
+            &self.counts.overflow
         } else {
-            Held::new(state, key.fingerprint, false)
+            &self.counts.keys
         }
     }
-
-    /// The overflow state of a key: one per scope, group and shard. Rules' scopes begin with a byte
-    /// that is never 0, so no key can have this fingerprint but by chance.
-    fn overflow_of(&self, key: LoadKey<'_>, group: u32) -> Fingerprint {
-        let shard = self.shard_of(key.fingerprint);
-        let hashed = self.key.of(&(0_u8, key.scope, group, shard));
-        Fingerprint {
-            high: hashed.high,
-            // Any number that leads to the same shard.
-            low: u32::try_from(shard).unwrap_or(0),
-        }
-    }
-
-    /// Takes out the state under a fingerprint, if there is one; [`Table::store`] must follow.
-    pub(super) fn take(&self, shard: &mut Shard, fingerprint: Fingerprint) -> Option<Held> {
-        let place = shard.find(fingerprint)?;
-        let overflow = shard.is_overflow(place);
-        Some(Held {
-            place: Some(place),
-            ..Held::new(shard.take(place), fingerprint, overflow)
-        })
-    }
-
-    /// Writes back what was loaded.
-    pub(crate) fn store(&self, shard: &mut Shard, held: Held) {
-        let place = held
-            .place
-            .filter(|place| shard.holds(*place, held.fingerprint))
-            .or_else(|| shard.find(held.fingerprint));
-        match shard.put(place, held.fingerprint, held.state, held.overflow) {
-            Written::Same => {}
-            Written::Added => {
-                self.counter(held.overflow).fetch_add(1, Ordering::Relaxed);
-            }
-            Written::Removed { overflow } => {
-                self.counter(overflow).fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn counter(&self, overflow: bool) -> &AtomicUsize {
-        if overflow { &self.overflow } else { &self.keys }
-    }
-
-    fn sweep_shard(
-        &self,
-        shard: &mut Shard,
-        most: usize,
-        may_drop: impl Fn(&State) -> bool,
-    ) -> (usize, usize) {
-        let (keys, overflow) = shard.sweep(most, may_drop);
-        self.keys.fetch_sub(keys, Ordering::Relaxed);
-        self.overflow.fetch_sub(overflow, Ordering::Relaxed);
-        (keys, overflow)
-    }
-
-    /// Sweeps all of one shard, a step at a time; the lock is let go between steps.
-    pub(super) fn sweep(&self, shard: usize, may_drop: impl Fn(&State) -> bool) -> usize {
-        let shard = &self.shards[shard % self.shards.len()];
-        let mut left = shard.lock().size();
-        let mut gone = 0;
-        while left > 0 {
-            let step = left.min(SWEEP_STEP);
-            let (keys, overflow) = self.sweep_shard(&mut shard.lock(), step, &may_drop);
-            gone += keys;
-            // What moved up into the place of a dropped state has not been looked at.
-            left = left - step + keys + overflow;
-        }
-        gone
-    }
-
-    /// Copies of the states of one shard that `keep` says.
-    pub(super) fn export(
-        &self,
-        shard: usize,
-        keep: impl Fn(&State) -> bool,
-    ) -> Vec<(Fingerprint, State, bool)> {
-        let Some(shard) = self.lock_index(shard) else {
-            return Vec::new();
-        };
-        shard.states().filter(|(_, state, _)| keep(state)).collect()
-    }
-
-    /// Adds a state of a snapshot.
-    pub(super) fn import(&self, fingerprint: Fingerprint, state: State, overflow: bool) {
-        let mut shard = self.lock(fingerprint);
-        self.store(&mut shard, Held::new(state, fingerprint, overflow));
-    }
-}
-
-/// Knows what the table does not: limits.
-pub(crate) trait Keeper {
-    /// Whether nothing would be lost with this state.
-    fn may_drop(&self, state: &State) -> bool;
-
-    /// Tells keys apart that are in one scope but under different limits: on one overflow state,
-    /// each change from one limit to the other would cut what was used to the smaller one.
-    fn group(&self) -> u32;
-}
-
-/// A key as the table sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoadKey<'a> {
-    /// What stands for the key.
-    pub(crate) fingerprint: Fingerprint,
-    /// What it has in common with the keys it may share an overflow state with.
-    pub(crate) scope: &'a [u8],
 }

@@ -1,0 +1,204 @@
+//! Rules: what it costs to find the one rule of many that applies and to charge its limit; how long
+//! ten thousand take to come into force, and what a caller notices of it.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Args;
+use quell::store::memory::MemoryStore;
+use quell::{Limiter, Query};
+use serde::Serialize;
+
+use crate::report::{Report, progress};
+use crate::table::Table;
+use crate::waits::Waits;
+
+const QUESTION: &str =
+    "What does a decision by rules cost, and how long do they take to come into force?";
+const OVERHEAD: &str = "ns per call of `Limiter::try_acquire_local` on one thread: the rule is found, its \
+    key made and its token bucket charged, the verdict named and combined. Each rule matches on two \
+    entries; the queries are made before and ask for 1,000 users in turn. `last` matches the last rule \
+    of the file, `glob` the last one of those with a pattern, `none` none of them. `load` is ms from \
+    text to rules in force, `reload` the same with every limit changed; us are those of a caller who \
+    asks without a pause while rules are reloaded, and include all that the machine does besides.";
+
+/// What `bench rules` measures.
+#[derive(Args, Debug, Serialize)]
+pub(crate) struct Settings {
+    /// Numbers of rules.
+    #[arg(long, value_delimiter = ',', default_value = "1,100,10000")]
+    rules: Vec<usize>,
+    /// Calls of one run.
+    #[arg(long, default_value_t = 1_000_000)]
+    calls: usize,
+    /// Runs of each case; cases alternate.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Print the report for programs.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+/// Users that ask in turn.
+const USERS: usize = 1_000;
+
+/// Reloads while a caller asks.
+const RELOADS: usize = 10;
+
+/// Measures and prints.
+///
+/// # Errors
+/// If a query is answered otherwise than its case says, or the report cannot be kept.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(!settings.rules.contains(&0), "--rules must be at least 1");
+    ensure!(settings.runs > 0, "--runs must be at least 1");
+    ensure!(settings.calls > 0, "--calls must be at least 1");
+    let mut report = Report::new("rules", QUESTION, OVERHEAD, settings)?;
+    for run in 0..settings.runs {
+        for &rules in &settings.rules {
+            one_run(settings, rules, &mut report)?;
+            let turn = format!("run {} of {}", run + 1, settings.runs);
+            progress(&format!("{turn}  {rules} rules"));
+        }
+    }
+    let columns = [
+        "last", "glob", "none", "load", "reload", "p99.99", "slowest",
+    ];
+    let units = ["ns", "ns", "ns", "ms", "ms", "us", "us"];
+    let headings = columns
+        .iter()
+        .zip(units)
+        .map(|(name, unit)| format!("{name}, {unit}"));
+    let mut table = Table::new(["rules".to_owned()].into_iter().chain(headings));
+    for rules in &settings.rules {
+        let case = rules.to_string();
+        let median = |name: &str| report.median(&case, name);
+        let figures = columns.map(|name| {
+            median(name).map_or_else(|| "-".to_owned(), |figure| format!("{figure:.0}"))
+        });
+        table.row([case.clone()].into_iter().chain(figures));
+    }
+    report.finish(&table.to_string(), settings.json)
+}
+
+fn one_run(settings: &Settings, rules: usize, report: &mut Report) -> Result<()> {
+    let case = rules.to_string();
+    let limiter = Limiter::new(MemoryStore::new());
+    let begun = Instant::now();
+    bring_into_force(&limiter, &file(rules, 1_000_000))?;
+    report.add(&case, "load", "ms", millis(begun));
+    let last = rules - 1;
+    let glob = last - last % 2;
+    let paths = [
+        ("last", path(last), true),
+        ("glob", path(glob), true),
+        ("none", "/elsewhere".to_owned(), false),
+    ];
+    for (name, path, is_matched) in paths {
+        let nanos = ask(&limiter, &path, is_matched, settings.calls)?;
+        report.add(&case, name, "ns", nanos);
+    }
+    let (took, waits) = reload_under_load(&limiter, rules, &path(last))?;
+    report.add(&case, "reload", "ms", took);
+    report.add(&case, "p99.99", "us", waits.share(0.9999) / 1e3);
+    report.add(&case, "slowest", "us", waits.slowest() / 1e3);
+    Ok(())
+}
+
+fn millis(begun: Instant) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e3
+}
+
+/// The path that a rule is for: every second one has a pattern.
+fn path(rule: usize) -> String {
+    if rule.is_multiple_of(2) {
+        format!("/api/tenant-{rule}/orders")
+    } else {
+        format!("/api/tenant-{rule}")
+    }
+}
+
+/// A rules file; so many calls an hour for each user.
+fn file(rules: usize, burst: usize) -> String {
+    let mut text = "domain: shop\nrules:\n".to_owned();
+    for rule in 0..rules {
+        let path = if rule.is_multiple_of(2) {
+            format!("/api/tenant-{rule}/*")
+        } else {
+            format!("/api/tenant-{rule}")
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "  - {{ name: rule-{rule}, match: {{ method: POST, path: \"{path}\" }}, per: [user], \
+             rate: 1000/h, burst: {burst} }}"
+        );
+    }
+    text
+}
+
+fn bring_into_force(limiter: &Limiter<MemoryStore>, text: &str) -> Result<()> {
+    let loaded = quell_rules::parse_str("rules.yaml", text);
+    let loaded = loaded.map_err(|problems| anyhow!("{:?}", problems.first()))?;
+    limiter.set_rules(loaded.domains)?;
+    Ok(())
+}
+
+/// ns per call.
+fn ask(limiter: &Limiter<MemoryStore>, path: &str, is_matched: bool, calls: usize) -> Result<f64> {
+    let users: Vec<String> = (0..USERS).map(|user| format!("user-{user}")).collect();
+    let queries = users.iter().map(|user| query(path, user));
+    let queries: Vec<Query<'_>> = queries.collect();
+    let mut matched = 0;
+    let begun = Instant::now();
+    for query in queries.iter().cycle().take(calls) {
+        let verdict = limiter.try_acquire_local(black_box(query))?;
+        matched += usize::from(!verdict.is_unmatched() && verdict.is_allow());
+    }
+    let nanos = begun.elapsed().as_secs_f64() * 1e9 / calls as f64;
+    let expected = if is_matched { calls } else { 0 };
+    ensure!(matched == expected, "{matched} of {calls} calls matched");
+    Ok(nanos)
+}
+
+fn query<'q>(path: &'q str, user: &'q str) -> Query<'q> {
+    Query::new("shop")
+        .entry("method", "POST")
+        .entry("path", path)
+        .entry("user", user)
+}
+
+/// ms for one reload that changes every limit, and how long calls took during all of them.
+fn reload_under_load(
+    limiter: &Limiter<MemoryStore>,
+    rules: usize,
+    path: &str,
+) -> Result<(f64, Waits)> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let clock = quanta::Clock::new();
+            let mut waits = Waits::default();
+            let query = query(path, "user-0");
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = clock.raw();
+                let verdict = limiter.try_acquire_local(black_box(&query));
+                waits.add(clock.delta_as_nanos(begun, clock.raw()));
+                ensure!(verdict?.is_allow(), "refused during a reload");
+            }
+            Ok(waits)
+        });
+        let begun = Instant::now();
+        let reloads = (0..RELOADS)
+            .try_for_each(|round| bring_into_force(limiter, &file(rules, 10_000_000 + round)));
+        let took = millis(begun) / RELOADS as f64;
+        is_over.store(true, Ordering::Relaxed);
+        let waits = asking.join().ok().context("the caller panicked")?;
+        reloads?;
+        Ok((took, waits?))
+    })
+}

@@ -1,0 +1,206 @@
+//! Tail: how slow the slowest calls are while a table grows to millions of keys, and while they
+//! expire and others take their place.
+
+use std::fmt::Write;
+use std::num::NonZeroU32;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use governor::{Quota, RateLimiter};
+use quell::clock::SystemClock;
+use quell::{KeyedLimiter, Limit, Rate};
+use serde::Serialize;
+
+use crate::report::{Report, progress};
+use crate::table::Table;
+use crate::waits::Waits;
+
+const QUESTION: &str = "How slow are the slowest calls while keys come and go?";
+const OVERHEAD: &str = "us per call, by the processor's counter, every call of every thread on a key that \
+    is new. `grow` begins with nothing and ends with all keys. `replace` goes on for three times as many \
+    keys under a limit whose keys are at rest after as long as `grow` took, so that about as many live at \
+    once. `read` makes the same keys and asks nobody: what is slow there was the machine's doing, most of \
+    all that the thread had to wait for a processor. Medians of the runs.";
+
+/// What `bench tail` measures.
+#[derive(Args, Debug, Serialize)]
+pub(crate) struct Settings {
+    /// Keys at once.
+    #[arg(long, default_value_t = 10_000_000)]
+    keys: u64,
+    /// Threads at once.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<u64>,
+    /// Runs of each subject; subjects alternate.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Only these subjects.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Name::ALL)]
+    #[serde(skip)]
+    subjects: Vec<Name>,
+    /// Print the report for programs.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+/// Who is asked, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    Read,
+    QuellGrow,
+    QuellReplace,
+    GovernorGrow,
+}
+
+impl Name {
+    const ALL: [Self; 4] = [
+        Self::Read,
+        Self::QuellGrow,
+        Self::QuellReplace,
+        Self::GovernorGrow,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::QuellGrow => "quell, grow",
+            Self::QuellReplace => "quell, replace",
+            Self::GovernorGrow => "governor, grow",
+        }
+    }
+}
+
+/// What the table shows: a share of the calls, in us, or what else there is.
+const COLUMNS: [(&str, &str); 6] = [
+    ("p50", "us"),
+    ("p99", "us"),
+    ("p99.99", "us"),
+    ("p99.999", "us"),
+    ("slowest", "us"),
+    ("keys at once", "keys"),
+];
+
+/// Measures and prints.
+///
+/// # Errors
+/// If a new key is refused or the report cannot be kept.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(settings.runs > 0, "--runs must be at least 1");
+    ensure!(settings.keys > 0, "--keys must be at least 1");
+    ensure!(
+        !settings.threads.contains(&0),
+        "--threads must be at least 1"
+    );
+    let mut report = Report::new("tail", QUESTION, OVERHEAD, settings)?;
+    for run in 0..settings.runs {
+        for &threads in &settings.threads {
+            for &name in &settings.subjects {
+                let (waits, keys) = measure(name, settings.keys, threads)?;
+                let plural = if threads == 1 { "" } else { "s" };
+                let case = format!("{}, {threads} thread{plural}", name.name());
+                let micros = |share| waits.share(share) / 1e3;
+                let figures = [
+                    micros(0.5),
+                    micros(0.99),
+                    micros(0.9999),
+                    micros(0.99999),
+                    waits.slowest() / 1e3,
+                    keys as f64,
+                ];
+                for ((column, unit), figure) in COLUMNS.iter().zip(figures) {
+                    report.add(&case, column, unit, figure);
+                }
+                let turn = format!("run {} of {}", run + 1, settings.runs);
+                progress(&format!("{turn}  {case}  {figures:.1?}"));
+            }
+        }
+    }
+    let headings = COLUMNS.iter().map(|(name, _)| *name);
+    let mut table = Table::new(["case"].into_iter().chain(headings));
+    for case in report.cases() {
+        let figures = COLUMNS.iter().map(|(column, unit)| {
+            let digits = usize::from(*unit == "us");
+            let median = report.median(&case, column);
+            median.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.digits$}"))
+        });
+        let row: Vec<String> = [case.clone()].into_iter().chain(figures).collect();
+        table.row(row);
+    }
+    report.finish(&table.to_string(), settings.json)
+}
+
+/// How long calls took, and how many keys were held in the end.
+fn measure(name: Name, keys: u64, threads: u64) -> Result<(Waits, usize)> {
+    let most = usize::try_from(keys)? * 2;
+    let quell = |limit: Limit| KeyedLimiter::<str>::with(limit, most, SystemClock::new());
+    match name {
+        Name::Read => Ok((ask_new(keys, threads, |key| !key.is_empty())?, 0)),
+        Name::QuellGrow => {
+            let limiter = quell(Limit::per_hour(1).build()?)?;
+            let waits = ask_new(keys, threads, |key| {
+                limiter.try_acquire(key.as_str()).outcome.is_allow()
+            })?;
+            Ok((waits, limiter.keys()))
+        }
+        Name::QuellReplace => {
+            // Once without a look, to know how long so many keys take.
+            let limiter = quell(Limit::per_hour(1).build()?)?;
+            let begun = std::time::Instant::now();
+            let ask = |limiter: &KeyedLimiter<str>, keys| {
+                ask_new(keys, threads, |key| {
+                    limiter.try_acquire(key.as_str()).outcome.is_allow()
+                })
+            };
+            ask(&limiter, keys)?;
+            let period = begun.elapsed().max(Duration::from_millis(1));
+            drop(limiter);
+            let limiter = quell(Limit::token_bucket(Rate::new(1, period)?).build()?)?;
+            Ok((ask(&limiter, keys * 3)?, limiter.keys()))
+        }
+        Name::GovernorGrow => {
+            let one = NonZeroU32::new(1).context("1 is 0")?;
+            let limiter = RateLimiter::dashmap(Quota::per_hour(one));
+            let waits = ask_new(keys, threads, |key: &String| limiter.check_key(key).is_ok())?;
+            Ok((waits, limiter.len()))
+        }
+    }
+}
+
+/// Asks for as many new keys, each thread for a part of them.
+fn ask_new(keys: u64, threads: u64, ask: impl Fn(&String) -> bool + Sync) -> Result<Waits> {
+    let barrier = Barrier::new(usize::try_from(threads)?);
+    let one = |thread: u64| {
+        let clock = quanta::Clock::new();
+        let mut waits = Waits::default();
+        let mut key = String::with_capacity(32);
+        barrier.wait();
+        for number in (thread..keys).step_by(usize::try_from(threads)?) {
+            key.clear();
+            write!(key, "user:{number:012}")?;
+            let begun = clock.raw();
+            let is_allowed = ask(&key);
+            waits.add(clock.delta_as_nanos(begun, clock.raw()));
+            ensure!(is_allowed, "the first call of {key} was refused");
+        }
+        Ok(waits)
+    };
+    let one = &one;
+    let all: Result<Vec<Waits>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || one(thread)))
+            .collect();
+        let joined = running.into_iter().map(|thread| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|_| anyhow::bail!("a measuring thread panicked"))
+        });
+        joined.collect()
+    });
+    let mut waits = Waits::default();
+    for of_thread in &all? {
+        waits.merge(of_thread);
+    }
+    Ok(waits)
+}

@@ -1,0 +1,203 @@
+//! Index: which rules can apply to a descriptor, without a look at all of them.
+//!
+//! Asking every rule costs as much as there are rules. But most rules name a value, `path: /login`, or
+//! how one begins, `path: /api/*`: such a rule can only apply to a descriptor with an entry that has
+//! it. So every rule is filed under one of its matchers, the one that it shares with the fewest other
+//! rules, by a hash of the entry's name and the value or its beginning. A descriptor looks under each
+//! of its entries, once for the value and once for each length that a beginning has among the rules.
+//! Rules with nothing to be filed under are looked at every time.
+//!
+//! What is found may apply, and is asked; two texts with one hash cost a question and no more. Values
+//! of a descriptor come from outside, the hashes under which rules lie do not: nobody who asks can
+//! make them meet, so the hash needs no secret.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::{Matcher, Pattern, Rule};
+use crate::descriptor::Descriptor;
+
+/// Rules that may apply, by their place in the file, ascending.
+pub(super) type Candidates = SmallVec<[u32; 16]>;
+
+/// Rules by what they match on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    /// Where the filed rules of each slice of hashes begin in `filed`, and where the last ones end.
+    starts: Vec<u32>,
+    /// Rules with the hash that each is filed under, ascending.
+    filed: Vec<(u64, u32)>,
+    /// How long beginnings are, by the name of the entry; names and lengths ascending.
+    lengths: Vec<(Arc<str>, Vec<usize>)>,
+    /// Rules with nothing to be filed under.
+    others: Vec<u32>,
+}
+
+/// What one pattern can be found by.
+#[derive(Clone, Copy, Debug)]
+enum Literal<'a> {
+    Whole(&'a str),
+    Beginning(&'a str),
+}
+
+impl Pattern {
+    /// What every value that fits has in common; `None` if that is nothing.
+    fn literal(&self) -> Option<Literal<'_>> {
+        match self {
+            Self::Exact(text) => Some(Literal::Whole(text)),
+            Self::Glob(glob) => {
+                let beginning = glob.split('*').next().unwrap_or_default();
+                (!beginning.is_empty()).then_some(Literal::Beginning(beginning))
+            }
+            Self::Network(_) => None,
+        }
+    }
+}
+
+impl Matcher {
+    /// The hashes under which a rule with this matcher is found; `None` if it would not always be.
+    fn hashes(&self) -> Option<Vec<u64>> {
+        let of = |pattern: &Pattern| {
+            Some(match pattern.literal()? {
+                Literal::Whole(text) => hash(WHOLE, &self.entry, text.as_bytes()),
+                Literal::Beginning(text) => hash(BEGINNING, &self.entry, text.as_bytes()),
+            })
+        };
+        let mut hashes: Vec<u64> = self.patterns.iter().map(of).collect::<Option<_>>()?;
+        hashes.sort_unstable();
+        hashes.dedup();
+        Some(hashes)
+    }
+}
+
+impl Index {
+    /// Files `rules`, which stand in file order.
+    pub(super) fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
+        let rules: Vec<&Rule> = rules.collect();
+        let mut shared: BTreeMap<u64, usize> = BTreeMap::new();
+        let matchers = rules.iter().flat_map(|rule| &rule.matchers);
+        for hash in matchers.filter_map(Matcher::hashes).flatten() {
+            *shared.entry(hash).or_default() += 1;
+        }
+        let crowd = |hashes: &Vec<u64>| {
+            let with = |hash: &u64| shared.get(hash).copied().unwrap_or_default();
+            hashes.iter().map(with).sum::<usize>()
+        };
+        let mut index = Self::default();
+        let mut lengths: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
+        for (place, rule) in (0..).zip(&rules) {
+            let choices = rule
+                .matchers
+                .iter()
+                .filter_map(|matcher| Some((matcher, matcher.hashes()?)));
+            let Some((matcher, hashes)) = choices.min_by_key(|(_, hashes)| crowd(hashes)) else {
+                index.others.push(place);
+                continue;
+            };
+            index
+                .filed
+                .extend(hashes.into_iter().map(|hash| (hash, place)));
+            for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
+                if let Literal::Beginning(text) = literal {
+                    let of_entry = lengths.entry(Arc::clone(&matcher.entry)).or_default();
+                    of_entry.insert(text.len());
+                }
+            }
+        }
+        let sorted = |(name, lengths): (Arc<str>, BTreeSet<usize>)| (name, Vec::from_iter(lengths));
+        index.lengths = lengths.into_iter().map(sorted).collect();
+        index.filed.sort_unstable();
+        index.cut_into_slices();
+        index
+    }
+
+    /// About one slice for each filed rule, all with as many hashes.
+    fn cut_into_slices(&mut self) {
+        let slices = self.filed.len().next_power_of_two();
+        let below = |slice: usize| {
+            let filed = &self.filed;
+            filed.partition_point(|(hash, _)| slice_of(*hash, slices) < slice)
+        };
+        let starts = (0..=slices).map(|slice| u32::try_from(below(slice)).unwrap_or(u32::MAX));
+        self.starts = starts.collect();
+    }
+
+    /// The rules that may apply to `descriptor`. Cost: what its entries' values and the rules found
+    /// have in length.
+    pub(super) fn candidates(&self, descriptor: &Descriptor<'_>) -> Candidates {
+        let mut found = Candidates::from_slice(&self.others);
+        if self.filed.is_empty() {
+            return found;
+        }
+        for entry in descriptor.entries() {
+            self.collect(hash(WHOLE, &entry.name, &entry.value), &mut found);
+            for length in self.lengths_of(&entry.name) {
+                let Some(beginning) = entry.value.get(..*length) else {
+                    break;
+                };
+                self.collect(hash(BEGINNING, &entry.name, beginning), &mut found);
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn lengths_of(&self, entry: &str) -> &[usize] {
+        let place = self
+            .lengths
+            .binary_search_by(|(name, _)| (**name).cmp(entry));
+        let lengths = place.ok().and_then(|place| self.lengths.get(place));
+        lengths.map_or(&[], |(_, lengths)| lengths)
+    }
+
+    fn collect(&self, hash: u64, found: &mut Candidates) {
+        let slice = slice_of(hash, self.starts.len() - 1);
+        let (Some(start), Some(end)) = (self.starts.get(slice), self.starts.get(slice + 1)) else {
+            return;
+        };
+        let filed = self.filed.get(*start as usize..*end as usize);
+        let same = filed.unwrap_or_default().iter();
+        found.extend(
+            same.filter(|(other, _)| *other == hash)
+                .map(|(_, rule)| *rule),
+        );
+    }
+}
+
+/// Which of `slices` (a power of two) equal parts of all hashes this one is in.
+fn slice_of(hash: u64, slices: usize) -> usize {
+    let scaled = (u128::from(hash) * slices as u128) >> 64;
+    usize::try_from(scaled).unwrap_or(0)
+}
+
+const WHOLE: u64 = 1;
+const BEGINNING: u64 = 2;
+
+/// A hash of a name and a text, each with its length.
+fn hash(kind: u64, name: &str, text: &[u8]) -> u64 {
+    fold(fold(kind, name.as_bytes()), text)
+}
+
+/// Multiplies word by word and keeps both halves of the product.
+fn fold(seed: u64, bytes: &[u8]) -> u64 {
+    // Odd, and half of its bits are set: the golden ratio.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * u128::from(FACTOR);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are kept")]
+        let folded = product as u64 ^ (product >> 64) as u64;
+        folded.wrapping_add(FACTOR)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let rest = rest
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let hash = words.fold(mix(seed, bytes.len() as u64), mix);
+    mix(hash, rest)
+}

@@ -1,0 +1,117 @@
+//! The index finds what a look at every rule finds, in the same order, and nothing else.
+
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, proptest};
+use proptest::sample::select;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::rule::Rule;
+use quell_core::time::Now;
+
+use crate::calendar::FourDays;
+use crate::shop::{Shop, With, query, rule};
+
+const ENTRIES: [&str; 3] = ["method", "path", "p"];
+const PATTERNS: [&str; 14] = [
+    "a",
+    "ab",
+    "abcdefgh",
+    "abcdefghi",
+    "",
+    "*",
+    "a*",
+    "ab*",
+    "abcdefgh*",
+    "*b",
+    "a*b*",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10*",
+];
+const VALUES: [&str; 10] = [
+    "a",
+    "ab",
+    "abcdefgh",
+    "abcdefghi",
+    "abcdefghij",
+    "",
+    "b",
+    "10.1.2.3",
+    "10.2.2.3",
+    "ba",
+];
+
+/// Entries with the patterns that one rule asks for.
+type Asked = Vec<(&'static str, Vec<&'static str>)>;
+
+fn rules() -> impl Strategy<Value = Vec<Asked>> {
+    let matcher = (select(&ENTRIES[..]), vec(select(&PATTERNS[..]), 0..4));
+    vec(vec(matcher, 0..4), 0..40)
+}
+
+fn descriptors() -> impl Strategy<Value = Vec<Vec<(&'static str, &'static str)>>> {
+    // An entry may stand several times: the first one counts.
+    let entry = (select(&ENTRIES[..]), select(&VALUES[..]));
+    vec(vec(entry, 0..5), 1..4)
+}
+
+fn named(place: usize, asked: &Asked) -> Rule {
+    let matching = |rule: Rule, (entry, patterns): &(&str, Vec<&str>)| {
+        let mut rule = rule.matching(entry, patterns);
+        // As a file cannot say it, but a program can.
+        if patterns.is_empty() {
+            rule.matchers.last_mut().unwrap().patterns.clear();
+        }
+        rule
+    };
+    asked
+        .iter()
+        .fold(rule(&format!("rule-{place}"), 1), matching)
+}
+
+proptest! {
+    #![proptest_config(crate::config(2_000))]
+
+    #[test]
+    fn finds_what_a_look_at_every_rule_finds(asked in rules(), said in descriptors()) {
+        let rules: Vec<Rule> = asked.iter().enumerate().map(|(place, asked)| named(place, asked)).collect();
+        let shop = Shop::new(rules.clone());
+        for entries in said {
+            let mut descriptor = Descriptor::new();
+            for (name, value) in entries {
+                descriptor.push(name, value);
+            }
+            let applies = rules.iter().enumerate().filter(|(_, rule)| rule.applies(&descriptor).is_ok());
+            let expected: Vec<u32> = applies.map(|(place, _)| u32::try_from(place).unwrap()).collect();
+            let query = Query::with_descriptors("shop", vec![descriptor]);
+            let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+            let found: Vec<u32> = set.charges().iter().map(|charge| charge.tag).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_rules_are_told_apart() {
+    let rules = (0..10_000).map(|place| {
+        let rule = rule(&format!("rule-{place}"), 1).matching("method", &["GET"]);
+        match place % 3 {
+            0 => rule.matching("path", &[&format!("/tenants/{place}/")]),
+            1 => rule.matching("path", &[&format!("/tenants/{place}/*")]),
+            _ => rule.matching("path", &[&format!("/t/{place}"), &format!("/u/{place}/*")]),
+        }
+    });
+    let mut shop = Shop::new(rules.collect());
+    for place in (0..10_000).step_by(7) {
+        let path = match place % 3 {
+            0 | 1 => format!("/tenants/{place}/"),
+            _ => format!("/u/{place}/orders"),
+        };
+        let verdict = shop.acquire(&query(&[("method", "GET"), ("path", &path)]));
+        let names: Vec<_> = verdict.decisions.iter().map(|rule| &*rule.rule).collect();
+        assert_eq!(names, [format!("rule-{place}")]);
+        assert!(
+            shop.acquire(&query(&[("method", "PUT"), ("path", &path)]))
+                .is_unmatched()
+        );
+    }
+}

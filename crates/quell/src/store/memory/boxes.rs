@@ -1,0 +1,69 @@
+//! Boxes: states that do not fit a slot, by number.
+
+use parking_lot::Mutex;
+use quell_core::state::State;
+
+/// Parts, each under a lock of its own that is held for a move of one pointer.
+const PARTS: usize = 256;
+
+/// States of windows, logs and bans. A number belongs to one slot, and is used under its lock.
+#[derive(Debug)]
+pub(super) struct Boxes {
+    parts: Box<[Mutex<Part>]>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    boxes: Vec<Option<Box<State>>>,
+    free: Vec<usize>,
+}
+
+impl Default for Boxes {
+    fn default() -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+        }
+    }
+}
+
+impl Boxes {
+    /// Keeps a state near others with the same `hint`; its number.
+    pub(super) fn keep(&self, hint: u32, state: State) -> u64 {
+        let part = hint as usize / 8 % PARTS;
+        let mut guard = self.parts[part].lock();
+        let state = Some(Box::new(state));
+        let index = match guard.free.pop() {
+            Some(index) => {
+                if let Some(place) = guard.boxes.get_mut(index) {
+                    *place = state;
+                }
+                index
+            }
+            None => {
+                guard.boxes.push(state);
+                guard.boxes.len() - 1
+            }
+        };
+        (index * PARTS + part) as u64
+    }
+
+    /// Does something with the state of this number, if there is one.
+    pub(super) fn with<R>(&self, number: u64, act: impl FnOnce(&mut State) -> R) -> Option<R> {
+        let number = usize::try_from(number).ok()?;
+        let mut part = self.parts[number % PARTS].lock();
+        let place = part.boxes.get_mut(number / PARTS)?;
+        place.as_deref_mut().map(act)
+    }
+
+    /// Forgets the state of this number.
+    pub(super) fn release(&self, number: u64) {
+        let Ok(number) = usize::try_from(number) else {
+            return;
+        };
+        let mut part = self.parts[number % PARTS].lock();
+        let place = part.boxes.get_mut(number / PARTS).and_then(Option::take);
+        if place.is_some() {
+            part.free.push(number / PARTS);
+        }
+    }
+}

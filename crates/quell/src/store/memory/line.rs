@@ -1,0 +1,429 @@
+//! Line: 128 bytes of the table, read without a lock and written under a lock of a few instructions.
+//!
+//! The simplest idea, a mutex per shard, makes every call write two cache lines more than the key's
+//! own, and two threads on two keys wait for each other. Here the lock is a bit in the key's own line:
+//!
+//! ```text
+//! header: version 36 | link 27 | locked 1      then five slots of three words
+//! slot:   upper 64 bits of the fingerprint | use | limit 32, lower 29 bits of the fingerprint, kind 3
+//! ```
+//!
+//! A reader takes the header, reads what it wants, and looks at the header again: if it is the same
+//! and not locked, nothing was written in between (a sequence lock). So a refusal, which changes
+//! nothing, writes nothing. A writer does the same, and in place of the second look it sets the lock
+//! bit by a compare-and-swap on the header it began with: success proves that what it read still
+//! stands. It stores one word and releases the header with the next version. Between the two there
+//! are a few instructions, whatever the decision took to work out.
+//!
+//! The version has 36 bits. To be fooled, a thread must stop between its two looks while others write
+//! to the same line exactly 2^36 times, which takes most of an hour.
+//!
+//! Lines can be linked; those behind the first of a chain have no lock of their own and are read and
+//! written under that of the first. Every word is an atomic, so a torn read is a wrong value that the
+//! second look refuses, never undefined behaviour.
+
+use super::sync::{AtomicU64, Ordering, fence, pause};
+
+use quell_core::limit::LimitId;
+
+use super::fingerprint::Fingerprint;
+
+/// Slots of a line.
+pub(super) const SLOTS: usize = 5;
+
+/// Lines that can be linked to, one less than 27 bits say.
+pub(super) const MAX_LINES: usize = (1 << LINK_BITS) - 1;
+
+const LOCKED: u64 = 1;
+const LINK_BITS: u32 = 27;
+const LINK_SHIFT: u32 = 1;
+const LINK_MASK: u64 = ((1 << LINK_BITS) - 1) << LINK_SHIFT;
+const NEXT_VERSION: u64 = 1 << (LINK_SHIFT + LINK_BITS);
+
+/// The state lies in a box; the word is its number.
+const BOXED: u32 = 1;
+/// The state is a bucket's, packed into the word.
+const PACKED: u32 = 2;
+/// Several keys share the state.
+const SHARED: u32 = 4;
+/// In use, by whichever kind.
+const FULL: u32 = BOXED | PACKED;
+const KIND: u32 = BOXED | PACKED | SHARED;
+
+/// A header and five slots; two neighbouring cache lines, which are fetched together.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Line {
+    header: AtomicU64,
+    slots: [Slot; SLOTS],
+}
+
+/// A place for one state.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    high: AtomicU64,
+    word: AtomicU64,
+    meta: AtomicU64,
+}
+
+/// A state as it lies in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) limit: LimitId,
+    pub(super) held: InSlot,
+    /// Whether it is an overflow state, which several keys share.
+    pub(super) is_shared: bool,
+}
+
+/// Where the use is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InSlot {
+    /// Here, packed under the limit.
+    Packed(u64),
+    /// In the box of this number.
+    Boxed(u64),
+}
+
+/// The lower half of `meta`: kind and lower bits of the fingerprint.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+const fn lower(meta: u64) -> u32 {
+    meta as u32
+}
+
+impl Slot {
+    /// The content, if there is one.
+    pub(super) fn get(&self) -> Option<Content> {
+        let meta = self.meta.load(Ordering::Relaxed);
+        let kind = lower(meta) & KIND;
+        let word = self.word.load(Ordering::Relaxed);
+        Some(Content {
+            held: match kind & FULL {
+                0 => return None,
+                BOXED => InSlot::Boxed(word),
+                _ => InSlot::Packed(word),
+            },
+            fingerprint: Fingerprint {
+                high: self.high.load(Ordering::Relaxed),
+                low: lower(meta) & !KIND,
+            },
+            limit: LimitId((meta >> 32) as u32),
+            is_shared: kind & SHARED != 0,
+        })
+    }
+
+    /// Writes a content, or empties the slot. Only under the lock of the chain.
+    pub(super) fn set(&self, content: Option<&Content>) {
+        let Some(content) = content else {
+            self.meta.store(0, Ordering::Relaxed);
+            return;
+        };
+        let (word, kind) = match content.held {
+            InSlot::Packed(word) => (word, PACKED),
+            InSlot::Boxed(number) => (number, BOXED),
+        };
+        let shared = if content.is_shared { SHARED } else { 0 };
+        let low = (content.fingerprint.low & !KIND) | kind | shared;
+        self.high.store(content.fingerprint.high, Ordering::Relaxed);
+        self.word.store(word, Ordering::Relaxed);
+        let meta = u64::from(content.limit.0) << 32 | u64::from(low);
+        self.meta.store(meta, Ordering::Relaxed);
+    }
+
+    /// Whether the state of `fingerprint` is here.
+    #[inline]
+    pub(super) fn holds(&self, fingerprint: Fingerprint) -> bool {
+        let meta = lower(self.meta.load(Ordering::Relaxed));
+        self.high.load(Ordering::Relaxed) == fingerprint.high
+            && meta & !KIND == fingerprint.low
+            && meta & FULL != 0
+    }
+
+    /// The word of a state that is packed under `limit`.
+    #[inline]
+    pub(super) fn packed_under(&self, limit: LimitId) -> Option<u64> {
+        let meta = self.meta.load(Ordering::Relaxed);
+        let is_packed = lower(meta) & FULL == PACKED && meta >> 32 == u64::from(limit.0);
+        is_packed.then(|| self.word.load(Ordering::Relaxed))
+    }
+}
+
+/// The header of a chain's first line as a reader found it, not locked.
+#[derive(Debug)]
+pub(super) struct Glance<'a> {
+    line: &'a Line,
+    header: u64,
+}
+
+impl Glance<'_> {
+    /// The line that is linked to.
+    pub(super) const fn link(&self) -> Option<usize> {
+        link(self.header)
+    }
+
+    /// Whether nothing was written since.
+    #[inline]
+    pub(super) fn still_stands(&self) -> bool {
+        // What was read before is not read after this.
+        fence(Ordering::Acquire);
+        self.line.header.load(Ordering::Relaxed) == self.header
+    }
+
+    /// Writes one word of the chain, if nothing was written since; says whether it did.
+    #[inline]
+    pub(super) fn replace(self, slot: &Slot, word: u64) -> bool {
+        fence(Ordering::Acquire);
+        let claim = self.line.header.compare_exchange(
+            self.header,
+            self.header | LOCKED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if claim.is_err() {
+            return false;
+        }
+        // Whoever reads the word sees the lock bit or what comes after it.
+        fence(Ordering::Release);
+        slot.word.store(word, Ordering::Relaxed);
+        let next = self.header.wrapping_add(NEXT_VERSION);
+        self.line.header.store(next, Ordering::Release);
+        true
+    }
+}
+
+impl Line {
+    /// The slots.
+    pub(super) const fn slots(&self) -> &[Slot; SLOTS] {
+        &self.slots
+    }
+
+    /// The slot of `fingerprint`, if its state is in this line.
+    #[inline]
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.holds(fingerprint))
+    }
+
+    /// Begins to read; `None` while somebody writes.
+    #[inline]
+    pub(super) fn glance(&self) -> Option<Glance<'_>> {
+        let header = self.header.load(Ordering::Acquire);
+        (header & LOCKED == 0).then_some(Glance { line: self, header })
+    }
+
+    /// The line behind this one; only under the lock of the chain, or between two looks.
+    pub(super) fn next(&self) -> Option<usize> {
+        link(self.header.load(Ordering::Relaxed))
+    }
+
+    /// Links this line, which is not the first of its chain, to another.
+    pub(super) fn set_next(&self, next: Option<usize>) {
+        self.header.store(with_link(0, next), Ordering::Relaxed);
+    }
+
+    /// Locks the chain that this line is the first of, if nobody else has.
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        let header = self.header.fetch_or(LOCKED, Ordering::Acquire);
+        if header & LOCKED != 0 {
+            return None;
+        }
+        fence(Ordering::Release);
+        Some(Locked { line: self, header })
+    }
+
+    /// Locks the chain that this line is the first of.
+    ///
+    /// Locks are held for well below a microsecond, unless their holder is put to sleep: then the
+    /// wait turns into yielding, and into short sleeps after that.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let mut tries = 0;
+        loop {
+            if let Some(locked) = self.try_lock() {
+                return locked;
+            }
+            pause(tries);
+            tries += 1;
+        }
+    }
+}
+
+/// The lock of a chain; the next version begins when it is dropped.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    line: &'a Line,
+    header: u64,
+}
+
+impl<'a> Locked<'a> {
+    /// The first line.
+    pub(super) const fn line(&self) -> &'a Line {
+        self.line
+    }
+
+    /// The second line.
+    pub(super) const fn next(&self) -> Option<usize> {
+        link(self.header)
+    }
+
+    /// Links the first line to another.
+    pub(super) fn set_next(&mut self, next: Option<usize>) {
+        self.header = with_link(self.header, next);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let next = self.header.wrapping_add(NEXT_VERSION);
+        self.line.header.store(next, Ordering::Release);
+    }
+}
+
+/// Links are kept one higher: 0 is none.
+const fn link(header: u64) -> Option<usize> {
+    (((header & LINK_MASK) >> LINK_SHIFT) as usize).checked_sub(1)
+}
+
+const fn with_link(header: u64, next: Option<usize>) -> u64 {
+    let link = match next {
+        Some(index) => index as u64 + 1,
+        None => 0,
+    };
+    header & !LINK_MASK | (link << LINK_SHIFT) & LINK_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::Arc;
+
+    use super::*;
+
+    const KEY: Fingerprint = Fingerprint { high: 7, low: 8 };
+
+    fn content(word: u64) -> Content {
+        Content {
+            fingerprint: KEY,
+            limit: LimitId(1),
+            held: InSlot::Packed(word),
+            is_shared: false,
+        }
+    }
+
+    fn line_with(word: u64) -> Arc<Line> {
+        let line = Line::default();
+        line.slots()[0].set(Some(&content(word)));
+        Arc::new(line)
+    }
+
+    /// Adds one to the word as a decision does, without a lock.
+    fn add_in_place(line: &Line) -> bool {
+        let Some(glance) = line.glance() else {
+            return false;
+        };
+        let slot = &line.slots()[0];
+        slot.holds(KEY)
+            && slot
+                .packed_under(LimitId(1))
+                .is_some_and(|word| glance.replace(slot, word + 1))
+    }
+
+    fn word(line: &Line) -> u64 {
+        line.slots()[0].packed_under(LimitId(1)).unwrap()
+    }
+
+    #[test]
+    fn no_charge_in_place_is_lost() {
+        loom::model(|| {
+            let line = line_with(0);
+            let other = Arc::clone(&line);
+            let thread = loom::thread::spawn(move || u64::from(add_in_place(&other)));
+            let mine = u64::from(add_in_place(&line));
+            let theirs = thread.join().unwrap();
+            assert_eq!(word(&line), mine + theirs);
+            assert!(mine + theirs > 0, "one of two gets through");
+        });
+    }
+
+    #[test]
+    fn a_lock_and_a_charge_in_place_keep_out_of_each_others_way() {
+        loom::model(|| {
+            let line = line_with(0);
+            let other = Arc::clone(&line);
+            let thread = loom::thread::spawn(move || {
+                // Once: a loop over it may see the same old value for ever, says the model.
+                let locked = other.try_lock()?;
+                let slot = &locked.line().slots()[0];
+                slot.set(Some(&content(word(&other) + 10)));
+                Some(10)
+            });
+            let mine = u64::from(add_in_place(&line));
+            let theirs = thread.join().unwrap().unwrap_or(0);
+            assert_eq!(word(&line), theirs + mine);
+            assert!(theirs + mine > 0, "one of two gets through");
+        });
+    }
+
+    #[test]
+    fn what_a_reader_makes_sure_of_was_there_at_one_time() {
+        loom::model(|| {
+            let line = line_with(1);
+            line.slots()[1].set(Some(&content(1)));
+            let other = Arc::clone(&line);
+            let thread = loom::thread::spawn(move || {
+                let locked = other.try_lock();
+                for slot in &locked.unwrap().line().slots()[..2] {
+                    slot.set(Some(&content(2)));
+                }
+            });
+            if let Some(glance) = line.glance() {
+                let words = [0, 1].map(|slot| line.slots()[slot].packed_under(LimitId(1)));
+                if glance.still_stands() {
+                    assert_eq!(words[0], words[1]);
+                }
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_key_that_gave_up_its_slot_is_not_charged_in_it() {
+        loom::model(|| {
+            let line = line_with(0);
+            let other = Arc::clone(&line);
+            let thread = loom::thread::spawn(move || {
+                let newcomer = Content {
+                    fingerprint: Fingerprint { high: 9, low: 8 },
+                    ..content(100)
+                };
+                let locked = other.try_lock();
+                locked.is_some_and(|locked| {
+                    locked.line().slots()[0].set(Some(&newcomer));
+                    true
+                })
+            });
+            let is_charged = add_in_place(&line);
+            let is_taken = thread.join().unwrap();
+            let expected = if is_taken { 100 } else { 1 };
+            assert_eq!(word(&line), expected);
+            assert!(is_taken || is_charged, "one of two gets through");
+        });
+    }
+
+    #[test]
+    fn links_survive_versions() {
+        loom::model(|| {
+            let line = Line::default();
+            for next in [Some(0), Some(MAX_LINES - 1), None] {
+                let mut locked = line.lock();
+                locked.set_next(next);
+                drop(locked);
+                assert_eq!(line.next(), next);
+                assert_eq!(line.lock().next(), next);
+            }
+        });
+    }
+
+    #[test]
+    fn a_line_is_two_cache_lines() {
+        // Of the product's atomics; loom's are larger.
+        assert_eq!(size_of::<u64>() * (1 + 3 * SLOTS), 128);
+    }
+}

@@ -1,0 +1,349 @@
+//! Load: states out of the table, under the locks of their chains, and back into it.
+
+use std::sync::atomic::Ordering;
+
+use quell_core::charge::Operation;
+use quell_core::limit::LimitId;
+use quell_core::state::{State, Usage};
+use quell_core::time::Now;
+use smallvec::SmallVec;
+
+use super::{Chains, Keeper, PARTS, Table, home};
+use crate::store::memory::fingerprint::Fingerprint;
+use crate::store::memory::line::{Content, InSlot, Slot};
+
+/// Chains looked at before a key is sent to an overflow state.
+const LOOK_WHEN_FULL: usize = 8;
+
+/// A key as the table sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadKey<'a> {
+    /// What stands for the key.
+    pub(crate) fingerprint: Fingerprint,
+    /// What it has in common with the keys it may share an overflow state with.
+    pub(crate) scope: &'a [u8],
+    /// The limit that it is charged under.
+    pub(crate) limit: LimitId,
+}
+
+/// A key with the overflow state that it may have to share.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    key: Fingerprint,
+    limit: LimitId,
+    overflow: Option<Fingerprint>,
+}
+
+impl Wanted {
+    fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> + use<> {
+        [Some(self.key), self.overflow].into_iter().flatten()
+    }
+}
+
+/// A state on its way through a decision.
+#[derive(Debug)]
+pub(crate) struct Held<'t> {
+    /// The state; to be changed in place.
+    pub(crate) state: State,
+    /// Under which it is stored: the key's own, or that of an overflow state.
+    pub(in crate::store::memory) fingerprint: Fingerprint,
+    slot: Option<&'t Slot>,
+    is_overflow: bool,
+}
+
+impl Held<'_> {
+    /// Whether it is an overflow state, which several keys share.
+    pub(in crate::store::memory) const fn is_overflow(&self) -> bool {
+        self.is_overflow
+    }
+}
+
+impl Table {
+    /// Loads the states of some keys under the locks of their chains: their own, or what new keys
+    /// start with. States in boxes are copied.
+    pub(crate) fn load_all(
+        &self,
+        keys: &[LoadKey<'_>],
+        operation: Operation,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> (Chains<'_>, Vec<Held<'_>>) {
+        loop {
+            let wanted = keys
+                .iter()
+                .map(|key| self.want(key, operation, now, keeper));
+            let wanted: SmallVec<[Wanted; 2]> = wanted.collect();
+            let mut chains = self.lock(wanted.iter().flat_map(Wanted::fingerprints));
+            let held = wanted.iter();
+            let held = held.map(|wanted| self.take(&mut chains, wanted, false, now, keeper));
+            if let Some(held) = held.collect() {
+                return (chains, held);
+            }
+        }
+    }
+
+    /// [`Table::load_all`] of one key. Unless it is only asked about, [`Table::store`] must follow,
+    /// since its state may have been moved out of a box.
+    pub(crate) fn load(
+        &self,
+        key: &LoadKey<'_>,
+        operation: Operation,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> (Chains<'_>, Held<'_>) {
+        let is_moved = operation == Operation::Acquire;
+        loop {
+            let wanted = self.want(key, operation, now, keeper);
+            let mut chains = self.lock(wanted.fingerprints());
+            if let Some(held) = self.take(&mut chains, &wanted, is_moved, now, keeper) {
+                return (chains, held);
+            }
+        }
+    }
+
+    /// Copies of states that are there, under the locks of all chains that they could be in: of each
+    /// group of fingerprints the first that has one. [`Table::store`] writes one back.
+    pub(in crate::store::memory) fn load_known<const N: usize>(
+        &self,
+        groups: &[[Fingerprint; N]],
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> (Chains<'_>, Vec<Option<Held<'_>>>) {
+        let mut chains = self.lock(groups.iter().flatten().copied());
+        let held = groups.iter().map(|group| {
+            let mut found = group.iter().filter_map(|fingerprint| {
+                let slot = self.find(&mut chains, *fingerprint)?;
+                Some(Held {
+                    state: self.read(slot, false, now, keeper)?,
+                    fingerprint: *fingerprint,
+                    slot: Some(slot),
+                    is_overflow: slot.get().is_some_and(|content| content.is_shared),
+                })
+            });
+            found.next()
+        });
+        let held = held.collect();
+        (chains, held)
+    }
+
+    fn want(
+        &self,
+        key: &LoadKey<'_>,
+        operation: Operation,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> Wanted {
+        let mut wanted = Wanted {
+            key: key.fingerprint,
+            limit: key.limit,
+            overflow: None,
+        };
+        if self.is_crowded() {
+            if operation == Operation::Acquire && self.is_full() && !self.contains(wanted.key) {
+                self.sweep_some(LOOK_WHEN_FULL, now, keeper);
+            }
+            wanted.overflow = Some(self.overflow_of(key, keeper.group(key.limit)));
+        }
+        wanted
+    }
+
+    fn contains(&self, fingerprint: Fingerprint) -> bool {
+        let mut chains = self.lock([fingerprint]);
+        self.find(&mut chains, fingerprint).is_some()
+    }
+
+    /// The overflow state of a key: one per scope, group and part. Rules' scopes begin with a byte
+    /// that is never 0, so no key can have this fingerprint but by chance.
+    fn overflow_of(&self, key: &LoadKey<'_>, group: u32) -> Fingerprint {
+        let part = home(key.fingerprint, PARTS);
+        self.key.of(&(0_u8, key.scope, group, part))
+    }
+
+    /// A copy of the state of one key; nobody changes it while `act` looks at it.
+    pub(in crate::store::memory) fn with_state<R>(
+        &self,
+        fingerprint: Fingerprint,
+        now: Now,
+        keeper: &impl Keeper,
+        act: impl FnOnce(Option<State>) -> R,
+    ) -> R {
+        let mut chains = self.lock([fingerprint]);
+        let slot = self.find(&mut chains, fingerprint);
+        act(slot.and_then(|slot| self.read(slot, false, now, keeper)))
+    }
+
+    /// Adds a state of a snapshot.
+    pub(in crate::store::memory) fn import(
+        &self,
+        fingerprint: Fingerprint,
+        state: State,
+        is_overflow: bool,
+        now: Now,
+        keeper: &impl Keeper,
+    ) {
+        let mut chains = self.lock([fingerprint]);
+        let slot = self.find(&mut chains, fingerprint);
+        let held = Held {
+            state,
+            fingerprint,
+            slot,
+            is_overflow,
+        };
+        let is_added = self.store(&mut chains, held, now, keeper);
+        drop(chains);
+        if is_added {
+            self.make_way(now, keeper);
+        }
+    }
+
+    /// Takes one state; `None` if it has become crowded since what is wanted was found out.
+    fn take<'t>(
+        &self,
+        chains: &mut Chains<'t>,
+        wanted: &Wanted,
+        is_moved: bool,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> Option<Held<'t>> {
+        let rest = || State::rest(wanted.limit);
+        if let Some(slot) = self.find(chains, wanted.key) {
+            let state = self.read(slot, is_moved, now, keeper);
+            return Some(Held {
+                state: state.unwrap_or_else(rest),
+                fingerprint: wanted.key,
+                slot: Some(slot),
+                is_overflow: slot.get().is_some_and(|content| content.is_shared),
+            });
+        }
+        let Some(overflow) = wanted.overflow else {
+            let held = Held {
+                state: rest(),
+                fingerprint: wanted.key,
+                slot: None,
+                is_overflow: false,
+            };
+            return (!self.is_crowded()).then_some(held);
+        };
+        let slot = self.find(chains, overflow);
+        let is_full = self.is_full();
+        let is_moved = is_moved && is_full;
+        let state = slot.and_then(|slot| self.read(slot, is_moved, now, keeper));
+        let state = state.unwrap_or_else(rest);
+        Some(if is_full {
+            Held {
+                state,
+                fingerprint: overflow,
+                slot,
+                is_overflow: true,
+            }
+        } else {
+            Held {
+                state,
+                fingerprint: wanted.key,
+                slot: None,
+                is_overflow: false,
+            }
+        })
+    }
+
+    /// The state in a slot; `None` if the limit it was charged under is gone.
+    pub(super) fn read(
+        &self,
+        slot: &Slot,
+        is_moved: bool,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> Option<State> {
+        let content = slot.get()?;
+        let limit = content.limit;
+        match content.held {
+            InSlot::Packed(word) => keeper.with_limit(limit, |known| {
+                let usage = known?.unpack(word, self.origin(now));
+                let ban = None;
+                Some(State { limit, usage, ban })
+            }),
+            InSlot::Boxed(number) => self.boxes.with(number, |state| {
+                if is_moved {
+                    std::mem::replace(state, State::rest(limit))
+                } else {
+                    state.clone()
+                }
+            }),
+        }
+    }
+
+    /// Writes back what was loaded; says whether a state came that was not there.
+    pub(crate) fn store(
+        &self,
+        chains: &mut Chains<'_>,
+        held: Held<'_>,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> bool {
+        let before = held.slot.and_then(Slot::get);
+        let is_rest = matches!(held.state.usage, Usage::Rest) && held.state.ban.is_none();
+        let in_box = match before {
+            Some(Content {
+                held: InSlot::Boxed(number),
+                ..
+            }) => Some(number),
+            _ => None,
+        };
+        let Some(chain) = chains.get(home(held.fingerprint, self.size())) else {
+            return false;
+        };
+        if is_rest {
+            if let Some(slot) = held.slot {
+                self.remove(slot);
+                chain.trim();
+            }
+            return false;
+        }
+        let limit = held.state.limit;
+        let word = keeper.with_limit(limit, |known| {
+            let is_plain = held.state.ban.is_none();
+            let known = known.filter(|_| is_plain)?;
+            known.pack(&held.state.usage, self.origin(now))
+        });
+        let content = Content {
+            fingerprint: held.fingerprint,
+            limit,
+            held: match (word, in_box) {
+                (Some(word), _) => {
+                    if let Some(number) = in_box {
+                        self.boxes.release(number);
+                    }
+                    InSlot::Packed(word)
+                }
+                (None, Some(number)) => {
+                    self.boxes.with(number, |state| *state = held.state);
+                    InSlot::Boxed(number)
+                }
+                (None, None) => InSlot::Boxed(self.boxes.keep(held.fingerprint.low, held.state)),
+            },
+            is_shared: held.is_overflow,
+        };
+        if let Some(slot) = held.slot {
+            slot.set(Some(&content));
+            return false;
+        }
+        let is_added = chain.insert(&content);
+        if is_added {
+            let counter = self.counter(held.is_overflow);
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        is_added
+    }
+
+    pub(super) fn remove(&self, slot: &Slot) {
+        let Some(content) = slot.get() else {
+            return;
+        };
+        if let InSlot::Boxed(number) = content.held {
+            self.boxes.release(number);
+        }
+        slot.set(None);
+        let counter = self.counter(content.is_shared);
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,146 @@
+//! Upkeep: how the table grows, forgets what is at rest, and shows all that it holds.
+
+use std::sync::atomic::Ordering;
+
+use quell_core::state::State;
+use quell_core::time::Now;
+
+use super::{Keeper, PARTS, Table, home};
+use crate::store::memory::chain::Chain;
+use crate::store::memory::fingerprint::Fingerprint;
+use crate::store::memory::line::{Content, InSlot, Line, Slot};
+
+/// There are at most this many halves of a key for each chain before the next one is made: chains
+/// are between 3 and 9 keys long, a fifth of the keys lie behind their first line, and a key costs
+/// 38 bytes.
+const HALF_KEYS_PER_CHAIN: usize = 9;
+
+/// Chains made for one key that comes: more than it takes to keep up.
+const STEPS_PER_KEY: usize = 2;
+
+/// Chains looked at for states at rest whenever a key is added.
+const LOOK_PER_KEY: usize = 1;
+
+impl Table {
+    /// What a key that was added owes: a look at a few others, and more chains if there are too few.
+    /// Not to be called under a lock of this table.
+    pub(crate) fn make_way(&self, now: Now, keeper: &impl Keeper) {
+        self.sweep_some(LOOK_PER_KEY, now, keeper);
+        for _ in 0..STEPS_PER_KEY {
+            if self.keys() * 2 <= self.size() * HALF_KEYS_PER_CHAIN {
+                return;
+            }
+            // Somebody else is at it.
+            let Some(mut moving) = self.moving.try_lock() else {
+                return;
+            };
+            self.grow(&mut moving);
+        }
+    }
+
+    /// Makes one more chain. `moving` is empty before and after, and keeps others from doing it too.
+    fn grow(&self, moving: &mut Vec<Content>) {
+        let size = self.size();
+        if self.lines.make(size).is_none() {
+            return;
+        }
+        // Ascending order; nobody else knows of the second.
+        let Some(mut from) = self.chain(size - (1 << size.ilog2())) else {
+            return;
+        };
+        let Some(mut to) = self.chain(size) else {
+            return;
+        };
+        from.drain_into(moving);
+        for content in moving.drain(..) {
+            // What was in the lines of one chain fits into those of two.
+            if home(content.fingerprint, size + 1) == size {
+                to.insert(&content);
+            } else {
+                from.insert(&content);
+            }
+        }
+        self.size.store(size + 1, Ordering::Release);
+    }
+
+    /// Looks at the next few chains and drops what is at rest; those that are locked are left out.
+    pub(super) fn sweep_some(&self, most: usize, now: Now, keeper: &impl Keeper) {
+        for _ in 0..most {
+            let index = self.counts.hand.fetch_add(1, Ordering::Relaxed) % self.size();
+            let line = self.lines.get(index);
+            let locked = line.and_then(Line::try_lock);
+            if let Some(locked) = locked {
+                let mut chain = Chain::new(locked, &self.spare);
+                self.sweep_chain(&mut chain, now, keeper);
+            }
+        }
+    }
+
+    fn sweep_chain(&self, chain: &mut Chain<'_>, now: Now, keeper: &impl Keeper) -> usize {
+        let mut gone = 0;
+        for slot in chain.slots() {
+            if let Some(content) = slot.get()
+                && self.may_drop(&content, slot, now, keeper)
+            {
+                self.remove(slot);
+                gone += usize::from(!content.is_shared);
+            }
+        }
+        chain.trim();
+        gone
+    }
+
+    fn may_drop(&self, content: &Content, slot: &Slot, now: Now, keeper: &impl Keeper) -> bool {
+        match content.held {
+            InSlot::Boxed(number) => {
+                let may_drop = self.boxes.with(number, |state| keeper.may_drop(state));
+                may_drop.unwrap_or(true)
+            }
+            InSlot::Packed(_) => {
+                let state = self.read(slot, false, now, keeper);
+                state.is_none_or(|state| keeper.may_drop(&state))
+            }
+        }
+    }
+
+    /// Sweeps all of one part, a chain at a time. Returns how many keys went.
+    pub(in crate::store::memory) fn sweep(
+        &self,
+        part: usize,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> usize {
+        let chains = (part % PARTS..self.size()).step_by(PARTS);
+        let swept = chains.filter_map(|index| self.chain(index));
+        swept
+            .map(|mut chain| self.sweep_chain(&mut chain, now, keeper))
+            .sum()
+    }
+
+    /// Copies of the states of one part that are not at rest, and whether each is an overflow state.
+    pub(in crate::store::memory) fn export(
+        &self,
+        part: usize,
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> Vec<(Fingerprint, State, bool)> {
+        let mut states = Vec::new();
+        // To the end as it stands when it is reached: what a new chain takes over goes further up
+        // in the same part.
+        let mut index = part;
+        while index < self.size()
+            && let Some(chain) = self.chain(index)
+        {
+            for slot in chain.slots() {
+                if let Some(content) = slot.get()
+                    && let Some(state) = self.read(slot, false, now, keeper)
+                    && !keeper.may_drop(&state)
+                {
+                    states.push((content.fingerprint, state, content.is_shared));
+                }
+            }
+            index += PARTS;
+        }
+        states
+    }
+}

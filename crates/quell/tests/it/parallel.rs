@@ -1,0 +1,143 @@
+//! The table under many threads: what is admitted stays within the bound, and no key is lost while
+//! the table grows, is swept and is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use quell::clock::{Clock, ManualClock};
+use quell::{Cost, KeyedLimiter, Limit, Outcome, Rate};
+use quell_core::time::Now;
+
+const THREADS: usize = 8;
+
+fn start() -> Now {
+    Now::from_nanos(1_700_000_000_000_000_000)
+}
+
+/// Calls of each thread on a few keys of one line or none, all at once.
+fn hammer(limiter: &KeyedLimiter<u64, Arc<ManualClock>>, keys: u64, calls: u64) -> Vec<u64> {
+    let admitted: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+    thread::scope(|scope| {
+        for thread in 0..THREADS as u64 {
+            let admitted = &admitted;
+            scope.spawn(move || {
+                for call in 0..calls {
+                    let key = (call + thread) % keys;
+                    let cost = 1 + call % 3;
+                    let decision = limiter.try_acquire_n(&key, Cost::new(cost).unwrap());
+                    if decision.outcome == Outcome::Allow {
+                        admitted[usize::try_from(key).unwrap()].fetch_add(cost, Ordering::Relaxed);
+                    }
+                    limiter.peek(&key, Cost::ONE);
+                }
+            });
+        }
+    });
+    admitted.into_iter().map(AtomicU64::into_inner).collect()
+}
+
+#[test]
+fn few_keys_hammered_are_admitted_exactly_their_burst() {
+    for burst in [1_000, 60_000] {
+        let clock = Arc::new(ManualClock::new(start()));
+        let limit = Limit::per_hour(1_000).burst(burst);
+        let limiter = KeyedLimiter::with(limit, 100, clock).unwrap();
+        let admitted = hammer(&limiter, 3, 60_000);
+        for (key, admitted) in admitted.into_iter().enumerate() {
+            // A call of 3 units may not fit where one of 1 does; all that is left goes in the end.
+            assert_eq!(admitted, burst, "key {key}");
+        }
+    }
+}
+
+#[test]
+fn while_time_goes_on_no_more_is_admitted_than_it_brings() {
+    let clock = Arc::new(ManualClock::new(start()));
+    let limit = Limit::token_bucket(Rate::new(7, Duration::from_millis(1)).unwrap()).burst(50);
+    let limiter = KeyedLimiter::with(limit, 100, Arc::clone(&clock)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let admitted = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                clock.advance(Duration::from_micros(1));
+            }
+        });
+        let admitted = hammer(&limiter, 2, 60_000);
+        is_over.store(true, Ordering::Relaxed);
+        admitted
+    });
+    let elapsed = clock.now().monotonic.since(start().monotonic);
+    let most = 50 + 7 * u64::try_from(elapsed.as_nanos()).unwrap() / 1_000_000;
+    for admitted in admitted {
+        assert!(admitted <= most, "{admitted} admitted, {most} at most");
+        assert!(admitted >= 50, "{admitted} admitted");
+    }
+}
+
+#[test]
+fn no_key_is_lost_or_doubled_while_the_table_grows() {
+    const KEYS: u64 = 60_000;
+    let clock = Arc::new(ManualClock::new(start()));
+    let limiter = KeyedLimiter::<u64, _>::with(Limit::per_hour(2), 1_000_000, clock).unwrap();
+    let admitted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS as u64 {
+            let (limiter, admitted) = (&limiter, &admitted);
+            // All threads add the same keys, each from elsewhere on.
+            scope.spawn(move || {
+                for step in 0..KEYS {
+                    let key = (step + thread * KEYS / THREADS as u64) % KEYS;
+                    let is_allowed = limiter.try_acquire(&key).outcome.is_allow();
+                    admitted.fetch_add(usize::from(is_allowed), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(limiter.keys() as u64, KEYS);
+    assert_eq!(admitted.into_inner() as u64, KEYS * 2);
+    for key in 0..KEYS {
+        assert!(!limiter.peek(&key, Cost::ONE).outcome.is_allow(), "{key}");
+    }
+}
+
+#[test]
+fn keys_come_and_go_and_the_table_stays_as_large_as_they_ask() {
+    let clock = Arc::new(ManualClock::new(start()));
+    let limiter =
+        KeyedLimiter::<u64, _>::with(Limit::per_second(1), 1_000_000, Arc::clone(&clock)).unwrap();
+    let most = AtomicUsize::new(0);
+    for round in 0..20 {
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (limiter, most) = (&limiter, &most);
+                scope.spawn(move || {
+                    for key in 0..5_000 {
+                        let key = (round * 4 + thread) * 5_000 + key;
+                        assert!(limiter.try_acquire(&key).outcome.is_allow());
+                        assert!(!limiter.try_acquire(&key).outcome.is_allow());
+                    }
+                    most.fetch_max(limiter.keys(), Ordering::Relaxed);
+                });
+            }
+        });
+        // All of the round before are at rest, and those who come next make way for themselves.
+        clock.advance(Duration::from_secs(2));
+    }
+    let most = most.into_inner();
+    assert!(most < 60_000, "{most} keys at once, 20,000 of them live");
+}
+
+#[test]
+fn windows_and_bans_lie_beside_buckets_under_many_threads() {
+    let clock = Arc::new(ManualClock::new(start()));
+    let hour = Duration::from_secs(3_600);
+    let window = KeyedLimiter::with(Limit::fixed_window(5_000, hour), 100, Arc::clone(&clock));
+    let log = KeyedLimiter::with(Limit::sliding_log(500, hour), 100, clock);
+    for (limiter, limit) in [(window.unwrap(), 5_000), (log.unwrap(), 500)] {
+        for admitted in hammer(&limiter, 2, 5_000) {
+            assert_eq!(admitted, limit);
+        }
+    }
+}
