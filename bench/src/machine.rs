@@ -53,6 +53,23 @@ impl Machine {
     }
 }
 
+/// Nanoseconds that this thread has run: what else goes on takes no part in it but by the caches.
+pub(crate) fn processor_time() -> Result<u64> {
+    times(0)
+}
+
+/// Nanoseconds that this thread could have run and had to wait for a processor.
+pub(crate) fn waiting_time() -> Result<u64> {
+    times(1)
+}
+
+fn times(place: usize) -> Result<u64> {
+    let path = "/proc/thread-self/schedstat";
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let time = text.split_whitespace().nth(place);
+    Ok(time.context("the kernel keeps no times")?.parse()?)
+}
+
 /// The folder of this workspace.
 pub(crate) fn bench_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod decide;
 mod draws;
+mod fleet;
 mod machine;
 mod memory;
 mod processes;
@@ -38,6 +39,8 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What does a report cost the leader of a fleet, as members and limits grow?
+    Fleet(fleet::Settings),
     /// What does a decision by rules cost, and how long do they take to come into force?
     Rules(rules::Settings),
     /// How slow are the slowest calls while keys come and go?
@@ -61,6 +64,7 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Fleet(settings) => fleet::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),

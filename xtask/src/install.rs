@@ -20,7 +20,11 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 10] = [
+const SYSTEM_PACKAGES: [SystemPackage; 11] = [
+    SystemPackage {
+        name: "openssl",
+        is_there: || programs::is_on_path("openssl"),
+    },
     SystemPackage {
         name: "curl",
         is_there: || programs::is_on_path("curl"),

@@ -1,8 +1,6 @@
 //! Profile: one rival, asked in a loop and nothing else, for `perf` and `callgrind`.
 
-use std::fs;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use quell::KeyedLimiter;
 
@@ -10,6 +8,7 @@ use super::floor::Floor;
 use super::rivals::{GovernorDashMap, GovernorHashMap, Name, Read, Rival};
 use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
+use crate::machine::processor_time;
 
 /// What `bench profile` repeats.
 #[derive(Args, Debug)]
@@ -63,12 +62,4 @@ fn repeat<R: Rival>(settings: &Settings) -> Result<()> {
     let nanos = (processor_time()? - begun) as f64 / decisions as f64;
     println!("{decisions} decisions, {nanos:.1} ns of processor time each");
     Ok(())
-}
-
-/// Nanoseconds that this process has run: what else goes on takes no part of it but caches.
-fn processor_time() -> Result<u64> {
-    let path = "/proc/self/schedstat";
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let first = text.split_whitespace().next();
-    Ok(first.context("the kernel keeps no times")?.parse()?)
 }

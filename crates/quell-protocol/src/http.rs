@@ -9,6 +9,7 @@ mod json;
 mod key;
 mod path;
 mod problem;
+mod question;
 mod verdict;
 mod write;
 
@@ -24,4 +25,5 @@ pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use key::{KeyRequest, parse_key};
 pub use problem::{PROBLEM_JSON, Problem, ProblemKind};
+pub use question::{Question, find_question};
 pub use verdict::{DecisionBody, OutcomeBody, VerdictBody};

@@ -8,7 +8,6 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
-use quell::store::memory::MemoryStore;
 use quell_core::rule::RuleSet;
 use quell_rules::Loaded;
 use tokio::sync::watch::{Receiver, Sender};
@@ -24,6 +23,7 @@ use crate::reload::Watch;
 use crate::resp::Connections;
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Snapshots};
+use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
 use crate::{http, reload, resp, rules, snapshot, sweep};
 
@@ -63,7 +63,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
-    let limiter = Limiter::builder(MemoryStore::with(config.max_keys, secret))
+    let limiter = Limiter::builder(ServerStore::new(&config, secret))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
@@ -83,9 +83,13 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     if let Some(restored) = restored {
         let (limiter, states) = (&shared.limiter, restored.states.len());
-        limiter.restore(restored.limits, restored.states, limiter.now());
-        tracing::info!(states, "states restored");
+        if let Some(memory) = limiter.store().memory() {
+            let now = limiter.now();
+            limiter.restore_into(memory, restored.limits, restored.states, now);
+            tracing::info!(states, "states restored");
+        }
     }
+    shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
     tracing::info!(
         domains = in_force.domains().count(),

@@ -11,7 +11,7 @@ use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD};
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
-use crate::errors::AskError;
+use crate::error::AskError;
 use crate::limiter::Limiter;
 use crate::room::Call;
 use crate::store::{Fate, Finished, LocalStore, Placed, Store};

@@ -25,7 +25,8 @@ pub mod tower;
 
 mod ad_hoc;
 mod alarm;
-mod errors;
+mod by_hand;
+mod error;
 mod holding;
 mod keyed;
 mod limiter;
@@ -36,7 +37,7 @@ mod sync;
 mod turn;
 
 pub use ad_hoc::AdHocMemo;
-pub use errors::{AskError, RulesError};
+pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{Limiter, LimiterBuilder};
 pub use quell_core::charge::Operation;

@@ -8,7 +8,7 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::descriptor::{Descriptor, Query};
+use quell_core::descriptor::Query;
 use quell_core::key::with_ad_hoc;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
@@ -18,12 +18,12 @@ use quell_core::verdict::Verdict;
 use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
-use crate::errors::{AskError, RulesError};
+use crate::error::{AskError, RulesError};
 use crate::holding::{Placement, has_permits, new_id, plain};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::room::Room;
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{Action, Banned, LocalStore, Store, StoreError};
+use crate::store::{LocalStore, Store, StoreError};
 
 /// Rules and a store: answers queries, all limits of one charged or none.
 ///
@@ -41,9 +41,12 @@ use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 pub struct Limiter<S> {
     pub(crate) store: S,
     pub(crate) rules: ArcSwap<RuleSet>,
+    /// Those that were in force before, kept until the next reload: else the last answer that began
+    /// with them would have to free them all.
+    last_rules: Mutex<Arc<RuleSet>>,
     ids: Mutex<LimitIds>,
     ad_hoc: AdHocLimits,
-    calendar: SystemCalendar,
+    pub(crate) calendar: SystemCalendar,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) room: Room,
     observer: Arc<dyn Observer>,
@@ -78,6 +81,7 @@ impl<S: Store> LimiterBuilder<S> {
         Limiter {
             store: self.store,
             rules: ArcSwap::default(),
+            last_rules: Mutex::default(),
             ids: Mutex::default(),
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
@@ -120,12 +124,13 @@ impl<S: Store> Limiter<S> {
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
         check(&domains)?;
-        // The lock keeps two reloads apart; answers go on with the rules that they began with.
+        // Locks keep two reloads apart; answers go on with the rules that they began with.
+        let mut last = self.last_rules.lock();
         let mut ids = self.ids.lock();
         let (next, changes) = self.rules.load().succeed(domains, now, &mut ids);
         let (arriving, leaving) = split(changes);
         self.store.adopt(&arriving);
-        self.rules.store(Arc::new(next));
+        *last = self.rules.swap(Arc::new(next));
         self.store.adopt(&leaving);
         Ok(())
     }
@@ -282,6 +287,59 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
+    /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
+    /// at once, or if a permit is asked for: who takes one has to be able to give it back.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn ask_at_once(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Option<Verdict>, AskError> {
+        let rules = self.rules.load();
+        let set = self.resolve(&rules, query, now)?;
+        if operation == Operation::Acquire && has_permits(&set) {
+            return Ok(None);
+        }
+        let decisions = self.store.charge_at_once(&set, operation, now);
+        Ok(
+            decisions
+                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
+        )
+    }
+
+    /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
+    /// answer at once. A caller keeps one `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_at_once(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Option<Decision>, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_at_once(key, &charge, operation, now)
+        });
+        if let Some(decision) = &decision {
+            self.observer.observe(&Event::AdHoc {
+                now,
+                operation,
+                key,
+                decision,
+            });
+        }
+        Ok(decision)
+    }
+
     #[inline]
     fn recall<'m>(
         &self,
@@ -301,49 +359,6 @@ impl<S: Store> Limiter<S> {
 
     fn next_id(&self) -> LimitId {
         self.ids.lock().next_id()
-    }
-
-    /// Does something by hand to the keys that `query` would charge.
-    ///
-    /// # Errors
-    /// As [`Limiter::try_acquire`].
-    pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
-        let now = self.now();
-        let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
-        Ok(self.store.administer(&set, action, now).await?)
-    }
-
-    /// Does something by hand to one key of one rule, named by its captured entries; what the rule
-    /// matches on does not matter.
-    ///
-    /// # Errors
-    /// [`AskError::UnknownRule`] if there is no such rule or it is unlimited; else as
-    /// [`Limiter::try_acquire`].
-    pub async fn administer_key(
-        &self,
-        domain: &str,
-        rule: &str,
-        entries: &Descriptor<'_>,
-        action: Action,
-    ) -> Result<usize, AskError> {
-        let now = self.now();
-        let rules = self.rules.load_full();
-        if !rules.has_domain(domain) {
-            return Err(AskError::UnknownDomain);
-        }
-        let set = rules
-            .select(domain, rule, entries, now, &self.calendar)
-            .ok_or(AskError::UnknownRule)?;
-        Ok(self.store.administer(&set, action, now).await?)
-    }
-
-    /// Bans that stand, at most `most`, the longest first.
-    ///
-    /// # Errors
-    /// [`AskError::Store`] if the store cannot tell.
-    pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
-        Ok(self.store.bans(most, self.now()).await?)
     }
 }
 
@@ -377,34 +392,6 @@ impl<S: LocalStore> Limiter<S> {
         let decisions = self.store.charge_local(&set, operation, now);
         Ok(self.conclude(&rules, operation, query, &set, decisions, now))
     }
-
-    /// [`Limiter::ask_ad_hoc`] without a runtime, on a store in this process. A caller keeps one
-    /// `memo` and passes it each time.
-    ///
-    /// # Errors
-    /// [`AskError::Impossible`] if the limit is impossible.
-    pub fn ask_ad_hoc_local(
-        &self,
-        operation: Operation,
-        key: &[u8],
-        bucket: &TokenBucket,
-        cost: Cost,
-        now: Now,
-        memo: &mut AdHocMemo,
-    ) -> Result<Decision, AskError> {
-        let known = self.recall(memo, bucket, now)?;
-        let charge = Charge::alone(&known.installed, cost);
-        let decision = with_ad_hoc(key, |key| {
-            self.store.charge_one_local(key, &charge, operation, now)
-        });
-        self.observer.observe(&Event::AdHoc {
-            now,
-            operation,
-            key,
-            decision: &decision,
-        });
-        Ok(decision)
-    }
 }
 
 impl Limiter<MemoryStore> {
@@ -413,6 +400,19 @@ impl Limiter<MemoryStore> {
     /// To be called after the rules came into force and before the first query. States under limits
     /// that are not among `limits` are left out.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        self.restore_into(&self.store, limits, states, now);
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// [`Limiter::restore`] where the store is one of several kinds; `memory` is the one it is.
+    pub fn restore_into(
+        &self,
+        memory: &MemoryStore,
+        limits: Vec<Installed>,
+        states: Vec<Saved>,
+        now: Now,
+    ) {
         let mut renamed = std::collections::HashMap::new();
         let limits = limits.into_iter().map(|installed| {
             let id = self.next_id();
@@ -424,7 +424,7 @@ impl Limiter<MemoryStore> {
             saved.state.limit = *renamed.get(&saved.state.limit)?;
             Some(saved)
         });
-        self.store.import(limits, states.collect(), now);
+        memory.import(limits, states.collect(), now);
     }
 }
 

@@ -47,6 +47,23 @@ pub(super) struct Settings {
     #[arg(long, env = "QUELL_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Listeners")]
     insecure: Option<bool>,
 
+    /// Where states are kept that several servers share: redis://[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for TLS, or memory [default: memory]
+    #[arg(
+        long,
+        env = "QUELL_STORE",
+        value_name = "URL",
+        hide_env_values = true,
+        help_heading = "State"
+    )]
+    store: Option<String>,
+    /// How long a call to the store may take [default: 50ms]
+    #[arg(
+        long,
+        env = "QUELL_STORE_TIMEOUT",
+        value_name = "DURATION",
+        help_heading = "State"
+    )]
+    store_timeout: Option<String>,
     /// Most keys with a state of their own; further ones share states [default: 10000000]
     #[arg(
         long,
@@ -181,6 +198,8 @@ impl Settings {
             resp: self.resp,
             insecure: self.insecure,
             shadow: self.shadow,
+            store: self.store,
+            store_timeout: self.store_timeout,
             max_keys: self.max_keys,
             data_dir: self.data_dir,
             snapshot_interval: self.snapshot_interval,

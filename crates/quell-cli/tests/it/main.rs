@@ -35,6 +35,8 @@ mod serve;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
+mod shared_store;
+#[cfg(test)]
 mod survival;
 #[cfg(test)]
 mod usage;

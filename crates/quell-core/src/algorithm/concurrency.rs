@@ -136,7 +136,7 @@ impl fmt::Display for Concurrency {
 }
 
 /// A limit of permits with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermitEngine {
     max: u64,
     limit: u64,

@@ -90,6 +90,30 @@ impl Expect {
     }
 }
 
+impl Expect {
+    /// The same, with all durations rounded up to `unit`.
+    pub(crate) fn in_units_of(&self, unit: Duration) -> Self {
+        let mut expect = self.clone();
+        if let Self::Each(each) = &mut expect {
+            let up = |duration: Duration| round_up(duration, unit);
+            each.retry_after = each.retry_after.map(|wait| wait.map(up));
+            each.reset_after = each.reset_after.map(|reset| reset.map(up));
+            each.delay = each.delay.map(up);
+        }
+        expect
+    }
+}
+
+fn round_up(duration: Duration, unit: Duration) -> Duration {
+    let over = duration.as_nanos().checked_rem(unit.as_nanos());
+    match over.and_then(|over| u64::try_from(over).ok()) {
+        None | Some(0) => duration,
+        Some(over) => duration
+            .saturating_add(unit)
+            .saturating_sub(Duration::from_nanos(over)),
+    }
+}
+
 fn value<T>(
     fields: &Fields<'_>,
     name: &'static str,

@@ -30,6 +30,12 @@ pub struct RawConfig {
     /// Whether every rule is in shadow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
+    /// Where states are kept that several servers share, or `memory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// How long a call to the store may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_timeout: Option<String>,
     /// Most keys with a state of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_keys: Option<usize>,
@@ -166,6 +172,8 @@ impl RawConfig {
             resp: self.resp.or(other.resp),
             insecure: self.insecure.or(other.insecure),
             shadow: self.shadow.or(other.shadow),
+            store: self.store.or(other.store),
+            store_timeout: self.store_timeout.or(other.store_timeout),
             max_keys: self.max_keys.or(other.max_keys),
             data_dir: self.data_dir.or(other.data_dir),
             snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),

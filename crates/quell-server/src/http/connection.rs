@@ -19,9 +19,11 @@ use tokio::sync::watch;
 use tower_service::Service;
 
 use super::ask;
+use super::direct::{self, Left};
 use super::stream::Watched;
 use crate::config::Bounds;
 use crate::listen::Accepted;
+use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
 /// What a connection is told that comes when `most` are open, which is as many as may be.
@@ -73,6 +75,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
+        // Those that did not come whole, and those that are wrong.
         if let Some(operation) = ask::operation(&request) {
             let shared = Arc::clone(&self.shared);
             return Box::pin(async move { Ok(ask::verdict(&shared, operation, request).await) });
@@ -113,18 +116,34 @@ pub(crate) async fn run(
 ) {
     let remote = RemoteAddress(accepted.remote);
     let has_asked = Arc::new(AtomicBool::new(false));
-    let watched = Watched::new(
+    let mut watched = Watched::new(
         accepted.stream,
         &shared.config.bounds,
         Arc::clone(&has_asked),
     );
-    let numbers = Arc::clone(&shared.metrics.http);
+    match direct::serve(&mut watched, &shared, &has_asked, &mut stop).await {
+        Ok(Left::Closed) => return,
+        Ok(Left::Other(begun)) => watched.give_back(begun),
+        Err(error) => return note_end(&shared.metrics.http, remote, &error),
+    }
     let handler = Handler {
         router,
         shared,
         remote,
         has_asked,
     };
+    // In memory of its own, so that a connection that never gets here stays small.
+    Box::pin(serve(watched, handler, builder, stop)).await;
+}
+
+/// Serves what else may come than questions.
+async fn serve(
+    watched: Watched,
+    handler: Handler,
+    builder: Arc<Builder<TokioExecutor>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (remote, numbers) = (handler.remote, Arc::clone(&handler.shared.metrics.http));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
     let mut stopping = false;
     let end = loop {
@@ -138,14 +157,23 @@ pub(crate) async fn run(
         }
     };
     if let Err(error) = end {
-        let hyper = error.downcast_ref::<hyper::Error>();
-        if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(&*error) {
-            numbers.timeouts.add(1);
-        } else if hyper.is_some_and(hyper::Error::is_parse) {
-            numbers.protocol_errors.add(1);
-        }
-        tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
+        note_end(&numbers, remote, &*error);
     }
+}
+
+/// Counts why a connection ended.
+fn note_end(
+    numbers: &ListenerMetrics,
+    remote: RemoteAddress,
+    error: &(dyn std::error::Error + 'static),
+) {
+    let hyper = error.downcast_ref::<hyper::Error>();
+    if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(error) {
+        numbers.timeouts.add(1);
+    } else if hyper.is_some_and(hyper::Error::is_parse) {
+        numbers.protocol_errors.add(1);
+    }
+    tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
 }
 
 /// Whether a connection was ended by [`Watched`].

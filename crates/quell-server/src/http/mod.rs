@@ -14,6 +14,7 @@ mod admin;
 mod ask;
 mod body;
 mod connection;
+mod direct;
 mod health;
 mod hold;
 mod openapi;
@@ -59,7 +60,8 @@ async fn not_found(request: Request) -> Response {
 async fn not_allowed(request: Request) -> Response {
     let path = request.uri().path();
     let write = match path {
-        "/v1/acquire" | "/v1/peek" => "POST",
+        "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
+        | "/v1/release" | "/v1/renew" => "POST",
         "/v1/bans" => "GET, POST or DELETE",
         "/v1/keys" => "DELETE",
         _ => "GET",

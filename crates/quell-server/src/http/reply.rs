@@ -101,7 +101,10 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
         AskError::Impossible(_)
         | AskError::HoldName
         | AskError::HoldLength
-        | AskError::HoldDescriptors => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
+        | AskError::HoldDescriptors
+        | AskError::Store(StoreError::NoHolds) => {
+            Problem::new(ProblemKind::InvalidRequest, error.to_string())
+        }
         AskError::UnknownHold => {
             let detail = format!(
                 "{error} in domain {domain:?}, or it was over for two minutes: write that of a reservation"

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quell::{AdHocMemo, AskError, Cost, Limit, Operation, Query, Verdict};
+use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::time::Now;
 use quell_protocol::http::{EndedBody, VerdictBody};
 use quell_protocol::resp::{
@@ -97,9 +98,9 @@ impl Session {
             return None;
         }
         let (throttle, length) = self.last.find(input)?;
-        let protocol = self.protocol;
-        self.throttle(&throttle, &mut Encoder::new(out, protocol));
-        Some(length)
+        let mut encoder = Encoder::new(out, self.protocol);
+        self.throttle_at_once(&throttle, &mut encoder)
+            .then_some(length)
     }
 
     /// Answers one command, or queues it.
@@ -166,7 +167,7 @@ impl Session {
     async fn run(&mut self, command: Result<Command<'_>, CommandError>, out: &mut Vec<u8>) -> Next {
         let mut encoder = Encoder::new(out, self.protocol);
         match command {
-            Ok(Command::Throttle(throttle)) => self.throttle(&throttle, &mut encoder),
+            Ok(Command::Throttle(throttle)) => self.throttle(&throttle, &mut encoder).await,
             Ok(Command::Acquire(query)) => {
                 self.ask(Operation::Acquire, &query, &mut encoder).await;
             }
@@ -192,19 +193,34 @@ impl Session {
         Next::GoOn
     }
 
-    #[inline]
-    fn throttle(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) {
-        let (operation, cost) = match throttle.cost {
-            Some(cost) => (Operation::Acquire, cost),
-            None => (Operation::Peek, Cost::ONE),
-        };
-        let bucket = Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst());
-        let now = self.now();
-        let (limiter, memo) = (&self.shared.limiter, &mut self.limit);
-        match limiter.ask_ad_hoc_local(operation, throttle.key, &bucket, cost, now, memo) {
+    async fn throttle(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) {
+        if self.throttle_at_once(throttle, encoder) {
+            return;
+        }
+        let (operation, cost) = asked(throttle);
+        let bucket = bucket(throttle);
+        let limiter = &self.shared.limiter;
+        let now = limiter.now();
+        let decision = limiter.ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
+        match decision.await {
             Ok(decision) => throttle.write_reply(&decision, encoder),
             Err(error) => encoder.error("ERR", &error.to_string()),
         }
+    }
+
+    /// Answers if the store can without waiting.
+    #[inline]
+    fn throttle_at_once(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) -> bool {
+        let (operation, cost) = asked(throttle);
+        let bucket = bucket(throttle);
+        let now = self.now();
+        let (limiter, memo) = (&self.shared.limiter, &mut self.limit);
+        match limiter.ask_ad_hoc_at_once(operation, throttle.key, &bucket, cost, now, memo) {
+            Ok(Some(decision)) => throttle.write_reply(&decision, encoder),
+            Ok(None) => return false,
+            Err(error) => encoder.error("ERR", &error.to_string()),
+        }
+        true
     }
 
     async fn ask(&self, operation: Operation, query: &Query<'_>, encoder: &mut Encoder<'_>) {
@@ -329,4 +345,15 @@ fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'st
         Some(_) => Err(WRONG_PASSWORD),
         None => Err(NO_PASSWORD_SET),
     }
+}
+
+const fn asked(throttle: &Throttle<'_>) -> (Operation, Cost) {
+    match throttle.cost {
+        Some(cost) => (Operation::Acquire, cost),
+        None => (Operation::Peek, Cost::ONE),
+    }
+}
+
+fn bucket(throttle: &Throttle<'_>) -> TokenBucket {
+    Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst())
 }

@@ -124,6 +124,44 @@ fn a_permit_is_named_released_and_renewed() {
     assert_eq!(post(&server, "/v1/acquire", &ask).json()["allowed"], true);
 }
 
+/// On a connection that stays open, whose questions need no framework where they can be answered at
+/// once: a turn to wait for and a permit to give back cannot.
+#[test]
+fn who_waits_and_who_holds_is_not_answered_in_passing() {
+    let rules = "{domain: d, rules: [{name: r, rate: 1/s}, \
+        {name: jobs, match: {kind: job}, algorithm: concurrency, max: 1}]}";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |body: &Value| {
+        let body = body.to_string();
+        format!(
+            "POST /v1/acquire HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+            Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let job = json!({"domain": "d", "entries": {"kind": "job"}});
+    let held = Answer::read(&send(server.http(), ask(&job).as_bytes())).json();
+    let id = held["id"].as_str().unwrap();
+    assert_eq!(held["allowed"], true);
+    let (address, bytes) = (
+        server.http(),
+        ask(&json!({"domain": "d", "max_wait_ms": 1_000})),
+    );
+    let waiting = std::thread::spawn(move || Answer::read(&send(address, bytes.as_bytes())));
+    eventually("it waits", || {
+        server.metric("quell_waiters").as_deref() == Some("1")
+    });
+    let clock = server.clock.as_ref().unwrap();
+    clock.advance(Duration::from_secs(1));
+    let waited = waiting.join().unwrap().json();
+    assert_eq!(waited["waited_ms"], 1_000);
+    clock.advance(Duration::from_secs(1));
+    let refused = Answer::read(&send(server.http(), ask(&job).as_bytes())).json();
+    assert_eq!(refused["binding"], "jobs", "the permit is held: {refused}");
+    let released = post(&server, "/v1/release", &json!({"domain": "d", "id": id}));
+    assert_eq!(released.json()["outcome"], "released");
+}
+
 #[test]
 fn a_caller_waits_for_its_turn_and_no_longer_than_it_says() {
     let rules = "{domain: d, rules: [{name: r, rate: 1/s}]}";

@@ -219,6 +219,74 @@ fn a_connection_may_rest_between_requests_for_a_while() {
     assert_eq!(rest, b"", "and then it is closed");
 }
 
+/// A question that comes whole is answered on a shorter way than one that comes in pieces, and alike;
+/// so are questions in a row, with others among them.
+#[test]
+fn questions_are_answered_alike_whole_and_in_pieces() {
+    let server = Fixture::with_clock(SHOP, "");
+    let ask = |operation: &str, path: &str, fields: &str| {
+        let body = format!(r#"{{"domain":"shop","entries":{{"path":"{path}","user":"a"}}}}"#);
+        let length = body.len();
+        format!(
+            "POST /v1/{operation} HTTP/1.1\r\nHost: t\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let json = "Content-Type: application/json\r\n";
+    for path in ["/login", "/watched", "/nowhere"] {
+        let question = ask("peek", path, json);
+        let whole = Answer::read(&send(server.http(), question.as_bytes()));
+        let (head, body) = question.split_once("\r\n\r\n").unwrap();
+        let head = head.split_once("Content-Length").unwrap().0;
+        let (begin, end) = body.split_at(20);
+        let chunked = format!(
+            "{head}Transfer-Encoding: chunked\r\n\r\n14\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
+            end.len()
+        );
+        let pieces = Answer::read(&send(server.http(), chunked.as_bytes()));
+        let fields = |answer: &Answer| {
+            let lines = answer.head.lines();
+            let mut fields: Vec<String> = lines
+                .map(|line| match line.split_once("date: ") {
+                    Some(("", date)) => format!("date of {} bytes", date.len()),
+                    _ => line.to_owned(),
+                })
+                .collect();
+            fields.sort();
+            fields
+        };
+        assert_eq!(fields(&whole), fields(&pieces));
+        assert_eq!(whole.body, pieces.body);
+    }
+    let wrong = ask("acquire", "/login", "Content-Type: text/plain\r\n");
+    let nobody = ask("acquire", "/login", json).replace("shop", "nope");
+    let get = "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n";
+    let mut requests = ask("acquire", "/login", json).repeat(30);
+    requests += &wrong;
+    requests += &ask("acquire", "/login", json).repeat(30);
+    requests += &nobody;
+    requests += get;
+    requests += &ask("acquire", "/login", json);
+    let reply = send(server.http(), requests.as_bytes());
+    let reply = String::from_utf8(reply).unwrap();
+    let statuses: Vec<&str> = reply
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .map(|part| &part[..3])
+        .collect();
+    let expected = [
+        vec!["200"; 30],
+        vec!["415"],
+        vec!["200"; 30],
+        vec!["404", "200", "200"],
+    ];
+    assert_eq!(statuses, expected.concat());
+    for (index, part) in reply.split("\"binding\":\"login\",").skip(1).enumerate() {
+        let expected = format!("\"remaining\":{},", 99 - index);
+        assert!(part.starts_with(&expected), "{index}: {part}");
+    }
+    assert_eq!(reply.matches("\"binding\":\"login\",").count(), 61);
+}
+
 /// What is no request at all is answered below the routes, with a status alone; docs/http.md says so.
 #[test]
 fn broken_requests_are_answered_with_a_status() {

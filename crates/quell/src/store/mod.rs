@@ -86,6 +86,28 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// [`Store::charge`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
+    /// be decided at once.
+    fn charge_at_once(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Vec<Decision>> {
+        None
+    }
+
+    /// [`Store::charge_at_once`] for a set of one charge: nothing need be allocated.
+    fn charge_one_at_once(
+        &self,
+        _key: Key<'_>,
+        _charge: &Charge<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Decision> {
+        None
+    }
+
     /// Does something to the keys of a set by hand; returns to how many it made a difference.
     ///
     /// # Errors
@@ -112,15 +134,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
-
-    /// The same for a set of one charge: nothing need be allocated.
-    fn charge_one_local(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Decision;
 
     /// [`Store::hold`] without waiting.
     ///
@@ -176,7 +189,8 @@ impl fmt::Display for StoreError {
         match self {
             Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
             Self::NoHolds => f.write_str(
-                "this store cannot wait, reserve or hold permits yet: use the memory store",
+                "this store cannot wait, reserve, hold permits or grant on credit yet: use the \
+                 memory store",
             ),
             Self::TooManyHolds => {
                 f.write_str("too many holds stand: settle, cancel or release some")

@@ -12,7 +12,7 @@ use quell_core::verdict::Verdict;
 
 use super::address::Unconnected;
 use super::permit::Permit;
-use crate::errors::AskError;
+use crate::error::AskError;
 use crate::limiter::Limiter;
 use crate::store::Store;
 

@@ -275,16 +275,6 @@ impl LocalStore for MemoryStore {
         }
     }
 
-    fn charge_one_local(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Decision {
-        self.charge_one(key, charge, operation, now)
-    }
-
     fn hold_local(
         &self,
         set: &LimitSet<'_>,
@@ -300,6 +290,25 @@ impl LocalStore for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn charge_at_once(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Vec<Decision>> {
+        Some(self.charge_local(set, operation, now))
+    }
+
+    fn charge_one_at_once(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        Some(self.charge_one(key, charge, operation, now))
+    }
+
     fn adopt(&self, changes: &Changes) {
         self.registry.write().adopt(changes);
     }

@@ -1,4 +1,4 @@
-//! Errors of a limiter: rules that cannot be followed, and questions without an answer.
+//! Error: why rules cannot be followed, and why a question has no answer.
 
 use std::fmt;
 use std::sync::Arc;
