@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod decide;
 mod draws;
+mod fleet;
 mod machine;
 mod memory;
 mod processes;
@@ -38,12 +39,18 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What does a report cost the leader of a fleet, as members and limits grow?
+    Fleet(fleet::Settings),
     /// What does a decision by rules cost, and how long do they take to come into force?
     Rules(rules::Settings),
     /// How slow are the slowest calls while keys come and go?
     Tail(tail::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
+    /// What do connections cost that say nothing?
+    Idle(server::idle::Settings),
+    /// How long does a server take to start with many rules, and who waits while they are reloaded?
+    Reload(server::reload::Settings),
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
@@ -57,9 +64,12 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Fleet(settings) => fleet::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
+        Command::Idle(settings) => server::idle::run(&settings),
+        Command::Reload(settings) => server::reload::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),
         Command::MemoryOf(settings) => memory::subject::run(&settings),
     }

@@ -49,7 +49,7 @@ impl Running {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 bail!("{name} does not listen on {address}; it said:\n{said}");
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(2));
         }
         Ok(running)
     }
@@ -68,6 +68,19 @@ impl Running {
             ticks += word.parse::<f64>()?;
         }
         Ok(Duration::from_secs_f64(ticks / TICKS))
+    }
+
+    /// Bytes that the server has in memory.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = kilobytes.context("no VmRSS in /proc")?.parse()?;
+        Ok(kilobytes * 1024)
     }
 }
 

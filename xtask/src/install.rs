@@ -20,7 +20,11 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 7] = [
+const SYSTEM_PACKAGES: [SystemPackage; 11] = [
+    SystemPackage {
+        name: "openssl",
+        is_there: || programs::is_on_path("openssl"),
+    },
     SystemPackage {
         name: "curl",
         is_there: || programs::is_on_path("curl"),
@@ -36,6 +40,18 @@ const SYSTEM_PACKAGES: [SystemPackage; 7] = [
     SystemPackage {
         name: "apache2-utils",
         is_there: || programs::is_on_path("ab"),
+    },
+    SystemPackage {
+        name: "nginx",
+        is_there: || programs::is_on_path("nginx") || Path::new("/usr/sbin/nginx").is_file(),
+    },
+    SystemPackage {
+        name: "libnginx-mod-http-lua",
+        is_there: || Path::new("/usr/lib/nginx/modules/ngx_http_lua_module.so").is_file(),
+    },
+    SystemPackage {
+        name: "caddy",
+        is_there: || programs::is_on_path("caddy"),
     },
     SystemPackage {
         name: "python3-venv",

@@ -121,9 +121,11 @@ fn side_workspaces(root: &Path) -> Result<()> {
 }
 
 /// Only libraries: the binary `quell` and the library `quell` would write the
-/// same page.
+/// same page. The tests have the features of `quell` anyway.
 fn docs(root: &Path) -> Result<()> {
-    let mut command = cargo_words(root, "doc --workspace --lib --no-deps --locked");
+    let features = "--features quell/conformance,quell/tower";
+    let arguments = format!("doc --workspace --lib --no-deps --locked {features}");
+    let mut command = cargo_words(root, &arguments);
     command.env("RUSTDOCFLAGS", "-D warnings");
     programs::run(&mut command)
 }

@@ -1,5 +1,6 @@
-//! Ceiling: the fastest that a single thread can answer `CL.THROTTLE` through this machine's sockets.
-//! It finds where each command ends and answers a constant; it reads no argument and decides nothing.
+//! Ceiling: the fastest that a single thread can answer `CL.THROTTLE`, or a POST over HTTP, through
+//! this machine's sockets. It finds where each command or request ends and answers a constant; it
+//! reads no argument and decides nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -11,6 +12,15 @@ use mio::{Events, Interest, Poll, Token};
 
 /// Allowed; 101 at most, 100 left, back to rest within a second.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:101\r\n:100\r\n:-1\r\n:1\r\n";
+
+/// The same over HTTP, as `/v1/acquire` says it.
+const HTTP_REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+    content-length: 361\r\ndate: Sat, 21 Nov 2026 12:00:00 GMT\r\n\r\n\
+    {\"allowed\":true,\"binding\":\"per-user\",\"remaining\":100,\"retry_after_ms\":null,\
+    \"reset_after_ms\":600,\"delay_ms\":0,\"permanent\":false,\"banned\":false,\"degraded\":false,\
+    \"unmatched\":false,\"decisions\":[{\"rule\":\"per-user\",\"outcome\":\"allow\",\"limit\":101,\
+    \"remaining\":100,\"retry_after_ms\":null,\"reset_after_ms\":600,\"delay_ms\":0,\
+    \"permanent\":false,\"banned\":false,\"shadow\":false}]}";
 
 /// Bytes read at once: more than 50 connections with pipelines of 128 commands have waiting.
 const READ: usize = 64 * 1024;
@@ -138,9 +148,14 @@ impl Connection {
             &joined[..]
         };
         loop {
-            match command(&bytes[start..]) {
+            let rest = &bytes[start..];
+            let (framed, reply) = match rest.first() {
+                Some(b'P') => (request(rest), HTTP_REPLY),
+                _ => (command(rest), REPLY),
+            };
+            match framed {
                 Framed::Complete(length) => {
-                    self.output.extend_from_slice(REPLY);
+                    self.output.extend_from_slice(reply);
                     start += length;
                 }
                 Framed::Incomplete => break,
@@ -200,6 +215,25 @@ fn command(bytes: &[u8]) -> Framed {
     }
 }
 
+/// Where the HTTP request at the beginning of `bytes` ends.
+fn request(bytes: &[u8]) -> Framed {
+    const LENGTH: &[u8] = b"Content-Length: ";
+    let Some(head) = find(bytes, b"\r\n\r\n") else {
+        return Framed::Incomplete;
+    };
+    let body = find(&bytes[..head], LENGTH).and_then(|at| number(bytes, at + LENGTH.len()));
+    let length = head + 4 + body.map_or(0, |(length, _)| length);
+    if length <= bytes.len() {
+        Framed::Complete(length)
+    } else {
+        Framed::Incomplete
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
 /// The number that begins at `at`, and where the next line begins.
 fn number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let mut value = 0_usize;
@@ -217,6 +251,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_answer_is_as_long_as_it_says() {
+        let head = find(HTTP_REPLY, b"\r\n\r\n").unwrap();
+        assert_eq!(HTTP_REPLY.len() - head - 4, 361);
+    }
+
+    #[test]
     fn commands_are_framed() {
         let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n";
         assert_eq!(command(get), Framed::Complete(20));
@@ -224,5 +264,10 @@ mod tests {
             assert_eq!(command(&get[..cut]), Framed::Incomplete, "{cut}");
         }
         assert_eq!(command(b"GET k\r\n"), Framed::Broken);
+        let post = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}POST";
+        assert_eq!(request(post), Framed::Complete(post.len() - 4));
+        for cut in 0..post.len() - 4 {
+            assert_eq!(request(&post[..cut]), Framed::Incomplete, "{cut}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::machine::bench_folder;
 
 /// Connections of both clients.
-const CONNECTIONS: u32 = 50;
+pub(super) const CONNECTIONS: u32 = 50;
 
 /// Different keys, a number that `bench/inputs/post.lua` knows as well.
 const KEYS: u32 = 100_000;

@@ -12,6 +12,8 @@ use crate::table::Table;
 
 pub(crate) mod ceiling;
 mod clients;
+pub(crate) mod idle;
+pub(crate) mod reload;
 mod rivals;
 
 use clients::{redis_benchmark, wrk};

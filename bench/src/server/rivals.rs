@@ -14,7 +14,11 @@ use crate::processes::{Running, built_quell, free_address, installed_throttlecra
 use crate::report::progress;
 
 /// 100 a minute, bursts of 101, one at a time.
-const THROTTLE: [&str; 6] = ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
+pub(super) const THROTTLE: [&str; 6] =
+    ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
+
+/// The same over HTTP: `bench/inputs/rules.yaml` has the limit.
+const ACQUIRE: &str = r#"{"domain":"bench","entries":{"user":"KEY"}}"#;
 
 /// A question that is measured: whom, and in which words.
 #[derive(Debug)]
@@ -90,6 +94,13 @@ impl Servers {
         self.run("ceiling", &mut command, address)?;
         look_resp(address, &THROTTLE, "*5\r\n:0\r\n:101\r\n")?;
         self.ask("ceiling", address, &THROTTLE);
+        self.http.push(HttpRival {
+            name: "ceiling",
+            address,
+            path: "/v1/acquire",
+            body: ACQUIRE,
+            server: self.running.len() - 1,
+        });
         Ok(())
     }
 
@@ -110,7 +121,7 @@ impl Servers {
             name: "quell",
             address: http,
             path: "/v1/acquire",
-            body: r#"{"domain":"bench","entries":{"user":"KEY"}}"#,
+            body: ACQUIRE,
             server: self.running.len() - 1,
         });
         Ok(())

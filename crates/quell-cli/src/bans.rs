@@ -19,6 +19,9 @@ use crate::wait;
 const PATH: &str = "/v1/bans";
 
 /// List, set and lift the bans of a running server
+///
+/// Keys are named by the values that a rule tells them apart by. Those of CL.THROTTLE belong to no
+/// rule and cannot be banned.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell bans list
@@ -43,7 +46,7 @@ enum Command {
   quell bans list --most 20 --json")]
 struct List {
     /// How many to list at most
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = entry::whole::<usize>)]
     most: usize,
 
     #[command(flatten)]
@@ -63,7 +66,7 @@ struct Set {
     #[command(flatten)]
     key: Key,
 
-    /// How long
+    /// How long, such as 10m
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Duration,
 }
@@ -149,7 +152,7 @@ impl Bans {
 impl List {
     fn run(&self) -> Result<Exit> {
         let path = format!("{PATH}?most={}", self.most);
-        let answer = self.server.client()?.get(&path)?.good()?;
+        let answer = self.server.client().get(&path)?.good()?;
         let listed: Listed = answer.json()?;
         if self.json {
             output::line(&answer.text)?;
@@ -168,7 +171,7 @@ impl Set {
     fn run(&self) -> Result<Exit> {
         let length = ExactDuration(self.length).to_string();
         let body = self.key.body(Some(length.clone()))?;
-        let answer = self.key.server.client()?.post(PATH, &body)?.good()?;
+        let answer = self.key.server.client().post(PATH, &body)?.good()?;
         self.key.tell(
             &answer,
             &format!("banned for {length}"),
@@ -180,7 +183,7 @@ impl Set {
 impl Lift {
     fn run(&self) -> Result<Exit> {
         let body = self.key.body(None)?;
-        let answer = self.key.server.client()?.delete(PATH, &body)?.good()?;
+        let answer = self.key.server.client().delete(PATH, &body)?.good()?;
         self.key
             .tell(&answer, "lifted", "no ban stands on this key")
     }

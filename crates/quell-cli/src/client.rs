@@ -9,8 +9,6 @@ use quell_protocol::http::{PROBLEM_JSON, Problem};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
-use crate::exit::Usage;
-
 /// How long a server may take to answer: it decides in microseconds, so ten seconds mean that
 /// something is wrong.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,7 +21,8 @@ pub(crate) struct ServerUrl {
         long,
         env = "QUELL_URL",
         value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
+        default_value = "http://127.0.0.1:8080",
+        value_parser = server_url
     )]
     url: String,
 }
@@ -44,34 +43,36 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
+/// Reads the address of a server.
+fn server_url(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/');
+    let Some(rest) = url.strip_prefix("http://") else {
+        return Err(format!(
+            "`{url}` is no address of a server: write http:// and where it listens, such as \
+             http://127.0.0.1:8080 (https is not available yet)"
+        ));
+    };
+    if rest.is_empty() || url.parse::<Uri>().is_err() {
+        return Err(format!(
+            "`{url}` is no address of a server: write one such as http://127.0.0.1:8080"
+        ));
+    }
+    Ok(url.to_owned())
+}
+
 impl ServerUrl {
     /// A client of this server. Nothing is sent yet.
-    ///
-    /// # Errors
-    /// [`Usage`] if this is no address of a server.
-    pub(crate) fn client(&self) -> Result<Client> {
-        let url = self.url.trim_end_matches('/');
-        let Some(rest) = url.strip_prefix("http://") else {
-            bail!(Usage(format!(
-                "`{url}` is no address of a server: write http:// and where it listens, such as \
-                 http://127.0.0.1:8080 (https is not available yet)"
-            )));
-        };
-        if rest.is_empty() || url.parse::<Uri>().is_err() {
-            bail!(Usage(format!(
-                "`{url}` is no address of a server: write one such as http://127.0.0.1:8080"
-            )));
-        }
+    pub(crate) fn client(&self) -> Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             // A limiter is close by; a proxy for the web has no way to it.
             .proxy(None)
             .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
-        Ok(Client {
+        Client {
             agent: config.build().new_agent(),
-            url: url.to_owned(),
-        })
+            url: self.url.clone(),
+        }
     }
 }
 
@@ -154,10 +155,12 @@ impl Answer {
                 pointer,
                 ..
             } = problem;
+            // Empty where something is missing, which the detail names.
+            let pointer = pointer.filter(|pointer| !pointer.is_empty());
             let at = pointer.map(|pointer| format!(" (at {pointer})"));
             bail!(
-                "the server said {status}, {title}: {}{}",
-                detail.unwrap_or_else(|| "it gave no reason".to_owned()),
+                "the server said {status}: {}{}",
+                detail.unwrap_or(title),
                 at.unwrap_or_default()
             );
         }

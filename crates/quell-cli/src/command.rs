@@ -1,7 +1,7 @@
 //! Command: everything that can be said on the command line.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, Parser, Subcommand};
 
 use crate::bans::Bans;
 use crate::check::Check;
@@ -41,13 +41,13 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Does it; `matches` are those of the subcommand.
     ///
     /// # Errors
     /// [`crate::exit::Usage`] if what was said cannot be meant, else why it failed.
-    pub(crate) fn run(self) -> Result<Exit> {
+    pub(crate) fn run(self, matches: &ArgMatches) -> Result<Exit> {
         match self {
-            Self::Serve(serve) => serve.run(),
+            Self::Serve(serve) => serve.run(matches),
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),

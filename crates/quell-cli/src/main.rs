@@ -11,6 +11,7 @@ mod completions;
 mod entry;
 mod exit;
 mod output;
+mod parse;
 #[cfg(test)]
 mod reference;
 mod rules;
@@ -20,14 +21,14 @@ mod wait;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use exit::{Exit, Usage};
 
 fn main() -> ExitCode {
-    // Wrong arguments end here: the message says what to write, the exit code is 2.
-    let command = command::Cli::parse().command;
-    let exit = command.run().unwrap_or_else(|error| {
+    let (command, matches) = match parse::parse() {
+        Ok(parsed) => parsed,
+        Err(exit) => return exit.into(),
+    };
+    let exit = command.run(&matches).unwrap_or_else(|error| {
         output::complain(&error);
         if error.is::<Usage>() {
             Exit::Usage

@@ -18,7 +18,7 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
 /// Prints these bytes to standard output.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

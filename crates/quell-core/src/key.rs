@@ -35,6 +35,26 @@ impl<'a> Key<'a> {
     }
 }
 
+/// Passes on the key of a limit that came with the call: any bytes are one.
+#[inline]
+pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
+    const HEAD: usize = AD_HOC_SCOPE.len() + 5;
+    // Keys of usual length need no memory of their own; the same bytes as below.
+    let mut bytes = [0; 128];
+    if let Some((head, rest)) = bytes.split_first_chunk_mut::<HEAD>()
+        && let Some(place) = rest.get_mut(..key.len())
+        && let Ok(length) = u8::try_from(key.len())
+    {
+        *head = [AD_HOC, BYTES, 0, 0, 0, length];
+        place.copy_from_slice(key);
+        let written = bytes.get(..HEAD + key.len()).unwrap_or_default();
+        return then(Key::new(written, AD_HOC_SCOPE.len()));
+    }
+    let mut bytes = KeyBytes::from_slice(AD_HOC_SCOPE);
+    push_value(&mut bytes, Captured::Bytes(key));
+    then(Key::new(&bytes, AD_HOC_SCOPE.len()))
+}
+
 /// Where keys are written; a key of usual length, or two, need no memory of their own.
 pub type KeyBytes = SmallVec<[u8; 128]>;
 
@@ -259,6 +279,20 @@ mod tests {
         assert_eq!(Key::new(&bytes, scope).scope(), &bytes[..scope]);
         for end in 0..bytes.len() {
             assert_eq!(KeyName::parse(&bytes[..end]), None, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn short_and_long_keys_are_written_alike() {
+        let longest = [b'k'; 300];
+        for length in 0..=longest.len() {
+            let key = &longest[..length];
+            let mut expected = KeyBytes::from_slice(AD_HOC_SCOPE);
+            push_value(&mut expected, Captured::Bytes(key));
+            with_ad_hoc(key, |key| {
+                assert_eq!(key.as_bytes(), &*expected);
+                assert_eq!(key.scope(), AD_HOC_SCOPE);
+            });
         }
     }
 

@@ -123,7 +123,8 @@ impl State {
             record.refusals.clear();
             record.level = 0;
         }
-        if from.algorithm() == to.limit.algorithm() {
+        // The same numbers, however they were said: nothing changes, and nothing is rounded.
+        if from.engine() == to.limit.engine() {
             return;
         }
         let usage = core::mem::take(&mut self.usage);

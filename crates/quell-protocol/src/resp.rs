@@ -8,6 +8,7 @@ mod error;
 mod frame;
 mod info;
 mod inline;
+mod memo;
 mod number;
 mod question;
 mod queue;
@@ -23,6 +24,7 @@ pub use encode::{Encoder, Protocol};
 pub use error::CommandError;
 pub use frame::{FrameError, FrameLimits};
 pub use info::{ConnectionFacts, ServerFacts};
+pub use memo::CallMemo;
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use session::{
     Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,

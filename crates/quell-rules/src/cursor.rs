@@ -6,6 +6,7 @@ use crate::fields::{Field, Table};
 use crate::hint;
 use crate::path::{Path, Said, Spot};
 use crate::problem::Sink;
+use crate::raw::TESTS;
 use crate::yaml::{Node, Pair, Value};
 
 /// A node, where it stands, and what to write there.
@@ -59,6 +60,18 @@ impl<'n> Cursor<'n> {
     /// The node itself.
     pub(crate) const fn node(&self) -> &'n Node {
         self.node
+    }
+
+    /// Where the key `name` of this map stands, if it does.
+    pub(crate) fn key(&self, name: &str) -> Option<Spot> {
+        let Value::Map(pairs) = &self.node.value else {
+            return None;
+        };
+        let pair = pairs.iter().find(|pair| *pair.key == *name)?;
+        Some(Spot {
+            at: pair.key_at,
+            path: self.spot.path.field(&pair.key),
+        })
     }
 
     pub(crate) fn said<T>(&self, value: T) -> Said<T> {
@@ -234,7 +247,7 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
         return "merge keys are not YAML 1.2: write the fields out".to_owned();
     }
     if table.name == "a document" && name == "tests" {
-        return "this is a file of tests: run it with `quell rules test`".to_owned();
+        return TESTS.to_owned();
     }
     let list = names.join(", ");
     match hint::meant(name, &names) {

@@ -50,11 +50,35 @@ const SPELLINGS: [(&str, &str); 25] = [
 const EXAMPLE: &str =
     "write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`";
 
-/// Reads a duration in the words of a rules file, such as `250ms`, `1.5s` or `1h30m`.
+/// Reads a duration in the words of a rules file, such as `250ms`, `1.5s` or `1h30m`; at most
+/// 2^64-1 nanoseconds.
 ///
 /// # Errors
 /// Text that says what to write.
 pub fn parse(text: &str) -> Result<Duration, String> {
+    let nanos = u64::try_from(nanos(text)?).map_err(|_| {
+        let shown = hint::shorten(text);
+        format!("`{shown}` is longer than 584 years: write a shorter one")
+    })?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Reads a duration as [`parse`] does, up to the longest that an answer can hold.
+pub(crate) fn parse_any(text: &str) -> Result<Duration, String> {
+    const SECOND: u128 = 1_000_000_000;
+    let nanos = nanos(text)?;
+    let seconds = u64::try_from(nanos / SECOND).map_err(|_| {
+        let shown = hint::shorten(text);
+        let longest = Exact(Duration::MAX);
+        format!("`{shown}` is longer than any answer: write at most `{longest}`")
+    })?;
+    // Below 10^9, which fits.
+    let rest = u32::try_from(nanos % SECOND).unwrap_or_default();
+    Ok(Duration::new(seconds, rest))
+}
+
+/// The length that `text` says, in nanoseconds.
+fn nanos(text: &str) -> Result<u128, String> {
     let shown = hint::shorten(text);
     if let Some(positive) = text.strip_prefix('-') {
         let positive = hint::shorten(positive);
@@ -103,10 +127,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() {
         return Err(wrong());
     }
-    let nanos = u64::try_from(nanos);
-    let nanos =
-        nanos.map_err(|_| format!("`{shown}` is longer than 584 years: write a shorter one"))?;
-    Ok(Duration::from_nanos(nanos))
+    Ok(nanos)
 }
 
 /// Number, unit, and what follows.
@@ -151,18 +172,19 @@ fn parse_again(better: &str) -> bool {
     part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())
 }
 
-/// A duration in the words of a rules file: as short as it can be exact, and [`parse`] reads it back.
+/// A duration as people write it into a rules file, exact, so that [`parse`] reads it back: `1m`,
+/// `90s`, `1h30m`, `59.999s`. Seconds and finer parts below two minutes are not cut into minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact(pub Duration);
 
 impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const TWO_MINUTES: u128 = 120_000_000_000;
+        const MINUTE: u128 = 60_000_000_000;
         let mut nanos = self.0.as_nanos();
         if nanos == 0 {
             return f.write_str("0s");
         }
-        let units = if nanos < TWO_MINUTES {
+        let units = if nanos < 2 * MINUTE && nanos != MINUTE {
             UNITS.get(3..)
         } else {
             Some(&UNITS[..])
@@ -202,7 +224,10 @@ mod tests {
             ("1.5us", 1_500),
             ("250ms", 250_000_000),
             ("59.999s", 59_999_000_000),
-            ("60s", 60_000_000_000),
+            ("1m", 60_000_000_000),
+            ("60.5s", 60_500_000_000),
+            ("90s", 90_000_000_000),
+            ("2m", 120_000_000_000),
             ("10m", 600_000_000_000),
             ("1h30m", 5_400_000_000_000),
             ("1d2h3m4.000000005s", 93_784_000_000_005),
@@ -212,7 +237,27 @@ mod tests {
             assert_eq!(Exact(Duration::from_nanos(nanos)).to_string(), text);
         }
         assert_eq!(parse("59999ms"), parse("59.999s"));
+        assert_eq!(parse("60s"), parse("1m"));
         assert_eq!(parse("0.5h"), parse("30m"));
+    }
+
+    #[test]
+    fn what_an_answer_can_hold_is_read() {
+        let days = Duration::from_secs(365_000 * 86_400);
+        for (text, length) in [
+            ("365000d", days),
+            ("365000d1ns", days + Duration::from_nanos(1)),
+            ("213503982334601d7h15.999999999s", Duration::MAX),
+        ] {
+            assert_eq!(parse_any(text), Ok(length), "{text}");
+            assert_eq!(Exact(length).to_string(), text);
+        }
+        assert_eq!(
+            parse_any("213503982334601d7h16s"),
+            Err("`213503982334601d7h16s` is longer than any answer: \
+                 write at most `213503982334601d7h15.999999999s`"
+                .to_owned())
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod cursor;
 mod decimal;
+mod describe;
 mod duration;
 mod explain;
 mod fields;
@@ -18,10 +19,13 @@ mod raw;
 pub mod reference;
 mod resolve;
 pub mod scenario;
+mod walk;
 mod yaml;
 
+pub use describe::{BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
-pub use load::{Loaded, MAX_FILES, force_shadow, load, parse_bytes, parse_str};
+pub use load::{Loaded, force_shadow, load, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
+pub use walk::MAX_FILES;
 pub use yaml::MAX_FILE_BYTES;

@@ -29,9 +29,9 @@ impl Health {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// The rules in the files are in force.
-    pub(crate) fn reloaded(&self) {
-        *self.reload_failure.lock() = None;
+    /// The rules in the files are in force. Returns whether they were wrong before.
+    pub(crate) fn reloaded(&self) -> bool {
+        self.reload_failure.lock().take().is_some()
     }
 
     /// The rules in the files are wrong; what was in force stays so.

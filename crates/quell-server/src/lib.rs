@@ -32,6 +32,7 @@ mod rules;
 mod serve;
 mod shared;
 mod snapshot;
+mod store;
 mod sweep;
 mod telemetry;
 

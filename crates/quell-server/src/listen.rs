@@ -70,7 +70,7 @@ impl Listener {
         self,
         most: usize,
         numbers: Arc<ListenerMetrics>,
-        sorry: &'static [u8],
+        sorry: Arc<[u8]>,
         mut stop: watch::Receiver<bool>,
         mut start: impl FnMut(Accepted) -> F,
     ) -> JoinSet<()>
@@ -121,7 +121,8 @@ impl Listener {
                 Err(_) => {
                     numbers.refused.add(1);
                     if refusals.len() < MAX_REFUSALS {
-                        refusals.spawn(leave(stream, sorry));
+                        let sorry = Arc::clone(&sorry);
+                        refusals.spawn(async move { leave(stream, &sorry).await });
                     }
                 }
             }

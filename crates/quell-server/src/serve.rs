@@ -8,7 +8,6 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
-use quell::store::memory::MemoryStore;
 use quell_core::rule::RuleSet;
 use quell_rules::Loaded;
 use tokio::sync::watch::{Receiver, Sender};
@@ -24,6 +23,7 @@ use crate::reload::Watch;
 use crate::resp::Connections;
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Snapshots};
+use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
 use crate::{http, reload, resp, rules, snapshot, sweep};
 
@@ -63,7 +63,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
-    let limiter = Limiter::builder(MemoryStore::with(config.max_keys, secret))
+    let limiter = Limiter::builder(ServerStore::new(&config, secret))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
@@ -83,9 +83,13 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     if let Some(restored) = restored {
         let (limiter, states) = (&shared.limiter, restored.states.len());
-        limiter.restore(restored.limits, restored.states, limiter.now());
-        tracing::info!(states, "states restored");
+        if let Some(memory) = limiter.store().memory() {
+            let now = limiter.now();
+            limiter.restore_into(memory, restored.limits, restored.states, now);
+            tracing::info!(states, "states restored");
+        }
     }
+    shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
     tracing::info!(
         domains = in_force.domains().count(),
@@ -164,20 +168,17 @@ async fn listen(
 
 async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
-    let bounds = Arc::new(shared.config.bounds.clone());
-    let builder = Arc::new(http::builder(&bounds));
-    let router = http::router(shared);
-    let most = bounds.connections;
+    let builder = Arc::new(http::builder(&shared.config.bounds));
+    let router = http::router(Arc::clone(&shared));
+    let most = shared.config.bounds.connections;
     let stopped = stop.clone();
-    let connections = Arc::clone(&numbers);
     listener
-        .accept(most, numbers, http::SORRY, stop, move |accepted| {
+        .accept(most, numbers, http::sorry(most), stop, move |accepted| {
             http::run(
                 accepted,
                 router.clone(),
+                Arc::clone(&shared),
                 Arc::clone(&builder),
-                Arc::clone(&bounds),
-                Arc::clone(&connections),
                 stopped.clone(),
             )
         })
@@ -188,9 +189,13 @@ async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<boo
     let numbers = Arc::clone(&shared.metrics.resp);
     let most = shared.config.bounds.connections;
     listener
-        .accept(most, numbers, resp::SORRY, stop, move |accepted| {
-            resp::run(accepted, Arc::clone(&shared))
-        })
+        .accept(
+            most,
+            numbers,
+            Arc::from(resp::SORRY),
+            stop,
+            move |accepted| resp::run(accepted, Arc::clone(&shared)),
+        )
         .await
 }
 
@@ -302,7 +307,7 @@ impl Server {
         if let Some(log) = self.shared.log.clone() {
             let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
         }
-        reload::reload(&self.shared).await
+        reload::reload(&self.shared, reload::Occasion::Asked).await
     }
 
     fn start_upkeep(&mut self, watch: Watch) {

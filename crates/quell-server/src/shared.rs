@@ -15,6 +15,7 @@ use crate::decision_log::DecisionLog;
 use crate::health::Health;
 use crate::metrics::{Gauges, Metrics};
 use crate::resp::Connections;
+use crate::store::ServerStore;
 
 /// Bans that a list shows at most; the store keeps as many names.
 pub(crate) const MAX_BANS: usize = quell::store::memory::MAX_NAMED_BANS;
@@ -23,7 +24,7 @@ pub(crate) const MAX_BANS: usize = quell::store::memory::MAX_NAMED_BANS;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) limiter: Limiter<MemoryStore>,
+    pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
     pub(crate) connections: Connections,
@@ -59,12 +60,12 @@ impl Shared {
 
     /// What metrics read when they are asked for. Cost: linear in the bans that stand.
     pub(crate) async fn gauges(self: &Arc<Self>) -> Gauges {
-        let store = self.limiter.store();
+        let memory = self.limiter.store().memory();
         let bans = self.bans(MAX_BANS).await;
         Gauges {
-            keys: store.keys(),
-            max_keys: store.max_keys(),
-            overflow_states: store.overflow_states(),
+            keys: self.limiter.store().keys(),
+            max_keys: memory.map_or(0, MemoryStore::max_keys),
+            overflow_states: memory.map_or(0, MemoryStore::overflow_states),
             bans: bans.map_or(0, |bans| bans.len()),
             uptime: self.started.elapsed(),
             is_reload_failed: self.health.reload_failure().is_some(),

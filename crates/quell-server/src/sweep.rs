@@ -20,7 +20,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let store = shared.limiter.store();
+        let Some(store) = shared.limiter.store().memory() else {
+            // States elsewhere expire by themselves.
+            return;
+        };
         if store.keys() == 0 && store.overflow_states() == 0 {
             continue;
         }
@@ -29,7 +32,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         // A shard of a full store takes a millisecond: not on a thread that answers.
         let work = tokio::task::spawn_blocking(move || {
             let now = shared.limiter.now();
-            shared.limiter.store().sweep(shards, now)
+            let memory = shared.limiter.store().memory();
+            memory.map_or(0, |memory| memory.sweep(shards, now))
         });
         let _ = work.await;
     }

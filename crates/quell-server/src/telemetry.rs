@@ -7,12 +7,14 @@ use quell::clock::Clock;
 use quell::observer::{Event, Observer};
 use quell::{Operation, Query, Verdict};
 use quell_core::charge::LimitSet;
+use quell_core::time::Monotonic;
 
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
 
 /// Of so many answers to `CL.THROTTLE` one is timed: reading the clock again takes a tenth of what
-/// the answer takes.
+/// the answer takes. Only the first after a reading tells how long an answer takes: those that came
+/// together share it.
 const TIMED_ONE_IN: u32 = 64;
 
 /// Counts every answer, and has it written down where that is wanted.
@@ -25,6 +27,8 @@ pub(crate) struct Telemetry {
 
 thread_local! {
     static UNTIMED: Cell<u32> = const { Cell::new(0) };
+    /// The reading of the last answer.
+    static LAST: Cell<Monotonic> = const { Cell::new(Monotonic::ORIGIN) };
 }
 
 impl Telemetry {
@@ -68,9 +72,11 @@ impl Observer for Telemetry {
             } => {
                 let place = place(*operation, decision.outcome.is_allow(), false);
                 self.metrics.ad_hoc.add(place, 1);
-                let untimed = UNTIMED.get().wrapping_add(1);
+                let untimed = UNTIMED.get().saturating_add(1);
                 UNTIMED.set(untimed);
-                if untimed.is_multiple_of(TIMED_ONE_IN) {
+                let is_first = LAST.replace(now.monotonic) != now.monotonic;
+                if is_first && untimed >= TIMED_ONE_IN {
+                    UNTIMED.set(0);
                     let took = self.clock.monotonic().since(now.monotonic);
                     self.metrics.ad_hoc_seconds.record(took);
                 }

@@ -1,10 +1,10 @@
 //! Checks: what must hold after every event, whatever happened before it.
 
-use std::collections::BTreeMap;
-
 use quell_core::fleet::audit::Auditor;
 use quell_core::fleet::plan::{Drift, Quota};
 use quell_core::time::Monotonic;
+
+use crate::sum::Sum;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,90 +15,6 @@ pub struct Violation {
     pub promise: &'static str,
     /// What was seen.
     pub text: String,
-}
-
-/// What all members may use of one limit, from now to the end of time, in true time.
-#[derive(Clone, Debug)]
-pub struct Sum {
-    now: u64,
-    base: i64,
-    steps: BTreeMap<u64, i64>,
-    curves: Vec<Vec<(u64, u64)>>,
-}
-
-fn signed(rate: u64) -> i64 {
-    i64::try_from(rate).unwrap_or(i64::MAX)
-}
-
-impl Sum {
-    /// Nobody may use anything.
-    #[must_use]
-    pub fn new(members: usize) -> Self {
-        Self {
-            now: 0,
-            base: 0,
-            steps: BTreeMap::new(),
-            curves: vec![Vec::new(); members],
-        }
-    }
-
-    fn shift(&mut self, member: usize, sign: i64) {
-        let mut before = 0;
-        for (from, rate) in &self.curves[member] {
-            let step = sign * (signed(*rate) - before);
-            before = signed(*rate);
-            if *from <= self.now {
-                self.base += step;
-            } else {
-                *self.steps.entry(*from).or_default() += step;
-            }
-        }
-    }
-
-    /// From now on a member follows this curve: rates with the instants at which they begin.
-    pub fn set(&mut self, now: u64, member: usize, curve: &[(u64, u64)]) {
-        self.advance(now);
-        self.shift(member, -1);
-        self.curves[member].clear();
-        self.curves[member].extend_from_slice(curve);
-        self.shift(member, 1);
-    }
-
-    fn advance(&mut self, now: u64) {
-        self.now = self.now.max(now);
-        while let Some(entry) = self.steps.first_entry() {
-            if *entry.key() > self.now {
-                break;
-            }
-            self.base += entry.remove();
-        }
-    }
-
-    /// The highest sum at any instant from now on, and the first instant of it that exceeds
-    /// `bound`.
-    #[must_use]
-    pub fn above(&self, bound: u64) -> Option<(u64, u64)> {
-        let mut sum = self.base;
-        let wrong = |at: u64, sum: i64| {
-            (sum > signed(bound)).then(|| (at, u64::try_from(sum).unwrap_or(0)))
-        };
-        if let Some(wrong) = wrong(self.now, sum) {
-            return Some(wrong);
-        }
-        for (at, step) in &self.steps {
-            sum += step;
-            if let Some(wrong) = wrong(*at, sum) {
-                return Some(wrong);
-            }
-        }
-        None
-    }
-
-    /// What all may use now.
-    #[must_use]
-    pub fn now(&self) -> u64 {
-        u64::try_from(self.base).unwrap_or(0)
-    }
 }
 
 /// S1 and S2 of one limit.
@@ -134,8 +50,7 @@ impl Judge {
     }
 
     /// S1: at no later instant may members use more than the limit.
-    #[must_use]
-    pub fn rates(&self, now: u64) -> Option<Violation> {
+    pub fn rates(&mut self, now: u64) -> Option<Violation> {
         let (at, sum) = self.sum.above(self.bound.rate)?;
         Some(Violation {
             at: now,

@@ -19,6 +19,11 @@ impl Clock {
         Self { origin, ppm }
     }
 
+    /// It did not run for so long.
+    pub fn stand_still(&mut self, nanos: u64) {
+        self.origin = self.origin.saturating_sub(nanos);
+    }
+
     /// What it shows.
     #[must_use]
     pub fn local(&self, real: u64) -> Monotonic {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quell_core::fleet::leader::{Coordinator, Elected};
+use quell_core::fleet::message::CoordinatorId;
 use quell_core::fleet::mistake::Mistake;
 use quell_core::fleet::plan::{Drift, Record};
 use quell_core::time::Monotonic;
@@ -106,9 +107,14 @@ impl Chair {
             ),
             Reply::Kept { epoch, asked } => self.core.kept(epoch, Monotonic::from_nanos(asked)),
             Reply::Lost => {
+                self.core.follow(None);
                 if self.mistake != Some(Mistake::DecideAfterDeadline) {
                     self.core.step_down();
                 }
+            }
+            Reply::Taken(leader) => {
+                let leader = u32::try_from(leader).ok().map(CoordinatorId);
+                self.core.follow(leader);
             }
             Reply::Refused | Reply::Stored(_) => {}
         }

@@ -1,9 +1,11 @@
 //! Fault: what breaks, when, and how often it did.
 
-use quell_core::fleet::plan::{MICRO, Plan};
+use std::time::Duration;
 
-use crate::rng::Rng;
-use crate::setup::{MILLI, SECOND};
+use quell_core::fleet::mistake::Mistake;
+use quell_core::fleet::plan::{Fallback, MICRO, Plan, Sizing};
+
+use crate::setup::MILLI;
 use crate::world::{Event, World};
 
 /// What can happen to the world.
@@ -17,6 +19,10 @@ pub enum Fault {
     PauseNode(usize, u64),
     /// A node's agent does nothing for so long; its callers are served.
     StallNode(usize, u64),
+    /// A node is stopped for so long, and its clock of durations with it.
+    StopNode(usize, u64),
+    /// It goes on, if this life of it is the one that was stopped.
+    WakeNode(usize, u32, u64),
     /// A node leaves in order.
     LeaveNode(usize),
     /// An operator says that a dead node will not come back.
@@ -40,6 +46,10 @@ pub enum Fault {
     StartChair(usize),
     /// A coordinator does nothing for so long.
     PauseChair(usize, u64),
+    /// A coordinator is stopped for so long, and its clock of durations with it.
+    StopChair(usize, u64),
+    /// It goes on.
+    WakeChair(usize, u32, u64),
     /// A coordinator and the store do not hear each other for so long.
     CutChair(usize, u64),
     /// The leader hands over in order.
@@ -65,6 +75,20 @@ pub enum Change {
     Rates(u64),
     /// The lease to so many seconds, the promise with it.
     Lease(u64),
+    /// The hold to so many seconds, but at least the promise.
+    Hold(u64),
+    /// What is left to a member that is cut off, of all limits.
+    Fallback(Fallback),
+    /// The total weight to so many percent of that of the members.
+    Weight(u64),
+    /// The least burst to so many units.
+    Least(u64),
+    /// So many seats more than members.
+    Seats(u32),
+    /// Static shares follow the seats, or no more.
+    Sizing(Sizing),
+    /// One limit more, if the setup has one that is not in the plan.
+    Limit,
 }
 
 /// How often each fault happened.
@@ -81,12 +105,14 @@ pub struct Counts {
     pub node_starts: u64,
     pub node_pauses: u64,
     pub node_stalls: u64,
+    pub node_stops: u64,
     pub leaves: u64,
     pub deregistrations: u64,
     pub partitions: u64,
     pub one_way_partitions: u64,
     pub chair_kills: u64,
     pub chair_pauses: u64,
+    pub chair_stops: u64,
     pub paused_leaders: u64,
     pub chair_cuts: u64,
     pub hand_overs: u64,
@@ -94,6 +120,7 @@ pub struct Counts {
     pub late_revocations: u64,
     pub store_outages: u64,
     pub plan_changes: u64,
+    pub limits_added: u64,
     pub elections: u64,
     /// Every plan that was ever in force.
     pub plans: Vec<Plan>,
@@ -102,7 +129,7 @@ pub struct Counts {
 impl Counts {
     /// Names and numbers.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 24] {
+    pub fn list(&self) -> [(&'static str, u64); 27] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -114,12 +141,17 @@ impl Counts {
             ("node starts", self.node_starts),
             ("node pauses", self.node_pauses),
             ("agent stalls", self.node_stalls),
+            ("node pauses that its clock does not show", self.node_stops),
             ("leaves", self.leaves),
             ("deregistrations", self.deregistrations),
             ("partitions", self.partitions),
             ("one-way partitions", self.one_way_partitions),
             ("coordinator kills", self.chair_kills),
             ("coordinator pauses", self.chair_pauses),
+            (
+                "coordinator pauses that its clock does not show",
+                self.chair_stops,
+            ),
             ("pauses between deciding and sending", self.paused_leaders),
             ("coordinators cut off from the store", self.chair_cuts),
             ("hand-overs", self.hand_overs),
@@ -127,114 +159,10 @@ impl Counts {
             ("late revocations", self.late_revocations),
             ("store outages", self.store_outages),
             ("plan changes", self.plan_changes),
+            ("limits added", self.limits_added),
             ("elections", self.elections),
         ]
     }
-}
-
-/// Fills the queue with a random mix of everything.
-pub fn random(world: &mut World) {
-    let mut rng = Rng::new(world.rng.number());
-    let (from, to) = world.setup.faults;
-    let (nodes, chairs) = (world.nodes.len(), world.chairs.len());
-    demands(world, &mut rng, to);
-    // About one fault in so many seconds; some seeds are rough, some have a single one.
-    let every = [4, 8, 15, 40][rng.index(4)] * SECOND;
-    let mut at = from;
-    while at < to {
-        let fault = one(&mut rng, nodes, chairs);
-        for (after, fault) in fault {
-            world.at(at + after, Event::Fault(fault));
-        }
-        at += rng.between(every / 10, 2 * every);
-    }
-    world.at(to, Event::Fault(Fault::Quiet));
-}
-
-/// Demand that moves: most wants are small, some more than the whole limit.
-fn demands(world: &mut World, rng: &mut Rng, to: u64) {
-    for node in 0..world.nodes.len() {
-        for limit in 0..world.judges.len() {
-            let rate = world.setup.plan.limits[limit].rate;
-            let mut at = 0;
-            while at < to {
-                let want = match rng.index(4) {
-                    0 => 0,
-                    1 => rate / 20,
-                    2 => rng.between(0, rate / 2),
-                    _ => rng.between(rate / 2, 2 * rate),
-                };
-                world.at(at, Event::Fault(Fault::Demand(node, limit, want)));
-                at += rng.between(5 * SECOND, 90 * SECOND);
-            }
-        }
-    }
-}
-
-fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
-    let node = rng.index(nodes);
-    let chair = rng.index(chairs);
-    let short = rng.between(SECOND, 25 * SECOND);
-    let down = rng.between(SECOND / 2, 80 * SECOND);
-    match rng.index(24) {
-        0..=3 => vec![(0, Fault::KillNode(node)), (down, Fault::StartNode(node))],
-        4 | 5 => vec![(0, Fault::PauseNode(node, short))],
-        6 => vec![(0, Fault::StallNode(node, short))],
-        7 => vec![(0, Fault::LeaveNode(node)), (down, Fault::StartNode(node))],
-        8 => vec![
-            (0, Fault::KillNode(node)),
-            (down / 2, Fault::Deregister(node)),
-            (down, Fault::StartNode(node)),
-        ],
-        9..=12 => partition(rng, nodes, chairs),
-        13..=15 => vec![
-            (0, Fault::KillChair(chair)),
-            (down / 2, Fault::StartChair(chair)),
-        ],
-        16 | 17 => vec![(0, Fault::PauseChair(chair, short))],
-        18 => vec![(0, Fault::CutChair(chair, short))],
-        19 => vec![(0, Fault::HandOver)],
-        20 => vec![(0, Fault::Revoke)],
-        21 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
-        22 => vec![(0, Fault::StoreDown(short * 2))],
-        _ => vec![(0, Fault::Change(change(rng)))],
-    }
-}
-
-fn change(rng: &mut Rng) -> Change {
-    if rng.chance(60) {
-        Change::Rates(rng.between(100, 300))
-    } else {
-        Change::Lease(rng.between(4, 20))
-    }
-}
-
-/// Some nodes or all, from one coordinator or all, one way or both.
-fn partition(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
-    let lasts = rng.between(2 * SECOND, 90 * SECOND);
-    let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.index(4)];
-    let all_chairs = rng.chance(60);
-    let chair = rng.index(chairs);
-    let share = [20, 50, 100][rng.index(3)];
-    let mut cuts = Vec::new();
-    for node in 0..nodes {
-        if !rng.chance(share) {
-            continue;
-        }
-        for other in 0..chairs {
-            if all_chairs || other == chair {
-                let cut = Fault::Cut {
-                    node,
-                    chair: other,
-                    up,
-                    down,
-                    lasts,
-                };
-                cuts.push((0, cut));
-            }
-        }
-    }
-    cuts
 }
 
 /// Lets a fault happen.
@@ -264,6 +192,16 @@ pub fn happen(world: &mut World, fault: Fault) {
             world.counts.node_stalls += 1;
             world.nodes[node].stalled = now + lasts;
         }
+        Fault::StopNode(node, lasts) => {
+            world.counts.node_stops += 1;
+            let life = world.nodes[node].life;
+            world.nodes[node].paused = now + lasts;
+            world.at(
+                now + lasts,
+                Event::Fault(Fault::WakeNode(node, life, lasts)),
+            );
+        }
+        Fault::WakeNode(node, life, hidden) => wake_node(world, node, life, hidden),
         Fault::LeaveNode(node) => leave(world, node),
         Fault::Deregister(node) => deregister(world, node),
         Fault::Cut {
@@ -273,18 +211,41 @@ pub fn happen(world: &mut World, fault: Fault) {
             down,
             lasts,
         } => cut(world, node, chair, (up, down), lasts),
+        Fault::Demand(node, limit, want) => world.nodes[node].demand[limit] = want,
+        Fault::Change(change) => change_plan(world, change),
+        Fault::Quiet => quiet(world),
+        fault => happen_above(world, fault),
+    }
+}
+
+/// Faults of coordinators and the store.
+fn happen_above(world: &mut World, fault: Fault) {
+    let now = world.now;
+    match fault {
         Fault::KillChair(chair) => {
             world.counts.chair_kills += 1;
             world.chairs[chair].alive = false;
         }
-        Fault::StartChair(chair) => {
-            if !world.chairs[chair].alive {
-                world.start_chair(chair);
-            }
-        }
+        Fault::StartChair(chair) if !world.chairs[chair].alive => world.start_chair(chair),
         Fault::PauseChair(chair, lasts) => {
             world.counts.chair_pauses += 1;
             world.chairs[chair].paused = now + lasts;
+        }
+        Fault::StopChair(chair, lasts) => {
+            world.counts.chair_stops += 1;
+            let life = world.chairs[chair].life;
+            world.chairs[chair].paused = now + lasts;
+            let wake = Fault::WakeChair(chair, life, lasts);
+            world.at(now + lasts, Event::Fault(wake));
+        }
+        Fault::WakeChair(chair, life, hidden) => {
+            let one = &mut world.chairs[chair];
+            if one.alive && one.life == life {
+                one.clock.stand_still(hidden);
+                if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
+                    one.core.step_down();
+                }
+            }
         }
         Fault::CutChair(chair, lasts) => {
             world.counts.chair_cuts += 1;
@@ -303,10 +264,26 @@ pub fn happen(world: &mut World, fault: Fault) {
             world.counts.store_outages += 1;
             world.store_down = now + lasts;
         }
-        Fault::Demand(node, limit, want) => world.nodes[node].demand[limit] = want,
-        Fault::Change(change) => change_plan(world, change),
-        Fault::Quiet => quiet(world),
+        // It runs already; all others are of nodes and callers.
+        _ => {}
     }
+}
+
+/// A node goes on after a pause that its clock does not show: first of all it looks at the wall
+/// clock.
+fn wake_node(world: &mut World, node: usize, life: u32, hidden: u64) {
+    let one = &mut world.nodes[node];
+    if !one.alive || one.life != life {
+        return;
+    }
+    one.clock.stand_still(hidden);
+    if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
+        let adopt = one.member.stood_still(Duration::from_nanos(hidden));
+        let ticket = adopt.ticket;
+        one.begin(adopt);
+        one.seal(world.now, ticket);
+    }
+    world.rights_changed(node);
 }
 
 fn leave(world: &mut World, node: usize) {
@@ -367,22 +344,53 @@ fn hand_over(world: &mut World) {
 }
 
 fn change_plan(world: &mut World, change: Change) {
-    world.counts.plan_changes += 1;
     let mut plan = world.store.record.plan.clone();
+    let first = &world.setup.plan.limits;
+    let weights: u64 = world.setup.weights.iter().copied().map(u64::from).sum();
+    let members = u32::try_from(world.setup.weights.len()).unwrap_or(u32::MAX);
     match change {
         Change::Rates(percent) => {
-            for (quota, first) in plan.limits.iter_mut().zip(&world.setup.plan.limits) {
+            for (quota, first) in plan.limits.iter_mut().zip(first) {
                 quota.rate = first.rate / 100 * percent;
                 quota.burst = first.burst + first.rate / 100 * (percent - 100);
             }
         }
         Change::Lease(seconds) => {
-            let lease = std::time::Duration::from_secs(seconds);
+            let lease = Duration::from_secs(seconds);
             plan.timing = crate::setup::timing(world.setup.drift, lease, plan.timing.hold);
         }
+        Change::Hold(seconds) => {
+            plan.timing.hold = Duration::from_secs(seconds).max(plan.timing.promise);
+        }
+        Change::Fallback(fallback) => {
+            for quota in &mut plan.limits {
+                quota.fallback = fallback;
+            }
+        }
+        Change::Weight(percent) => plan.total_weight = (weights * percent / 100).max(1),
+        Change::Least(units) => {
+            for quota in &mut plan.limits {
+                quota.least_burst = units * MICRO;
+            }
+        }
+        Change::Seats(more) => plan.seats = members + more,
+        Change::Sizing(sizing) => plan.sizing = sizing,
+        Change::Limit => {
+            let Some(quota) = first.get(plan.limits.len()) else {
+                return;
+            };
+            world.counts.limits_added += 1;
+            plan.limits.push(*quota);
+        }
     }
-    debug_assert!(plan.limits.iter().all(|quota| quota.least_burst == MICRO));
-    world.store.edit(|record| record.replace_plan(plan));
+    if plan.check(world.setup.drift).is_err() {
+        return;
+    }
+    let mut taken = false;
+    world
+        .store
+        .edit(|record| taken = record.replace_plan(plan).is_ok());
+    world.counts.plan_changes += u64::from(taken);
     world.publish();
 }
 

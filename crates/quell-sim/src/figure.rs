@@ -65,6 +65,8 @@ pub fn stories() -> Stories {
 fn lag(seed: u64) -> u64 {
     let mut world = fleet(seed);
     crate::schedules::begin(&mut world);
+    // No election in between: this is about demand alone.
+    world.quiet = true;
     let start = world.now;
     world.nodes[0].demand[0] = 0;
     world.nodes[1].demand[0] = 800 * MICRO;

@@ -10,7 +10,7 @@ use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
 use quell_sim::setup::Wish;
 use quell_sim::summary::Summary;
-use quell_sim::{bench, figure, many};
+use quell_sim::{figure, many};
 
 /// Tries to break a simulated fleet; exits with 1 if that succeeds.
 #[derive(Debug, Parser)]
@@ -55,8 +55,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures how long a leader needs for a report, by number of members.
-    Bench,
     /// Draws a fleet's day as an SVG, to standard output.
     Figure,
 }
@@ -84,10 +82,6 @@ fn main() -> ExitCode {
 fn act(arguments: &Arguments) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match arguments.command {
-        Some(Command::Bench) => {
-            out.write_all(bench::run().as_bytes())?;
-            return Ok(true);
-        }
         Some(Command::Figure) => {
             out.write_all(figure::draw().as_bytes())?;
             return Ok(true);

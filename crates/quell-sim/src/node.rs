@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use quell_core::fleet::member::{Adopt, Member, Stage};
-use quell_core::fleet::message::{Join, Load};
+use quell_core::fleet::message::{Join, Kept, Load};
 use quell_core::fleet::mistake::Mistake;
 use quell_core::fleet::plan::{MICRO, MemberId};
-use quell_core::fleet::schedule::{Bucket, Right, Schedule};
+use quell_core::fleet::schedule::{Bucket, Schedule};
 
 use crate::clock::Clock;
 
@@ -45,7 +45,7 @@ pub struct Node {
     /// Admitted in all, in units.
     pub admitted: Vec<u64>,
     /// What a file keeps for the next process.
-    pub snapshot: Vec<Right>,
+    pub snapshot: Vec<Kept>,
     /// The plan that the snapshot is of.
     pub snapshot_revision: u64,
     /// The coordinator that it talks to.
@@ -54,6 +54,8 @@ pub struct Node {
     pub unanswered: u32,
     /// Whether to report once more as soon as something is sealed.
     pub hasty: bool,
+    /// The plan that it is counted as following.
+    pub counted: Option<u64>,
     mistake: Option<Mistake>,
 }
 
@@ -61,7 +63,7 @@ impl Node {
     /// A place without a process.
     #[must_use]
     pub fn new(id: u32, weight: u32, limits: usize, mistake: Option<Mistake>) -> Self {
-        let floors = vec![Right::NONE; limits];
+        let floors = Vec::new();
         let clock = Clock::new(0, 0);
         let join = Join {
             member: MemberId(id),
@@ -93,6 +95,7 @@ impl Node {
             talks_to: 0,
             unanswered: 0,
             hasty: false,
+            counted: None,
             mistake,
         }
     }
@@ -141,9 +144,17 @@ impl Node {
 
     /// Takes what the member wants in force, to be sealed later.
     pub fn begin(&mut self, adopt: Adopt) {
-        self.snapshot = self.member.floors().collect();
-        self.snapshot_revision = self.member.revision();
-        self.adopting = Some((adopt, self.member.revision()));
+        // Before its first grant it follows the plan that its snapshot is of.
+        let revision = match self.member.revision() {
+            0 => self.revision,
+            revision => revision,
+        };
+        let written = !self.snapshot.is_empty();
+        if !written || self.mistake != Some(Mistake::OldSnapshot) {
+            self.snapshot = self.member.floors().collect();
+            self.snapshot_revision = revision;
+        }
+        self.adopting = Some((adopt, revision));
     }
 
     /// Puts it in force; whether that was the newest.
@@ -159,6 +170,10 @@ impl Node {
             return false;
         };
         let local = self.clock.local(now);
+        // A limit that is new to it begins with an empty bucket.
+        for schedule in adopt.schedules.iter().skip(self.buckets.len()) {
+            self.buckets.push(Bucket::new(*schedule, local));
+        }
         let fills = self.mistake == Some(Mistake::FillOnGrant);
         for (bucket, schedule) in self.buckets.iter_mut().zip(&adopt.schedules) {
             let grows = schedule.at(local).rate > bucket.schedule().at(local).rate;
@@ -180,16 +195,20 @@ impl Node {
         let local = self.clock.local(now);
         let elapsed = now - self.served.min(now);
         self.served = now;
-        for limit in 0..self.buckets.len() {
+        for limit in 0..self.demand.len() {
             let offered = u128::from(self.demand[limit]) * u128::from(elapsed) / 1_000_000_000;
             let offered = u64::try_from(offered).unwrap_or(0) + self.carry[limit];
             self.carry[limit] = offered % MICRO;
-            let bucket = &mut self.buckets[limit];
-            bucket.settle(local);
             let offered = offered - self.carry[limit];
-            let fits = offered.min(bucket.tokens()) / MICRO * MICRO;
-            let taken = fits > 0 && bucket.try_take(local, fits);
-            let fits = if taken { fits } else { 0 };
+            // A process that knows nothing of a limit refuses, and says so.
+            let mut fits = 0;
+            if let Some(bucket) = self.buckets.get_mut(limit) {
+                bucket.settle(local);
+                fits = offered.min(bucket.tokens()) / MICRO * MICRO;
+                if fits > 0 && !bucket.try_take(local, fits) {
+                    fits = 0;
+                }
+            }
             self.loads[limit].demand += offered;
             self.loads[limit].admitted += fits;
             self.loads[limit].denied += offered - fits;

@@ -3,7 +3,8 @@
 use quell_core::fleet::apportion::{Claim, apportion};
 
 use crate::check::Violation;
-use crate::fault::{self, Counts};
+use crate::fault::Counts;
+use crate::mix;
 use crate::rng::Rng;
 use crate::schedules::Schedule;
 use crate::setup::{Setup, Wish};
@@ -56,7 +57,7 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
             for node in 0..world.nodes.len() {
                 world.start_node(node, true);
             }
-            fault::random(&mut world);
+            mix::random(&mut world);
             let end = world.setup.ends;
             world.run(end);
         }
@@ -84,8 +85,8 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
 pub fn settled(world: &mut World) -> Option<u64> {
     let mut worst = None;
     let mut mean = 0;
-    for limit in 0..world.judges.len() {
-        let quota = world.store.record.plan.limits[limit];
+    let limits = world.store.record.plan.limits.clone();
+    for (limit, quota) in limits.iter().enumerate() {
         let mut claims = Vec::new();
         for node in &world.nodes {
             claims.push(Claim {
@@ -141,7 +142,7 @@ pub fn settled(world: &mut World) -> Option<u64> {
     if world.violation.is_none() {
         world.violation = worst;
     }
-    Some(mean / u64::try_from(world.judges.len().max(1)).unwrap_or(1))
+    Some(mean / u64::try_from(limits.len().max(1)).unwrap_or(1))
 }
 
 /// Rate, then for each member its weight, what it wants and what it may use.

@@ -54,10 +54,12 @@ schedules! {
     "leave-doubled" (seats::leave_doubled) four "a leave arrives again after its member rejoined",
     "two-processes" (seats::two_processes) four "a second process uses the id of a living one",
     "rates-up-and-down" (leases::rates) four "a limit is raised and lowered within a lease",
+    "lowered-with-more-weight" (leases::lowered) four "members weigh more than the plan says, and a limit is raised and lowered",
     "lease-shortened" (leases::lease_shortened) four "the lease is shortened while longer ones are out",
     "join-storm" (seats::join_storm) storm "199 members join at once",
     "leave-storm" (seats::leave_storm) four "all members leave at once, while one borrows",
     "store-down" (leaders::store_down) four "the store is down for ten minutes",
+    "lease-shortened-silent" (leases::lease_shortened_silent) four "the lease is shortened while a silent borrower has a longer one, and others fall to their base within it",
     "suspend" (leases::suspend) four "a member sleeps for 40 s, its agent alone for another 40",
     "leader-dies" (leaders::leader_dies) four "a leader dies; members keep their rates",
     "member-dies" (seats::member_dies) four "an idle member dies; what was lent of its base is given back",
@@ -67,14 +69,21 @@ schedules! {
     "push-late" (leases::push_late) four "pushes arrive late",
     "push-past-lease" (leases::push_past_lease) four "a push arrives when the lease that it changes is over",
     "replan-silent" (leaders::replan_silent) auto "a member is cut off while others join and leaders change",
-    "small-bursts" (leases::small_bursts) tight "bursts of one call per member, moved to and fro",
+    "base-of-a-stranger" (leaders::base_of_a_stranger) auto "a leader dies after a join that nobody heard of, and its successor hears the one who joined alone",
+    "small-bursts" (leases::small_bursts) tight "bursts of one call per member, moved to and fro and used at one instant",
     "restarts" (seats::restarts) four "the hungry member restarts every few seconds",
     "old-join" (seats::old_join) four "a join arrives after that of a later process",
     "old-leader-goes-on" (leaders::old_leader_goes_on) four "a leader that lost its key goes on for as long as it may, for one member",
     "report-before-fence" (leaders::report_before_fence) four "reports reach the leader after next, and its successor",
     "old-reports" (seats::old_reports) four "reports arrive again after their process restarted",
+    "floor-before-promise" (leases::floor_before_promise) brief "a new leader answers a report so old that its base is over before its promise is",
     "grant-past-hold" (leases::late_beyond_hold) brief "a grant arrives when even the base is over",
     "crash-loop" (seats::crash_loop) bulky "all members restart again and again",
+    "more-than-seats" (seats::more_than_seats) crowded "more members come than there are seats",
+    "slow-seal-failover" (leaders::slow_seal) four "a leader dies while a borrower is slow to use less",
+    "lease-shortened-failover" (leaders::lease_shortened) four "a leader dies after it shortened the lease, while a borrower has a longer one",
+    "larger-calls" (leases::larger_calls) four "calls may cost more, while one member has a large bucket of the plan before",
+    "long-sleep" (leases::long_sleep) saving "a member with a large bucket sleeps while its right changes",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -84,6 +93,7 @@ fn four(setup: &mut Setup) {
     setup.coordinators = 2;
     setup.loss = 0;
     setup.slow = false;
+    setup.begins_with = 1;
     setup.plan.limits = vec![Quota {
         rate: 1_000 * MICRO,
         burst: 1_000 * MICRO,
@@ -103,11 +113,28 @@ fn auto(setup: &mut Setup) {
     setup.plan.sizing = Sizing::Auto;
 }
 
-/// As [`four`], with the smallest burst there is.
+/// As [`four`], with 60/s and the smallest burst there is.
 fn tight(setup: &mut Setup) {
     four(setup);
     setup.plan.seats = 4;
+    setup.plan.limits[0].rate = 60 * MICRO;
     setup.plan.limits[0].burst = 4 * MICRO;
+}
+
+/// As [`tight`], with calls that cost 15 and six members.
+fn crowded(setup: &mut Setup) {
+    tight(setup);
+    setup.weights = vec![1; 6];
+    setup.plan.limits[0].burst = 60 * MICRO;
+    setup.plan.limits[0].least_burst = 15 * MICRO;
+}
+
+/// As [`four`], with a burst of a minute, and half of all for the last member.
+fn saving(setup: &mut Setup) {
+    four(setup);
+    setup.weights = vec![1, 1, 1, 3];
+    setup.plan.total_weight = 6;
+    setup.plan.limits[0].burst = 60_000 * MICRO;
 }
 
 /// As [`four`], with a hold of 20 s.
@@ -117,9 +144,10 @@ fn brief(setup: &mut Setup) {
     setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
 }
 
-/// As [`four`], with calls that cost up to 200.
+/// As [`four`], with 400/s and calls that cost up to 200.
 fn bulky(setup: &mut Setup) {
     four(setup);
+    setup.plan.limits[0].rate = 400 * MICRO;
     setup.plan.limits[0].least_burst = 200 * MICRO;
 }
 
@@ -165,6 +193,14 @@ pub fn may(world: &World, node: usize) -> u64 {
     let local = node.clock.local(world.now);
     let bucket = node.buckets.first().filter(|_| node.alive);
     bucket.map_or(0, |bucket| bucket.schedule().at(local).rate) / MICRO
+}
+
+/// What a member may save up now, in units.
+fn saves(world: &World, node: usize) -> u64 {
+    let node = &world.nodes[node];
+    let local = node.clock.local(world.now);
+    let bucket = node.buckets.first().filter(|_| node.alive);
+    bucket.map_or(0, |bucket| bucket.schedule().at(local).burst) / MICRO
 }
 
 fn expect(world: &mut World, promise: &'static str, holds: bool, text: String) {

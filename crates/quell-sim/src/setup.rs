@@ -33,8 +33,10 @@ pub struct Wish {
 pub struct Setup {
     /// As asked.
     pub wish: Wish,
-    /// The plan in force at first.
+    /// The plan in force at first, but for limits that are added later.
     pub plan: Plan,
+    /// Limits that it has from the start.
+    pub begins_with: usize,
     /// The weight of each member.
     pub weights: Vec<u32>,
     /// Coordinators.
@@ -94,6 +96,11 @@ impl Setup {
         Self {
             wish,
             plan,
+            begins_with: if limits > 1 && rng.chance(30) {
+                limits - 1
+            } else {
+                limits
+            },
             weights,
             coordinators: 2 + rng.index(2),
             drift,
@@ -125,10 +132,11 @@ fn quota(members: usize, rng: &mut Rng) -> Quota {
     let members = u64::try_from(members).unwrap_or(1) + 1;
     // At least five units per member and report.
     let rate = members * rng.between(12, 300);
-    let burst = match rng.index(3) {
+    let burst = match rng.index(4) {
         0 => members,
         1 => members + rate / 4,
-        _ => members + rate,
+        2 => members + rate,
+        _ => members + 20 * rate,
     };
     Quota {
         rate: rate * MICRO,

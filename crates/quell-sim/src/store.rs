@@ -56,6 +56,8 @@ pub enum Reply {
         /// As it was asked.
         asked: u64,
     },
+    /// Who has the key.
+    Taken(usize),
     /// The key is not yours (any more).
     Lost,
     /// It is written.
@@ -73,6 +75,8 @@ pub struct Store {
     expires: u64,
     revision: u64,
     snapshot: Option<Snapshot>,
+    /// A mistake: what a leader left is given to every later one.
+    pub keeps_snapshots: bool,
     /// Nanoseconds that a key lasts without a keep-alive.
     pub lasts: u64,
 }
@@ -87,6 +91,7 @@ impl Store {
             expires: 0,
             revision: 0,
             snapshot: None,
+            keeps_snapshots: false,
             lasts,
         }
     }
@@ -115,8 +120,8 @@ impl Store {
         let holds = |store: &Self, epoch: u64| store.key == Some((who, epoch));
         match ask {
             Ask::Campaign { asked } => {
-                if self.key.is_some() {
-                    return (None, false);
+                if let Some((leader, _)) = self.key {
+                    return (Some(Reply::Taken(leader)), false);
                 }
                 self.revision += 1;
                 self.key = Some((who, self.revision));
@@ -125,7 +130,11 @@ impl Store {
                     epoch: self.revision,
                     asked,
                     record: self.record.clone(),
-                    snapshot: self.snapshot.take(),
+                    snapshot: if self.keeps_snapshots {
+                        self.snapshot.clone()
+                    } else {
+                        self.snapshot.take()
+                    },
                 };
                 (Some(reply), false)
             }

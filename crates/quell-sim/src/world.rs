@@ -1,14 +1,15 @@
 //! World: the queue of events, the network, and what becomes of each event.
 
 mod network;
+mod nodes;
 mod rights;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use quell_core::fleet::leader::Effect;
-use quell_core::fleet::member::Stage;
 use quell_core::fleet::message::{Answer, Request};
+use quell_core::fleet::mistake::Mistake;
 use quell_core::fleet::plan::{Quota, Record};
 
 use crate::check::{Judge, Violation};
@@ -90,10 +91,14 @@ pub struct World {
     pub double_reports: u64,
     /// A schedule pauses the leader for so long after its next decision.
     pub pause_next: Option<u64>,
-    /// A schedule makes the next seal so slow.
-    pub slow_seal: Option<u64>,
+    /// A schedule makes the next seal that somebody waits for, of this node, so slow.
+    pub slow_seal: Option<(usize, u64)>,
     /// Written when asked for.
     pub trace: Option<Vec<String>>,
+    /// How many nodes follow each plan.
+    followers: BTreeMap<u64, u32>,
+    /// The version of the record that the judges' bounds are of, if they are true.
+    bounded: Option<u64>,
     nonces: u64,
     curve: Vec<(u64, u64)>,
     admitted: Vec<u64>,
@@ -110,8 +115,12 @@ impl World {
         let node = |(index, weight): (usize, &u32)| {
             Node::new(u32::try_from(index).unwrap_or(0), *weight, limits, mistake)
         };
+        let mut begins_with = setup.plan.clone();
+        begins_with.limits.truncate(setup.begins_with);
         let judge = |quota: &Quota| Judge::new(*quota, members + 1, setup.drift);
         let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
+        let mut store = Store::new(Record::new(begins_with), lasts);
+        store.keeps_snapshots = mistake == Some(Mistake::HandOverKept);
         Self {
             now: 0,
             rng,
@@ -123,7 +132,7 @@ impl World {
             chairs: (0..setup.coordinators)
                 .map(|_| Chair::new(setup.drift, mistake))
                 .collect(),
-            store: Store::new(Record::new(setup.plan.clone()), lasts),
+            store,
             store_down: 0,
             cuts: vec![(0, 0); (members + 1) * setup.coordinators],
             quiet: false,
@@ -139,6 +148,8 @@ impl World {
             pause_next: None,
             slow_seal: None,
             trace: None,
+            followers: BTreeMap::new(),
+            bounded: None,
             nonces: 0,
             curve: Vec::new(),
             admitted: Vec::new(),
@@ -186,6 +197,7 @@ impl World {
             }
             self.handle(event);
         }
+        self.describe_rights();
     }
 
     fn handle(&mut self, event: Event) {
@@ -278,7 +290,9 @@ impl World {
         if let Some(reply) = reply
             && self.chairs[chair].cut_off <= self.now
         {
-            let delay = self.rng.between(MILLI / 2, 8 * MILLI);
+            let late = !self.quiet && self.rng.chance(1);
+            let most = if late { 4 * SECOND } else { 8 * MILLI };
+            let delay = self.rng.between(MILLI / 2, most);
             self.at(self.now + delay, Event::Reply(chair, life, reply));
         }
     }
@@ -328,26 +342,6 @@ impl World {
         self.perform(chair, 0);
     }
 
-    /// Starts a node's process.
-    pub fn start_node(&mut self, node: usize, exclusive: bool) {
-        self.nonces += 1;
-        let clock = self.clock();
-        let nonce = self.nonces;
-        self.nodes[node].start(self.now, clock, nonce, exclusive);
-        let life = self.nodes[node].life;
-        let first = self.rng.between(0, 500 * MILLI);
-        self.at(self.now + first, Event::Agent(node, life));
-        self.at(self.now + first, Event::Callers(node, life));
-        self.rights_changed(node);
-    }
-
-    /// Adds a second process with the id of another one; nothing vouches for it.
-    pub fn add_twin(&mut self, twin: Node) {
-        self.nodes.push(twin);
-        let node = self.nodes.len() - 1;
-        self.start_node(node, false);
-    }
-
     /// Starts a coordinator's process.
     pub fn start_chair(&mut self, chair: usize) {
         let clock = self.clock();
@@ -366,126 +360,5 @@ impl World {
             _ => i64::try_from(self.rng.between(0, 2 * most.unsigned_abs())).unwrap_or(0) - most,
         };
         Clock::new(self.rng.between(SECOND, 1_000_000 * SECOND), ppm)
-    }
-
-    fn agent(&mut self, node: usize, life: u32) {
-        if !self.nodes[node].alive || self.nodes[node].life != life {
-            return;
-        }
-        let report = Node::period(self.setup.plan.timing.report);
-        let again = self.now + report - report / 50 + self.rng.between(0, report / 25);
-        self.at(again, Event::Agent(node, life));
-        self.report(node);
-    }
-
-    fn report(&mut self, node: usize) {
-        let chairs = self.chairs.len();
-        // What was offered until now belongs to this report.
-        self.serve(node);
-        let one = &mut self.nodes[node];
-        let local = one.clock.local(self.now);
-        let request = match one.member.stage() {
-            Stage::Joining => Request::Join(one.member.join()),
-            Stage::Active => {
-                let report = one.member.report(local, &one.loads);
-                one.loads.fill(Default::default());
-                Request::Report(report)
-            }
-            Stage::Leaving => match one.member.farewell() {
-                Some(leave) => Request::Leave(leave),
-                None => return,
-            },
-            Stage::Gone => {
-                self.stop_node(node);
-                if self.quiet {
-                    self.start_node(node, true);
-                }
-                return;
-            }
-        };
-        one.unanswered += 1;
-        if one.unanswered > 3 {
-            one.unanswered = 0;
-            one.talks_to = (one.talks_to + 1) % chairs;
-        }
-        self.send_up(node, request);
-    }
-
-    fn answer(&mut self, node: usize, answer: &Answer) {
-        let chairs = self.chairs.len();
-        let one = &mut self.nodes[node];
-        if !one.alive {
-            return;
-        }
-        one.unanswered = 0;
-        if matches!(answer, Answer::Elsewhere) {
-            one.talks_to = (one.talks_to + 1) % chairs;
-            return;
-        }
-        let local = one.clock.local(self.now);
-        let Some(adopt) = one.member.receive(local, answer) else {
-            if matches!(answer, Answer::Occupied { .. } | Answer::Joined(_)) {
-                self.report(node);
-            }
-            return;
-        };
-        one.hasty |= matches!(answer, Answer::Push(_));
-        self.adopt(node, adopt);
-    }
-
-    /// Begins to put schedules in force: mostly at once, sometimes slowly.
-    pub fn adopt(&mut self, node: usize, adopt: quell_core::fleet::member::Adopt) {
-        let ticket = adopt.ticket;
-        self.nodes[node].begin(adopt);
-        let life = self.nodes[node].life;
-        let slow = self.slow_seal.take();
-        if slow.is_some() || !self.quiet && self.rng.chance(2) {
-            let random = self.rng.between(MILLI, 1_500 * MILLI);
-            let delay = slow.unwrap_or(random);
-            self.counts.slow_seals += 1;
-            self.at(self.now + delay, Event::Sealed(node, life, ticket));
-        } else {
-            self.sealed(node, life, ticket);
-        }
-    }
-
-    fn sealed(&mut self, node: usize, life: u32, ticket: u64) {
-        let one = &mut self.nodes[node];
-        if !one.alive || one.life != life || !one.seal(self.now, ticket) {
-            return;
-        }
-        let hasty = std::mem::take(&mut one.hasty);
-        self.rights_changed(node);
-        let leaving = self.nodes[node].member.stage() == Stage::Leaving;
-        if (hasty || leaving) && self.nodes[node].alive {
-            self.report(node);
-        }
-    }
-
-    /// A process is gone.
-    pub fn stop_node(&mut self, node: usize) {
-        self.nodes[node].stop();
-        self.rights_changed(node);
-    }
-
-    fn callers(&mut self, node: usize, life: u32) {
-        if !self.nodes[node].alive || self.nodes[node].life != life {
-            return;
-        }
-        let again = self.now + self.rng.between(100 * MILLI, 600 * MILLI);
-        self.at(again, Event::Callers(node, life));
-        self.serve(node);
-    }
-
-    fn serve(&mut self, node: usize) {
-        let mut admitted = std::mem::take(&mut self.admitted);
-        self.nodes[node].serve(self.now, &mut admitted);
-        for (limit, units) in admitted.iter().enumerate() {
-            if *units > 0 {
-                let wrong = self.judges[limit].admit(self.now, *units);
-                self.blame(wrong);
-            }
-        }
-        self.admitted = admitted;
     }
 }

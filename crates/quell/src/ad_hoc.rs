@@ -1,90 +1,176 @@
 //! Limits that come with the call: each distinct one gets a name towards the store.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
+use quell_core::rate::{MAX_PERIOD, Rate};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 
-/// Distinct limits that can be in use at once. Real callers have a handful; the bound keeps one that
-/// makes them up from filling memory.
-pub(crate) const MAX_AD_HOC: usize = 65_536;
+/// Distinct limits that are kept apart while they are in use. Real callers have a handful; the bound
+/// keeps one that makes them up from filling memory. Past it a new one is rounded down, see
+/// [`Numbers::rounded`], which can add at most 4,032 more.
+const MAX_AD_HOC: usize = 65_536;
+
+/// How long a search for limits at rest that found too few is not repeated.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+
+/// How old the note of a limit's last use may get while it is used through an [`AdHocMemo`]: writing
+/// it each time would pass its cache line from core to core.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+const NOTE_EVERY_NANOS: u64 = 1_000_000_000;
+
+/// The last limit that came with a call: one memo per caller saves the look-up of a limit that is
+/// the same again, as nearly all are.
+#[derive(Debug, Default)]
+pub struct AdHocMemo {
+    last: Option<Arc<Known>>,
+}
 
 /// Limits by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct AdHocLimits {
     known: RwLock<HashMap<Numbers, Arc<Known>>>,
+    /// When limits at rest were last searched for, in nanoseconds; 0 for never.
+    searched: AtomicU64,
 }
 
 /// What a call says of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Numbers {
+struct Numbers {
     count: u64,
     period: Duration,
     burst: u64,
 }
 
+impl Numbers {
+    fn of(bucket: &TokenBucket) -> Self {
+        Self {
+            count: bucket.count(),
+            period: bucket.period(),
+            burst: bucket.burst_size().unwrap_or(bucket.count()),
+        }
+    }
+
+    /// The next lower limit of few: a burst that is a power of two, and one unit per so many
+    /// nanoseconds as are a power of two. It admits nothing that these numbers would refuse, and
+    /// more than a quarter of what they admit.
+    fn rounded(self) -> Self {
+        let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+        let interval = nanos.div_ceil(self.count.max(1));
+        let interval = interval.checked_next_power_of_two().unwrap_or(u64::MAX);
+        Self {
+            count: 1,
+            period: Duration::from_nanos(interval).min(MAX_PERIOD),
+            burst: 1 << self.burst.max(1).ilog2(),
+        }
+    }
+
+    fn limit(self) -> Result<Limit, LimitError> {
+        let rate = Rate::new(self.count, self.period)?;
+        Limit::token_bucket(rate).burst(self.burst).build()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) installed: Installed,
+    numbers: Numbers,
+    /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
+    /// Whether it was given up, and the store told so.
+    is_gone: AtomicBool,
 }
 
 impl Known {
     /// Whether all state under this limit is at rest: it was last used longer ago than any lives.
     fn is_idle(&self, now: Monotonic) -> bool {
-        let last = Monotonic::from_nanos(self.last_used.load(Ordering::Relaxed));
-        now.since(last) > self.installed.limit.full_refill()
+        let last = Monotonic::from_nanos(self.last_used.load(Ordering::SeqCst));
+        let lives = self.installed.limit.full_refill();
+        now.since(last) > lives.saturating_add(NOTE_EVERY)
+    }
+
+    /// Whether the limit is in force; if so, it is noted as used.
+    ///
+    /// Use is noted before the look at `is_gone`, and [`Known::give_up`] sets `is_gone` before it
+    /// looks at the use, both in one order for all: one of the two sees the other.
+    #[inline]
+    fn is_kept(&self, now: Monotonic) -> bool {
+        let now = now.as_nanos();
+        let noted = self.last_used.load(Ordering::Relaxed);
+        if now.abs_diff(noted) >= NOTE_EVERY_NANOS {
+            self.last_used.store(now, Ordering::SeqCst);
+        }
+        !self.is_gone.load(Ordering::SeqCst)
+    }
+
+    /// Gives the limit up unless somebody used it meanwhile; says whether it is gone.
+    fn give_up(&self, now: Monotonic) -> bool {
+        self.is_gone.store(true, Ordering::SeqCst);
+        let is_gone = self.is_idle(now);
+        self.is_gone.store(is_gone, Ordering::SeqCst);
+        is_gone
     }
 }
 
-/// Why a limit that came with the call cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AdHocError {
-    Impossible(LimitError),
-    TooMany,
-}
-
 impl AdHocLimits {
-    /// The limit of this bucket, with its name; `adopt` hears of it first if it is new.
+    /// [`AdHocLimits::get`] by way of a memo.
+    ///
+    /// # Errors
+    /// As [`AdHocLimits::get`].
+    #[inline]
+    pub(crate) fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+        next_id: impl FnOnce() -> LimitId,
+        adopt: impl Fn(&Changes),
+    ) -> Result<&'m Known, LimitError> {
+        let numbers = Numbers::of(bucket);
+        // A limit that was rounded down has other numbers, and is looked up again each time: there
+        // may be room for what was asked.
+        let is_same = |known: &Arc<Known>| known.numbers == numbers && known.is_kept(now.monotonic);
+        let last = match memo.last.take() {
+            Some(known) if is_same(&known) => known,
+            _ => self.get(bucket, now, next_id, adopt)?,
+        };
+        Ok(memo.last.insert(last))
+    }
+
+    /// The limit of this bucket, with its name; `adopt` hears of every change first. While too many
+    /// are in use, a new one is rounded down.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
     pub(crate) fn get(
         &self,
         bucket: &TokenBucket,
         now: Now,
         next_id: impl FnOnce() -> LimitId,
-        adopt: impl FnOnce(&Changes),
-    ) -> Result<Arc<Known>, AdHocError> {
-        let numbers = Numbers {
-            count: bucket.count(),
-            period: bucket.period(),
-            burst: bucket.burst_size().unwrap_or(bucket.count()),
-        };
-        if let Some(known) = self.known.read().get(&numbers) {
-            known
-                .last_used
-                .store(now.monotonic.as_nanos(), Ordering::Relaxed);
-            return Ok(Arc::clone(known));
+        adopt: impl Fn(&Changes),
+    ) -> Result<Arc<Known>, LimitError> {
+        let mut numbers = Numbers::of(bucket);
+        if let Some(known) = self.find(&numbers, now) {
+            return Ok(known);
         }
-        let limit = limit(numbers).map_err(AdHocError::Impossible)?;
+        let mut limit = numbers.limit()?;
+        if !self.has_room(now, &adopt) {
+            numbers = numbers.rounded();
+            if let Some(known) = self.find(&numbers, now) {
+                return Ok(known);
+            }
+            limit = numbers.limit()?;
+        }
         let mut known = self.known.write();
         let mut changes = Changes::default();
-        if known.len() >= MAX_AD_HOC {
-            known.retain(|_, known| {
-                let keep = !known.is_idle(now.monotonic);
-                if !keep {
-                    changes.removed.push(known.installed.id);
-                }
-                keep
-            });
-        }
-        if known.len() >= MAX_AD_HOC {
-            return Err(AdHocError::TooMany);
-        }
         let entry = known.entry(numbers).or_insert_with(|| {
             let installed = Installed {
                 id: next_id(),
@@ -95,7 +181,9 @@ impl AdHocLimits {
             changes.installed.push(installed.clone());
             Arc::new(Known {
                 installed,
+                numbers,
                 last_used: AtomicU64::new(now.monotonic.as_nanos()),
+                is_gone: AtomicBool::new(false),
             })
         });
         let entry = Arc::clone(entry);
@@ -103,9 +191,43 @@ impl AdHocLimits {
         adopt(&changes);
         Ok(entry)
     }
-}
 
-fn limit(numbers: Numbers) -> Result<Limit, LimitError> {
-    let rate = quell_core::rate::Rate::new(numbers.count, numbers.period)?;
-    Limit::token_bucket(rate).burst(numbers.burst).build()
+    fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<Known>> {
+        let known = self.known.read();
+        let known = known.get(numbers)?;
+        // Only while the lock is held for writing can it be gone, and then it is not in the table.
+        known.is_kept(now.monotonic).then(|| Arc::clone(known))
+    }
+
+    /// Whether one more limit can be kept apart, perhaps because others are at rest by now. Those
+    /// are searched for once in a while: who makes limits up must not make everybody wait.
+    fn has_room(&self, now: Now, adopt: impl Fn(&Changes)) -> bool {
+        if self.known.read().len() < MAX_AD_HOC {
+            return true;
+        }
+        let searched = self.searched.load(Ordering::Relaxed);
+        let since = now.monotonic.as_nanos().abs_diff(searched);
+        if searched != 0 && Duration::from_nanos(since) < SEARCH_EVERY {
+            return false;
+        }
+        let now = now.monotonic;
+        let at = now.as_nanos().max(1);
+        self.searched.store(at, Ordering::Relaxed);
+        let known = self.known.read();
+        let idle = known.iter().filter(|(_, known)| known.is_idle(now));
+        let idle: Vec<Numbers> = idle.map(|(numbers, _)| *numbers).collect();
+        drop(known);
+        let mut known = self.known.write();
+        let mut changes = Changes::default();
+        for numbers in idle {
+            // Somebody may have used it since.
+            if let Entry::Occupied(entry) = known.entry(numbers)
+                && entry.get().give_up(now)
+            {
+                changes.removed.push(entry.remove().installed.id);
+            }
+        }
+        adopt(&changes);
+        known.len() < MAX_AD_HOC
+    }
 }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! [`Limiter`] adds rules and any [`store::Store`]: many limits per request, all charged or none, with
-//! one [`Verdict`] that names the limit that refused.
+//! one [`Verdict`] that names the limit that refused. The feature `tower` puts them in front of axum,
+//! tonic and any tower service, see the module `tower`.
 
 pub mod calendar;
 pub mod clock;
@@ -19,13 +20,18 @@ pub mod clock;
 pub mod conformance;
 pub mod observer;
 pub mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 mod ad_hoc;
+mod error;
 mod keyed;
 mod limiter;
 
+pub use ad_hoc::AdHocMemo;
+pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
-pub use limiter::{AskError, Limiter, LimiterBuilder, RulesError};
+pub use limiter::{Limiter, LimiterBuilder};
 pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};

@@ -1,23 +1,24 @@
 //! Limiter: rules and a store, one answer per query.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::limit::{Installed, LimitError, LimitId};
+use quell_core::key::with_ad_hoc;
+use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::{AdHocError, AdHocLimits, MAX_AD_HOC};
+use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
+use crate::error::{AskError, RulesError};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Action, Banned, LocalStore, Store, StoreError};
@@ -215,9 +216,12 @@ impl<S: Store> Limiter<S> {
     /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
     /// with those of rules. Another limit on the same key takes over what was used.
     ///
+    /// While more than 65,536 different limits are in use, a new one is rounded down: its burst, and
+    /// the nanoseconds between two units up, to a power of two. It may refuse early, and admits no
+    /// more.
+    ///
     /// # Errors
-    /// [`AskError`] if the limit is impossible, there are too many different ones, or the store
-    /// cannot tell.
+    /// [`AskError`] if the limit is impossible, or the store cannot tell.
     pub async fn ask_ad_hoc(
         &self,
         operation: Operation,
@@ -226,12 +230,8 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: Now,
     ) -> Result<Decision, AskError> {
-        let known = self.ad_hoc.get(
-            bucket,
-            now,
-            || self.next_id(),
-            |changes| self.store.adopt(changes),
-        )?;
+        let mut memo = AdHocMemo::default();
+        let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
         let decisions = self.store.charge(&set, operation, now).await?;
         let Some(decision) = decisions.first().copied() else {
@@ -246,6 +246,73 @@ impl<S: Store> Limiter<S> {
             decision: &decision,
         });
         Ok(decision)
+    }
+
+    /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
+    /// at once.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn ask_at_once(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Option<Verdict>, AskError> {
+        let rules = self.rules.load();
+        let set = self.resolve(&rules, query, now)?;
+        let decisions = self.store.charge_at_once(&set, operation, now);
+        Ok(
+            decisions
+                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
+        )
+    }
+
+    /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
+    /// answer at once. A caller keeps one `memo` and passes it each time.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn ask_ad_hoc_at_once(
+        &self,
+        operation: Operation,
+        key: &[u8],
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+        memo: &mut AdHocMemo,
+    ) -> Result<Option<Decision>, AskError> {
+        let known = self.recall(memo, bucket, now)?;
+        let charge = Charge::alone(&known.installed, cost);
+        let decision = with_ad_hoc(key, |key| {
+            self.store.charge_one_at_once(key, &charge, operation, now)
+        });
+        if let Some(decision) = &decision {
+            self.observer.observe(&Event::AdHoc {
+                now,
+                operation,
+                key,
+                decision,
+            });
+        }
+        Ok(decision)
+    }
+
+    #[inline]
+    fn recall<'m>(
+        &self,
+        memo: &'m mut AdHocMemo,
+        bucket: &TokenBucket,
+        now: Now,
+    ) -> Result<&'m Known, AskError> {
+        let known = self.ad_hoc.recall(
+            memo,
+            bucket,
+            now,
+            || self.next_id(),
+            |changes| self.store.adopt(changes),
+        );
+        known.map_err(AskError::Impossible)
     }
 
     fn next_id(&self) -> LimitId {
@@ -328,6 +395,19 @@ impl Limiter<MemoryStore> {
     /// To be called after the rules came into force and before the first query. States under limits
     /// that are not among `limits` are left out.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+        self.restore_into(&self.store, limits, states, now);
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// [`Limiter::restore`] where the store is one of several kinds; `memory` is the one it is.
+    pub fn restore_into(
+        &self,
+        memory: &MemoryStore,
+        limits: Vec<Installed>,
+        states: Vec<Saved>,
+        now: Now,
+    ) {
         let mut renamed = std::collections::HashMap::new();
         let limits = limits.into_iter().map(|installed| {
             let id = self.next_id();
@@ -339,7 +419,7 @@ impl Limiter<MemoryStore> {
             saved.state.limit = *renamed.get(&saved.state.limit)?;
             Some(saved)
         });
-        self.store.import(limits, states.collect(), now);
+        memory.import(limits, states.collect(), now);
     }
 }
 
@@ -370,75 +450,4 @@ fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
         }
     }
     Ok(())
-}
-
-/// A rule that cannot be followed on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RulesError {
-    /// The rule's domain.
-    pub domain: Arc<str>,
-    /// The rule's name.
-    pub rule: Arc<str>,
-    /// What is wrong with a limit of it.
-    pub error: LimitError,
-}
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "rule {} of domain {}: {}",
-            self.rule, self.domain, self.error
-        )
-    }
-}
-
-impl std::error::Error for RulesError {}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AskError {
-    /// No rules for the query's domain.
-    UnknownDomain,
-    /// No such rule in the domain, or it is unlimited.
-    UnknownRule,
-    /// The limit that came with the call is impossible.
-    Impossible(LimitError),
-    /// More different limits came with calls than can be kept apart.
-    TooManyLimits,
-    /// The store cannot tell.
-    Store(StoreError),
-}
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDomain => f.write_str("no rules for this domain"),
-            Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
-            Self::Impossible(error) => error.fmt(f),
-            Self::TooManyLimits => write!(
-                f,
-                "more than {MAX_AD_HOC} different limits in use: write fewer different numbers"
-            ),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
-
-impl From<StoreError> for AskError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<AdHocError> for AskError {
-    fn from(error: AdHocError) -> Self {
-        match error {
-            AdHocError::Impossible(error) => Self::Impossible(error),
-            AdHocError::TooMany => Self::TooManyLimits,
-        }
-    }
 }

@@ -351,6 +351,38 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-core",
         caught_by: "keys::a_key_reads_back_as_what_it_was_made_of",
     },
+    Mutant {
+        name: "a caller's own word for its address believed: layer",
+        file: "crates/quell/src/tower/address.rs",
+        original: "if !self.trusts(address) {",
+        replacement: "if self.networks.is_empty() {",
+        package: "quell",
+        caught_by: "tower::addresses::",
+    },
+    Mutant {
+        name: "a quote that a caller opens hides what proxies say: layer",
+        file: "crates/quell/src/tower/forwarded.rs",
+        original: "for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
+        replacement: "let opened = text.iter().filter(|byte| **byte == b'\"').count() % 2 == 1;\n        is_quoted |= opened;\n        for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
+        package: "quell",
+        caught_by: "tower::addresses::",
+    },
+    Mutant {
+        name: "a store that cannot tell answers yes: layer",
+        file: "crates/quell/src/tower/gate.rs",
+        original: "OnFailure::Deny => Some(RetryAfter::After(RETRY_WHEN_DEGRADED)),",
+        replacement: "OnFailure::Deny => None,",
+        package: "quell",
+        caught_by: "tower::failures::",
+    },
+    Mutant {
+        name: "a delay told and not kept: layer",
+        file: "crates/quell/src/tower/gate.rs",
+        original: "if !delay.is_zero() {",
+        replacement: "if delay > self.max_delay {",
+        package: "quell",
+        caught_by: "tower::shaping::",
+    },
 ];
 
 #[cfg(test)]

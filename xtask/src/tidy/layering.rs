@@ -18,14 +18,21 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
+    ("quell-redis", &["quell", "quell-core"]),
     ("quell-rules", &["quell-core"]),
     ("quell-protocol", &["quell-core"]),
     (
         "quell-server",
-        &["quell", "quell-core", "quell-protocol", "quell-rules"],
+        &[
+            "quell",
+            "quell-core",
+            "quell-protocol",
+            "quell-redis",
+            "quell-rules",
+        ],
     ),
     (
         "quell-cli",
@@ -33,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 8] = [
             "quell",
             "quell-core",
             "quell-protocol",
+            "quell-redis",
             "quell-rules",
             "quell-server",
         ],

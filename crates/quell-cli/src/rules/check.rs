@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use quell_core::rule::DomainRules;
+use quell_rules::scenario::{self, Scenarios};
 use quell_rules::{Loaded, Problem, load};
 use serde::Serialize;
 
@@ -14,13 +15,15 @@ use crate::output;
 
 /// Check rules files, and say what to write instead of each mistake
 ///
-/// Exit code 0 if a server would take them, 1 if not.
+/// Exit code 0 if a server would take them, 1 if not. A file named *.test.yaml is checked as a file
+/// of tests, together with the rules that it names; no test is run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules check shop.yaml
-  quell rules check rules.d/ more.yaml --json")]
+  quell rules check rules.d/ more.yaml --json
+  quell rules check shop.yaml shop.test.yaml")]
 pub(crate) struct Check {
-    /// Rules files, and directories of them; together, as a server would load them
+    /// Rules files, and directories of them, together as a server would load them; scenario files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -35,6 +38,7 @@ struct Outcome<'a> {
     ok: bool,
     files: Vec<String>,
     domains: Vec<Domain<'a>>,
+    scenarios: Vec<Tests<'a>>,
     problems: &'a [Problem],
     warnings: &'a [Problem],
 }
@@ -45,36 +49,102 @@ struct Domain<'a> {
     rules: Vec<&'a str>,
 }
 
+#[derive(Debug, Serialize)]
+struct Tests<'a> {
+    file: &'a str,
+    tests: Vec<&'a str>,
+}
+
+/// What all files say.
+#[derive(Debug, Default)]
+struct Checked {
+    /// The rules, if files of rules were named at all.
+    rules: Option<Loaded>,
+    scenarios: Vec<Scenarios>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Checked {
+    fn read(paths: &[PathBuf]) -> Self {
+        let is_scenario = |path: &PathBuf| scenario::is_called_scenario(path) && !path.is_dir();
+        let (tests, rules): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            paths.iter().partition(|path| is_scenario(path));
+        let mut checked = Self::default();
+        if !rules.is_empty() {
+            match load(&rules) {
+                Ok(mut loaded) => {
+                    checked.warnings = std::mem::take(&mut loaded.warnings);
+                    checked.rules = Some(loaded);
+                }
+                Err(problems) => checked.problems = problems,
+            }
+        }
+        for file in scenario::find(&tests).files {
+            match scenario::load(&file) {
+                Ok(scenarios) => {
+                    add(&mut checked.warnings, scenarios.warnings());
+                    checked.scenarios.push(scenarios);
+                }
+                Err(problems) => add(&mut checked.problems, &problems),
+            }
+        }
+        checked
+    }
+
+    fn outcome(&self) -> Outcome<'_> {
+        let rules = self.rules.as_ref();
+        let files = rules.map_or(&[][..], |rules| &rules.files);
+        let domains = rules.map_or(&[][..], |rules| &rules.domains);
+        let scenarios = self.scenarios.iter().map(|scenarios| Tests {
+            file: scenarios.name(),
+            tests: scenarios.tests().collect(),
+        });
+        Outcome {
+            ok: self.problems.is_empty(),
+            files: files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect(),
+            domains: domains.iter().map(Domain::of).collect(),
+            scenarios: scenarios.collect(),
+            problems: &self.problems,
+            warnings: &self.warnings,
+        }
+    }
+}
+
+/// Adds what is not told already: rules that stand alone may be those of tests as well.
+fn add(told: &mut Vec<Problem>, more: &[Problem]) {
+    for problem in more {
+        if !told.contains(problem) {
+            told.push(problem.clone());
+        }
+    }
+}
+
 impl Check {
     /// Reads the files, and prints the mistakes.
     ///
     /// # Errors
     /// If the outcome cannot be printed; a mistake in a file is none.
     pub(super) fn run(&self) -> Result<Exit> {
-        let (loaded, problems) = match load(&self.files) {
-            Ok(loaded) => (loaded, Vec::new()),
-            Err(problems) => (Loaded::default(), problems),
-        };
-        let ok = problems.is_empty();
+        let checked = Checked::read(&self.files);
+        let ok = checked.problems.is_empty();
         if self.json {
-            output::json(&Outcome {
-                ok,
-                files: loaded
-                    .files
-                    .iter()
-                    .map(|file| file.display().to_string())
-                    .collect(),
-                domains: loaded.domains.iter().map(Domain::of).collect(),
-                problems: &problems,
-                warnings: &loaded.warnings,
-            })?;
-        } else {
-            tell(&problems, &loaded.warnings);
-            if ok {
-                output::line(summary(&loaded))?;
-            } else {
-                output::note(count(problems.len(), "mistake"));
+            output::json(&checked.outcome())?;
+            return Ok(Exit::fine_if(ok));
+        }
+        tell(&checked.problems, &checked.warnings);
+        if ok {
+            if let Some(loaded) = &checked.rules {
+                output::line(summary(loaded))?;
             }
+            if !checked.scenarios.is_empty() {
+                output::line(summary_of_tests(&checked.scenarios))?;
+            }
+        } else {
+            output::note(count(checked.problems.len(), "mistake"));
         }
         Ok(Exit::fine_if(ok))
     }
@@ -100,4 +170,10 @@ fn summary(loaded: &Loaded) -> String {
         1 => format!("ok: {rules} in domain {}, from {files}", first.domain),
         domains => format!("ok: {rules} in {domains} domains, from {files}"),
     }
+}
+
+fn summary_of_tests(scenarios: &[Scenarios]) -> String {
+    let tests = scenarios.iter().map(|file| file.tests().count()).sum();
+    let (tests, files) = (count(tests, "test"), count(scenarios.len(), "file"));
+    format!("ok: {tests} in {files}, not run: `quell rules test` does")
 }

@@ -1,5 +1,9 @@
-//! Subject: the limiter and the store that the server uses, under a clock that the runner holds.
+//! Subjects: the limiter and the stores that the server uses, under a clock that the runner holds.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
 use quell_core::charge::Operation;
@@ -7,7 +11,12 @@ use quell_core::descriptor::Query;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
+use quell_redis::{Failure, RedisStore, StoreUrl};
 use quell_rules::scenario::Subject;
+use tokio::runtime::Runtime;
+
+/// How long one call to a store may take: a test need not answer anybody in time.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rules over a store in memory.
 #[derive(Debug)]
@@ -42,5 +51,94 @@ impl Subject for Memory {
     ) -> Result<Verdict, String> {
         let verdict = self.limiter.ask_local(operation, query, now);
         verdict.map_err(|error| error.to_string())
+    }
+}
+
+/// Rules over a store that servers share. Each test has keys of its own, which go when it ends.
+#[derive(Debug)]
+pub(super) struct Shared {
+    runtime: Runtime,
+    url: StoreUrl,
+    limiter: Limiter<RedisStore>,
+}
+
+impl Shared {
+    /// # Errors
+    /// If the store does not answer.
+    pub(super) fn new(url: &StoreUrl) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        let store = rehearsal(url);
+        let answers = runtime.block_on(store.ping());
+        answers.with_context(|| format!("the store {url} does not answer"))?;
+        Ok(Self {
+            runtime,
+            url: url.clone(),
+            limiter: Limiter::new(store),
+        })
+    }
+
+    fn clean_up(&self) -> Result<(), Failure> {
+        self.runtime
+            .block_on(self.limiter.store().forget_rehearsal())
+    }
+}
+
+/// A store whose keys nobody else has: named after this process, the time and a count.
+fn rehearsal(url: &StoreUrl) -> RedisStore {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let name = format!(
+        "{}-{}-{}",
+        std::process::id(),
+        since.unwrap_or_default().as_nanos(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
+    RedisStore::builder(url.clone())
+        .test_keys(&name)
+        .rehearsal()
+        .timeout(STORE_TIMEOUT)
+        .build()
+}
+
+impl Subject for Shared {
+    fn reset(&mut self, _now: Now) -> Result<(), String> {
+        self.clean_up().map_err(|failure| failure.to_string())?;
+        self.limiter = Limiter::new(rehearsal(&self.url));
+        Ok(())
+    }
+
+    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
+        let set = self.limiter.set_rules_at(domains, now);
+        set.map_err(|error| error.to_string())
+    }
+
+    fn unit(&self) -> Duration {
+        RedisStore::UNIT
+    }
+
+    fn ask(
+        &mut self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Verdict, String> {
+        let asked = self.limiter.ask(operation, query, now);
+        self.runtime
+            .block_on(asked)
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What cannot be removed expires.
+        if let Err(failure) = self.clean_up() {
+            crate::output::note(format!(
+                "the keys of the last test stay for ten minutes: {failure}"
+            ));
+        }
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use quell_redis::StoreUrl;
 use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
 use serde::Serialize;
 
-use super::subject::Memory;
+use super::subject::{Memory, Shared};
 use super::{count, tell};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -19,11 +20,17 @@ use crate::output::{self, Paint};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules test shop.test.yaml
-  quell rules test tests/*.test.yaml --json")]
+  quell rules test rules.d/ --json
+  quell rules test --store redis://localhost:6379/0 shop.test.yaml")]
 pub(crate) struct Test {
-    /// Scenario files
+    /// Scenario files, and directories of which every *.test.yaml is run
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Run them on a store that servers share, under keys of their own that are removed afterwards:
+    /// redis://[USER:PASSWORD@]HOST:PORT/DATABASE
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
 
     /// Print the report as JSON
     #[arg(long)]
@@ -46,12 +53,16 @@ impl Test {
     /// If the report cannot be printed; a test that fails is none.
     pub(super) fn run(&self) -> Result<Exit> {
         let mut report = Report::default();
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        for file in &self.files {
+        let found = scenario::find(&self.files);
+        let (mut problems, mut warnings) = (found.problems, Vec::new());
+        for file in &found.files {
             match scenario::load(file) {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());
-                    report.push(scenario::run(&scenarios, &mut Memory::default()));
+                    report.push(match &self.store {
+                        None => scenario::run(&scenarios, &mut Memory::default()),
+                        Some(url) => scenario::run(&scenarios, &mut Shared::new(url)?),
+                    });
                 }
                 Err(found) => problems.extend(found),
             }

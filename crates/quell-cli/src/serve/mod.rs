@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
-use quell_server::config::{Config, ConfigError, RawConfig};
+use clap::{ArgMatches, Args};
+use quell_server::config::{Config, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::exit::{Exit, Usage};
 use crate::output;
 
+use origin::{File, Origins};
+
 mod log;
+mod origin;
 mod ready;
 mod settings;
 
@@ -41,23 +44,30 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Serves until told to stop.
+    /// Serves until told to stop; `matches` are those of the subcommand.
     ///
     /// # Errors
     /// [`Usage`] if the settings cannot be meant, else why the server cannot start.
-    pub(crate) fn run(self) -> Result<Exit> {
-        let file = match &self.config {
-            Some(file) => read(file)?,
+    pub(crate) fn run(self, matches: &ArgMatches) -> Result<Exit> {
+        let file = self.config.as_ref().map(read).transpose()?;
+        let said = match &file {
+            Some(file) => RawConfig::from_toml(&file.name, &file.text)
+                .map_err(|error| Usage(error.to_string()))?,
             None => RawConfig::default(),
         };
-        let raw = self.settings.into_raw(file);
+        let origins = Origins {
+            matches,
+            file: file.as_ref(),
+        };
+        let raw = self.settings.into_raw(said);
         let level = raw
             .log
             .clone()
             .unwrap_or_else(|| log::DEFAULT_LEVEL.to_owned());
-        let filter = log::filter(&level)?;
-        let format = log::Format::parse(raw.log_format.as_deref())?;
-        let config = raw.resolve().map_err(usage)?;
+        let filter = log::filter(&level).map_err(|reason| origins.wrong("log", &reason))?;
+        let format = log::Format::parse(raw.log_format.as_deref())
+            .map_err(|reason| origins.wrong("log_format", &reason))?;
+        let config = raw.resolve().map_err(|error| origins.usage(&error))?;
         if self.print_config {
             let shown = RawConfig {
                 log: Some(level),
@@ -139,16 +149,12 @@ impl Signals {
     }
 }
 
-fn read(file: &PathBuf) -> Result<RawConfig> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| {
+fn read(path: &PathBuf) -> Result<File> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
         Usage(format!(
             "cannot read the configuration file {name}: {error}"
         ))
     })?;
-    RawConfig::from_toml(&name, &text).map_err(usage)
-}
-
-fn usage(error: ConfigError) -> anyhow::Error {
-    Usage(error.to_string()).into()
+    Ok(File { name, text })
 }

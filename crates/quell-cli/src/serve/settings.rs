@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use clap::Args;
 use quell_server::config::{RawAuthorize, RawConfig};
 
+use crate::entry;
+
 /// What can be set.
 #[derive(Debug, Default, Args)]
 pub(super) struct Settings {
@@ -45,8 +47,31 @@ pub(super) struct Settings {
     #[arg(long, env = "QUELL_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Listeners")]
     insecure: Option<bool>,
 
+    /// Where states are kept that several servers share: redis://[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for TLS, or memory [default: memory]
+    #[arg(
+        long,
+        env = "QUELL_STORE",
+        value_name = "URL",
+        hide_env_values = true,
+        help_heading = "State"
+    )]
+    store: Option<String>,
+    /// How long a call to the store may take [default: 50ms]
+    #[arg(
+        long,
+        env = "QUELL_STORE_TIMEOUT",
+        value_name = "DURATION",
+        help_heading = "State"
+    )]
+    store_timeout: Option<String>,
     /// Most keys with a state of their own; further ones share states [default: 10000000]
-    #[arg(long, env = "QUELL_MAX_KEYS", value_name = "N", help_heading = "State")]
+    #[arg(
+        long,
+        env = "QUELL_MAX_KEYS",
+        value_name = "N",
+        value_parser = entry::whole::<usize>,
+        help_heading = "State"
+    )]
     max_keys: Option<usize>,
     /// A directory in which states and bans outlive the process; none: in memory only
     #[arg(
@@ -79,6 +104,7 @@ pub(super) struct Settings {
         long,
         env = "QUELL_DECISION_LOG_ONE_IN",
         value_name = "N",
+        value_parser = entry::whole::<u64>,
         help_heading = "Logs"
     )]
     decision_log_one_in: Option<u64>,
@@ -108,19 +134,19 @@ pub(super) struct Settings {
 #[command(next_help_heading = "Bounds")]
 struct BoundSettings {
     /// Most connections of each listener [default: 10000]
-    #[arg(long, env = "QUELL_MAX_CONNECTIONS", value_name = "N")]
+    #[arg(long, env = "QUELL_MAX_CONNECTIONS", value_name = "N", value_parser = entry::whole::<usize>)]
     max_connections: Option<usize>,
     /// Longest body of an HTTP request [default: 262144]
-    #[arg(long, env = "QUELL_MAX_BODY_BYTES", value_name = "BYTES")]
+    #[arg(long, env = "QUELL_MAX_BODY_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_body_bytes: Option<usize>,
     /// Longest argument of a RESP command [default: 65536]
-    #[arg(long, env = "QUELL_MAX_ARGUMENT_BYTES", value_name = "BYTES")]
+    #[arg(long, env = "QUELL_MAX_ARGUMENT_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_argument_bytes: Option<usize>,
     /// Longest RESP command [default: 262144]
-    #[arg(long, env = "QUELL_MAX_FRAME_BYTES", value_name = "BYTES")]
+    #[arg(long, env = "QUELL_MAX_FRAME_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_frame_bytes: Option<usize>,
     /// Replies that a RESP connection may leave unread before its commands have to wait [default: 1048576]
-    #[arg(long, env = "QUELL_MAX_UNSENT_BYTES", value_name = "BYTES")]
+    #[arg(long, env = "QUELL_MAX_UNSENT_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_unsent_bytes: Option<usize>,
     /// How long the head of an HTTP request may take to arrive [default: 10s]
     #[arg(long, env = "QUELL_HEADER_TIMEOUT", value_name = "DURATION")]
@@ -131,7 +157,7 @@ struct BoundSettings {
     /// How long an HTTP connection may be silent [default: 75s]
     #[arg(long, env = "QUELL_IDLE_TIMEOUT", value_name = "DURATION")]
     idle_timeout: Option<String>,
-    /// How long a RESP connection may leave a command half sent or a reply unread [default: 60s]
+    /// How long a RESP connection may leave a command half sent or a reply unread [default: 1m]
     #[arg(long, env = "QUELL_STALL_TIMEOUT", value_name = "DURATION")]
     stall_timeout: Option<String>,
     /// How long a shutdown waits for what is in flight [default: 10s]
@@ -172,6 +198,8 @@ impl Settings {
             resp: self.resp,
             insecure: self.insecure,
             shadow: self.shadow,
+            store: self.store,
+            store_timeout: self.store_timeout,
             max_keys: self.max_keys,
             data_dir: self.data_dir,
             snapshot_interval: self.snapshot_interval,

@@ -89,7 +89,7 @@ fn check_passes_on_what_the_server_says_is_wrong() {
     let (_folder, server) = shop("1/h");
     let told = ask(&server, &["check", "-d", "nowhere"]);
     assert_eq!(told.code(), Some(1), "{told:?}");
-    assert!(told.stderr.contains("the server said 404"), "{told:?}");
+    assert!(told.stderr.contains("the server said 404: no "), "{told:?}");
     assert!(
         told.stderr.contains("nowhere") && told.stderr.contains("shop"),
         "{told:?}"
@@ -152,7 +152,7 @@ fn bans_of_what_is_not_there_are_refused() {
     ];
     let told = ask(&server, &wrong);
     assert_eq!(told.code(), Some(1), "{told:?}");
-    assert!(told.stderr.contains("the server said 404"), "{told:?}");
+    assert!(told.stderr.contains("the server said 404: no "), "{told:?}");
     let wrong = [
         "bans", "set", "--for", "soon", "-d", "shop", "-r", "per-user", "-e", "user=a",
     ];

@@ -11,11 +11,22 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
 }
 
-/// Fails if a program is not on the path.
-pub(crate) fn require(name: &str) {
+/// Where a program is, looked for on the path and among the system's servers, which are not on
+/// everybody's path.
+fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    assert!(there, "the client {name} is missing: {INSTALL}");
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
+
+/// Fails if a program is not there.
+pub(crate) fn require(name: &str) {
+    assert!(
+        find(name).is_some(),
+        "the client {name} is missing: {INSTALL}"
+    );
 }
 
 /// A program on the path.
@@ -45,6 +56,17 @@ pub(crate) fn redis_benchmark(port: u16) -> Command {
     command
 }
 
+/// nginx.
+pub(crate) fn nginx() -> Command {
+    require("nginx");
+    Command::new(find("nginx").unwrap())
+}
+
+/// Caddy.
+pub(crate) fn caddy() -> Command {
+    program("caddy")
+}
+
 /// `ApacheBench`.
 pub(crate) fn ab() -> Command {
     program("ab")
@@ -64,11 +86,16 @@ pub(crate) fn redis_py(port: u16) -> Command {
     command
 }
 
+/// Node.
+pub(crate) fn node() -> Command {
+    program("node")
+}
+
 /// ioredis: the script of that name with the server's port.
 pub(crate) fn ioredis(port: u16) -> Command {
     let library = folder().join("node_modules/ioredis");
     assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");
-    let mut command = program("node");
+    let mut command = node();
     command
         .arg(folder().join("ioredis.mjs"))
         .arg(port.to_string());

@@ -11,19 +11,20 @@ use crate::server::Server;
 
 /// What came back.
 #[derive(Debug)]
-struct Reply {
-    status: u16,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
     /// Names in small letters.
     fields: BTreeMap<String, String>,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Reply {
-    fn field(&self, name: &str) -> &str {
+    /// A field's value, empty if it is not there.
+    pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -55,11 +56,17 @@ fn ask(server: &Server, arguments: &[&str]) -> Reply {
 
 fn ask_with(server: &Server, arguments: &[&str], input: &[u8]) -> Reply {
     let (path, arguments) = arguments.split_last().unwrap();
+    let url = server.url(path);
+    reply_of(&[arguments, &[&url]].concat(), input)
+}
+
+/// What curl gets with these arguments; the last is the address.
+pub(crate) fn reply_of(arguments: &[&str], input: &[u8]) -> Reply {
     let mut command = curl();
     command
         .args(["--silent", "--show-error", "--include"])
         .args(arguments);
-    let text = run_with_input(command.arg(server.url(path)), input).expect_success();
+    let text = run_with_input(&mut command, input).expect_success();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1));

@@ -11,9 +11,13 @@ mod ask;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod coming_from;
+#[cfg(test)]
 mod curl;
 #[cfg(test)]
 mod files;
+#[cfg(test)]
+mod gateways;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
@@ -30,6 +34,8 @@ mod rules;
 mod serve;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod shared_store;
 #[cfg(test)]
 mod survival;
 #[cfg(test)]

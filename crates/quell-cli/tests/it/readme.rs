@@ -1,4 +1,5 @@
-//! The README's own commands: what a newcomer types is run, and prints what stands there.
+//! The commands of the README and of `docs/coming-from.md`: what a newcomer types is run, and prints
+//! what stands there.
 
 use std::process::Command;
 
@@ -7,18 +8,21 @@ use crate::files::of_repository;
 use crate::process::run;
 use crate::server::Server;
 
-/// A command of the README and the lines that it says are printed.
+/// A command of a page and the lines that it says are printed.
 #[derive(Debug)]
 struct Typed {
     command: String,
     printed: Vec<String>,
 }
 
+/// A page and at least how many commands it has.
+const PAGES: [(&str, usize); 2] = [("README.md", 3), ("docs/coming-from.md", 2)];
+
 /// Every line that begins with `$ `, without its remark, and what follows it.
-fn typed(readme: &str) -> Vec<Typed> {
+fn typed(page: &str) -> Vec<Typed> {
     let mut all: Vec<Typed> = Vec::new();
     let mut answers = false;
-    for line in readme.lines() {
+    for line in page.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
             let command = command.split("   #").next().unwrap_or_default();
             all.push(Typed {
@@ -36,33 +40,39 @@ fn typed(readme: &str) -> Vec<Typed> {
 }
 
 #[test]
-fn what_a_newcomer_types_prints_what_the_readme_says() {
+fn what_a_newcomer_types_prints_what_the_page_says() {
     for client in ["sh", "curl", "redis-cli", "ab"] {
         require(client);
     }
-    let readme = std::fs::read_to_string(of_repository("README.md")).unwrap();
-    let server = Server::start(&["--rules", &of_repository("examples")]);
-    let typed = typed(&readme);
-    assert!(
-        typed.len() >= 3,
-        "a quick start has a few commands: {typed:?}"
-    );
-    for Typed { command, printed } in typed {
-        let here = command
-            .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", server.http))
-            // Off a terminal it leaves the numbering out.
-            .replace("redis-cli -p 6380", &format!("redis-cli --no-raw -p {}", server.resp));
-        let mut shell = Command::new("sh");
-        let text = run(shell.args(["-c", &here]).env("no_proxy", "*")).expect_success();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), printed.len(), "{here}\n{text}");
-        for (line, said) in lines.iter().zip(&printed) {
-            if let Some(beginning) = said.strip_suffix("...") {
-                assert!(line.starts_with(beginning.trim_end()), "{here}\n{line}");
-            } else {
-                assert_eq!(line, said, "{here}");
-            }
+    for (page, least) in PAGES {
+        let text = std::fs::read_to_string(of_repository(page)).unwrap();
+        let typed = typed(&text);
+        assert!(typed.len() >= least, "{page} has a few: {typed:?}");
+        let server = Server::start(&["--rules", &of_repository("examples")]);
+        for command in &typed {
+            run_and_compare(command, &server);
+        }
+        server.stop();
+    }
+}
+
+fn run_and_compare(Typed { command, printed }: &Typed, server: &Server) {
+    let here = command
+        .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", server.http))
+        // Off a terminal it leaves the numbering out.
+        .replace(
+            "redis-cli -p 6380",
+            &format!("redis-cli --no-raw -p {}", server.resp),
+        );
+    let mut shell = Command::new("sh");
+    let text = run(shell.args(["-c", &here]).env("no_proxy", "*")).expect_success();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), printed.len(), "{here}\n{text}");
+    for (line, said) in lines.iter().zip(printed) {
+        if let Some(beginning) = said.strip_suffix("...") {
+            assert!(line.starts_with(beginning.trim_end()), "{here}\n{line}");
+        } else {
+            assert_eq!(line, said, "{here}");
         }
     }
-    server.stop();
 }

@@ -136,3 +136,36 @@ fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
     );
     server.stop();
 }
+
+/// What the server itself writes beside the rules is no change of them, and a file that is touched is
+/// none worth a line; a change that comes later is the first that is told.
+#[test]
+fn nothing_is_told_of_rules_that_are_as_they_were() {
+    let folder = Folder::new();
+    let text = window_rules("shop", "5/h");
+    let rules = folder.write("shop.yaml", &text);
+    let (state, decisions) = (folder.path("state"), folder.path("decisions.log"));
+    let server = Server::start(&[
+        "--rules",
+        &rules,
+        "--data-dir",
+        &state,
+        "--decision-log",
+        &decisions,
+    ]);
+    let reloads = || server.metric("quell_reloads_total").unwrap_or(0);
+    assert_eq!(reloads(), 0);
+    folder.write("shop.yaml", &text);
+    until("the touched file is read", || (reloads() > 0).then_some(()));
+    folder.write("shop.yaml", &window_rules("shop", "6/h"));
+    until("the change is told", || {
+        server.log().contains("reloaded: 1 changed").then_some(())
+    });
+    let log = server.log();
+    assert_eq!(log.matches("reloaded").count(), 1, "{log}");
+    server.signal("HUP");
+    until("who asks is told", || {
+        server.log().contains("as they were").then_some(())
+    });
+    server.stop();
+}

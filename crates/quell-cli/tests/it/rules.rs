@@ -38,6 +38,35 @@ fn check_takes_the_examples() {
 }
 
 #[test]
+fn check_takes_files_of_tests() {
+    let tests = of_repository("examples/shop.test.yaml");
+    let shop = of_repository("examples/shop.yaml");
+    let text = run(&mut quell(&["rules", "check", &tests])).expect_success();
+    assert_eq!(
+        text,
+        "ok: 9 tests in 1 file, not run: `quell rules test` does\n"
+    );
+    let text = run(&mut quell(&["rules", "check", &shop, &tests])).expect_success();
+    assert!(text.starts_with("ok: 6 rules in domain shop"), "{text}");
+    assert!(text.contains("\nok: 9 tests"), "{text}");
+    let all = json(&["rules", "check", &shop, &tests], 0);
+    assert_eq!(all["scenarios"][0]["file"], tests.as_str());
+    assert_eq!(all["files"], serde_json::json!([shop]));
+
+    // A mistake in rules that two files name is one mistake.
+    let folder = Folder::new();
+    let rules = folder.write("wrong.yaml", WRONG);
+    let tests = folder.write(
+        "a.test.yaml",
+        "rules: wrong.yaml\ntests: [{ name: t, steps: [{ at: soon }] }]\n",
+    );
+    let told = run(&mut quell(&["rules", "check", &rules, &tests]));
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert!(told.stderr.contains("a.test.yaml:2:"), "{told:?}");
+    assert_eq!(told.stderr.matches("wrong.yaml:4:11: ").count(), 1);
+}
+
+#[test]
 fn check_tells_every_mistake_with_its_place() {
     let folder = Folder::new();
     let file = folder.write("wrong.yaml", WRONG);
@@ -201,6 +230,37 @@ fn test_reports_as_a_test_runner_does() {
     let failure = &report["files"][0]["tests"][1]["failures"][0];
     assert_eq!(failure["unexpected"][0]["field"], "outcome");
     assert_eq!(failure["answer"]["binding"], "all");
+}
+
+#[test]
+fn test_runs_all_that_a_directory_has() {
+    let examples = of_repository("examples");
+    let text = run(&mut quell(&["rules", "test", &examples])).expect_success();
+    for name in ["shop", "calendar", "reload"] {
+        assert!(
+            text.contains(&format!("{examples}/{name}.test.yaml\n")),
+            "{text}"
+        );
+    }
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("tests")).unwrap();
+    let good = folder.write(
+        "tests/a.test.yaml",
+        &TWO_TESTS.replace("repeat: 3", "repeat: 2"),
+    );
+    let none = folder.path("none");
+    std::fs::create_dir(&none).unwrap();
+    let told = run(&mut quell(&[
+        "rules",
+        "test",
+        &none,
+        &folder.path("tests"),
+        &good,
+    ]));
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    let words = format!("{none}: no tests in this directory: write files named *.test.yaml");
+    assert!(told.stderr.contains(&words), "{told:?}");
+    assert!(told.stdout.contains("ok: 2 as expected, 0 not"), "{told:?}");
 }
 
 #[test]

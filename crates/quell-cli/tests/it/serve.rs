@@ -61,7 +61,7 @@ fn flags_count_before_variables_and_those_before_the_file() {
         "max_body_bytes = 200",
         "idle_timeout = \"3s\"",
         "shadow = true",
-        "stall_timeout = \"60s\"",
+        "stall_timeout = \"1m\"",
         "\"rules.d\"",
         "log = \"info\"",
     ] {
@@ -84,10 +84,10 @@ fn a_mistake_in_the_file_is_told_with_its_place() {
     let told = run(&mut quell(&["serve", "--config", &file]));
     assert_eq!(told.code(), Some(2), "{told:?}");
     assert!(
-        told.stderr.contains(&file) && told.stderr.contains("line 2"),
+        told.stderr
+            .contains(&format!("{file}:2:1: unknown field `max_kesy`")),
         "{told:?}"
     );
-    assert!(told.stderr.contains("unknown field `max_kesy`"), "{told:?}");
 }
 
 #[test]

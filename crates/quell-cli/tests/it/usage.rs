@@ -1,5 +1,6 @@
 //! Usage: help, versions, completions, and what is said when the command line cannot be meant.
 
+use crate::files::Folder;
 use crate::process::{quell, run};
 
 /// Runs the command, and expects this exit code and these words on standard error.
@@ -111,7 +112,7 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(
         &["serve", "--max-keys", "0"],
         2,
-        &["max_keys: 0 is too small"],
+        &["error: --max-keys: 0 is too small: write at least 1"],
     );
     refused(&["serve", "--max-keys", "many"], 2, &["--max-keys", "many"]);
     refused(
@@ -140,6 +141,97 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
         2,
         &["cannot read", "/no/such.toml"],
     );
+}
+
+#[test]
+fn mistakes_in_variables_name_the_variable() {
+    for (variable, value, words) in [
+        (
+            "QUELL_MAX_KEYS",
+            "many",
+            "for the variable QUELL_MAX_KEYS: `many` is no whole number: write digits only",
+        ),
+        (
+            "QUELL_MAX_BODY_BYTES",
+            "99999999999999999999",
+            "for the variable QUELL_MAX_BODY_BYTES: `99999999999999999999` is too large",
+        ),
+        (
+            "QUELL_SHADOW",
+            "perhaps",
+            "for the variable QUELL_SHADOW: `perhaps` is no yes and no no: write true or false",
+        ),
+        (
+            "QUELL_MAX_KEYS",
+            "0",
+            "error: QUELL_MAX_KEYS: 0 is too small: write at least 1",
+        ),
+        (
+            "QUELL_HTTP",
+            "nowhere",
+            "error: QUELL_HTTP: `nowhere` is no address: write one such as",
+        ),
+        (
+            "QUELL_IDLE_TIMEOUT",
+            "5",
+            "error: QUELL_IDLE_TIMEOUT: `5` has no unit: write `5s`",
+        ),
+        ("QUELL_LOG", "inof", "error: QUELL_LOG: `inof` is no level"),
+        (
+            "QUELL_LOG_FORMAT",
+            "xml",
+            "error: QUELL_LOG_FORMAT: `xml` is no format",
+        ),
+        (
+            "QUELL_AUTHORIZE_GATEWAY",
+            "f5",
+            "error: QUELL_AUTHORIZE_GATEWAY: `f5` is no gateway: write any",
+        ),
+        ("QUELL_CONFIG", "/no/such.toml", "/no/such.toml"),
+    ] {
+        let told = run(quell(&["serve"]).env(variable, value));
+        assert_eq!(told.code(), Some(2), "{variable}={value}: {told:?}");
+        assert!(told.stderr.contains(words), "{variable}={value}: {told:?}");
+    }
+    let told = run(quell(&["check", "-d", "shop"]).env("QUELL_URL", "nowhere"));
+    assert_eq!(told.code(), Some(2), "{told:?}");
+    assert!(
+        told.stderr
+            .contains("for the variable QUELL_URL: `nowhere` is no address"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_a_flag_says_counts_and_is_to_blame() {
+    let told = run(quell(&["serve", "--max-keys", "few"]).env("QUELL_MAX_KEYS", "many"));
+    assert!(
+        told.stderr.contains("for '--max-keys <N>': `few` is no"),
+        "{told:?}"
+    );
+    let told = run(quell(&["serve", "--http", "here"]).env("QUELL_HTTP", "there"));
+    assert!(told.stderr.contains("error: --http: `here`"), "{told:?}");
+}
+
+#[test]
+fn mistakes_in_a_file_name_its_line() {
+    let folder = Folder::new();
+    for (text, words) in [
+        (
+            "shadow = true\nmax_keys = 0",
+            ":2: max_keys: 0 is too small: write at least 1",
+        ),
+        (
+            "\n[authorize]\ngateway = 'f5'",
+            ":3: authorize.gateway: `f5` is no gateway",
+        ),
+        ("log = 'inof'", ":1: log: `inof` is no level"),
+        ("max_keys = 'many'", ":1:12: max_keys: invalid type"),
+    ] {
+        let file = folder.write("quell.toml", text);
+        let words = format!("error: {file}{words}");
+        refused(&["serve", "--config", &file], 2, &[&words]);
+    }
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn check(limit: u64, used: u64, cost: u64, left: Duration) -> Outcome {
 }
 
 /// A window from the first request with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FixedEngine {
     limit: u64,
     window: u64,
@@ -250,7 +250,7 @@ impl Mechanics for FixedEngine {
 }
 
 /// A calendar window with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CalendarEngine {
     limit: u64,
     calendar: Calendar,

@@ -28,7 +28,7 @@ use crate::rate::Rate;
 use crate::time::{Monotonic, duration_from_nanos};
 
 /// A rate and a burst in ticks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gcra {
     interval: u64,
     per_nano: u64,

@@ -112,7 +112,7 @@ impl fmt::Display for LeakyBucket {
 }
 
 /// A leaky bucket with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeakyEngine {
     gcra: Gcra,
     delay_after: u64,

@@ -141,7 +141,7 @@ pub(crate) trait Mechanics {
 }
 
 /// An algorithm with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Token(TokenEngine),
     Refill(RefillEngine),

@@ -20,7 +20,7 @@ use crate::state::Usage;
 use crate::time::{Monotonic, duration_from_nanos, saturating_nanos};
 
 /// A bucket filled in batches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefillEngine {
     amount: u64,
     every: u64,

@@ -108,7 +108,7 @@ impl fmt::Display for SlidingLog {
 }
 
 /// A sliding log with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogEngine {
     limit: u64,
     window: u64,

@@ -115,7 +115,7 @@ impl fmt::Display for SlidingWindow {
 }
 
 /// A sliding window with its numbers worked out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentEngine {
     limit: u64,
     window: u64,

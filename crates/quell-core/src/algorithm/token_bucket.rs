@@ -159,7 +159,7 @@ impl fmt::Display for TokenBucket {
 }
 
 /// A token bucket with continuous refill.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenEngine {
     gcra: Gcra,
     /// Units that are used when the rule comes into force.

@@ -9,6 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::plan::{part, same_part};
 use super::schedule::{LEASE_STEPS, Right};
 
 /// Versions of one member that are kept apart; older ones are merged into one that allows what any
@@ -32,6 +33,9 @@ pub(crate) struct Version {
     /// When the base may begin, at the earliest.
     pub(crate) base_begins: u64,
     pub(crate) base: Right,
+    /// The base in micro-units per second that a member with this version has at the least: less
+    /// than `base` where that is only what it may have.
+    pub(crate) sure: u64,
     /// When the base has ended, at the latest.
     pub(crate) base_ends: u64,
     pub(crate) floor: Right,
@@ -57,6 +61,17 @@ impl Version {
         leases.fold(self.base.burst.max(self.gap.burst), u64::max)
     }
 
+    /// As it is counted when the limit is `of` and no more `whole`: the same parts of it. What a
+    /// member has of another plan is a part of that plan's limit, and parts of all add up to one.
+    pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
+        let leases = self.leases.iter_mut().map(|lease| &mut lease.right);
+        for right in leases.chain([&mut self.gap, &mut self.base, &mut self.floor]) {
+            right.rate = same_part(right.rate, whole.rate, of.rate);
+            right.burst = same_part(right.burst, whole.burst, of.burst);
+        }
+        self.sure = part(self.sure, of.rate, whole.rate).min(self.base.rate);
+    }
+
     /// The end of its last lease of more than nothing.
     pub(crate) fn leases_end(&self) -> u64 {
         let leases = self.leases.iter().filter(|lease| lease.right.rate > 0);
@@ -69,6 +84,7 @@ impl Version {
         merged.gap = most(self.gap, newer.gap);
         merged.base = most(self.base, newer.base);
         merged.floor = most(self.floor, newer.floor);
+        merged.sure = self.sure.min(newer.sure);
         merged.base_begins = self.base_begins.min(newer.base_begins);
         merged.base_ends = self.base_ends.max(newer.base_ends);
         merged.revision = self.revision.min(newer.revision);
@@ -118,15 +134,25 @@ impl Holding {
         self.versions.iter().map(|v| v.base.rate).fold(0, u64::max)
     }
 
-    /// The least base among its versions: what it surely has.
-    pub(crate) fn least_base(&self) -> u64 {
-        self.versions.iter().map(|v| v.base.rate).min().unwrap_or(0)
+    /// The least base among its versions: what it surely has, so that leaving it takes nothing from
+    /// anybody.
+    pub(crate) fn sure_base(&self) -> u64 {
+        self.versions.iter().map(|v| v.sure).min().unwrap_or(0)
     }
 
     /// The largest burst among versions of other revisions.
     pub(crate) fn foreign_burst(&self, revision: u64) -> u64 {
         let foreign = self.versions.iter().filter(|v| v.revision != revision);
         foreign.map(Version::burst).fold(0, u64::max)
+    }
+
+    /// As it is counted when the limit is `of` and no more `whole`.
+    pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
+        for version in &mut self.versions {
+            version.rescale(whole, of);
+        }
+        self.target = same_part(self.target, whole.rate, of.rate);
+        self.sent = same_part(self.sent, whole.rate, of.rate);
     }
 
     pub(crate) fn acknowledge(&mut self, number: u64) {
@@ -156,6 +182,7 @@ impl Holding {
         for version in &mut self.versions {
             version.leases = Default::default();
             version.base = version.floor;
+            version.sure = version.sure.min(version.floor.rate);
             version.gap = version.floor;
             version.base_begins = 0;
         }

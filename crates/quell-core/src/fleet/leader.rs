@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use super::errs;
 use super::ledger::{Ledger, Snapshot, Start};
-use super::message::{Answer, Request};
+use super::message::{Answer, CoordinatorId, Request};
 use super::plan::{Drift, MemberId, Record};
 use crate::time::{Monotonic, saturating_nanos};
 
@@ -59,6 +59,8 @@ pub struct Coordinator {
     drift: Drift,
     key_lasts: Duration,
     leading: Option<Leading>,
+    /// Who is said to have the key.
+    elsewhere: Option<CoordinatorId>,
     #[cfg(feature = "mutations")]
     mistake: Option<super::mistake::Mistake>,
 }
@@ -71,6 +73,7 @@ impl Coordinator {
             drift,
             key_lasts,
             leading: None,
+            elsewhere: None,
             #[cfg(feature = "mutations")]
             mistake: None,
         }
@@ -93,6 +96,7 @@ impl Coordinator {
         if self.leading.as_ref().is_some_and(newer) {
             return;
         }
+        self.elsewhere = None;
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let ledger = Ledger::new(Start {
@@ -118,7 +122,14 @@ impl Coordinator {
         }
     }
 
-    /// Leads no more.
+    /// Somebody else has the key, or nobody has: what members are told who ask here. It need not be
+    /// true.
+    pub const fn follow(&mut self, leader: Option<CoordinatorId>) {
+        self.elsewhere = leader;
+    }
+
+    /// Leads no more: the key is lost, or the clock stood still (see
+    /// [`Still`](super::still::Still)), and what was counted on it may be too little.
     pub fn step_down(&mut self) {
         self.leading = None;
     }
@@ -152,7 +163,7 @@ impl Coordinator {
             Some(ledger) => ledger.receive(now, request, effects),
             None => effects.push(Effect::Answer {
                 to,
-                answer: Answer::Elsewhere,
+                answer: Answer::Elsewhere(self.elsewhere),
             }),
         }
     }
@@ -183,7 +194,9 @@ impl Coordinator {
     /// in the same transaction that deletes the key; if that fails nothing was handed over.
     pub fn hand_over(&mut self, now: Monotonic) -> Option<Snapshot> {
         let snapshot = self.ledger(now)?.snapshot(now);
-        self.leading = None;
+        if !errs!(self, HandOverGoesOn) {
+            self.leading = None;
+        }
         snapshot
     }
 }

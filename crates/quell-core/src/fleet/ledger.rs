@@ -225,7 +225,8 @@ impl Ledger {
         if !self.grants() && !self.learn(now, report) {
             return self.hold_back(now, report, effects);
         }
-        let acknowledged = (report.epoch == self.epoch).then_some(report.applied);
+        let ours = report.epoch == self.epoch || errs!(self, AckAnyEpoch);
+        let acknowledged = ours.then_some(report.applied);
         self.share_if_due(now);
         if let Some(grant) = self.grant(now, report.member, report.seq, acknowledged) {
             effects.push(Effect::Answer {
@@ -233,7 +234,7 @@ impl Ledger {
                 answer: Answer::Grant(grant),
             });
         }
-        self.push_some(now, report.member, effects);
+        self.push_some(now, Some(report.member), effects);
     }
 
     fn unknown(&self, report: &Report, effects: &mut Vec<Effect>) {
@@ -292,6 +293,11 @@ impl Ledger {
                 }
                 horizon.add(holding, revision);
             }
+        }
+        if self.grants() {
+            // In a small fleet the next report may be far.
+            self.share_if_due(now);
+            self.push_some(now, None, effects);
         }
         self.prune(now);
         self.write(effects);

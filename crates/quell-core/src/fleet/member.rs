@@ -8,14 +8,19 @@
 //! forgotten, of a newer epoch than any seen or of the same and a newer version. A push needs no
 //! report, because it extends nothing.
 
+mod demand;
+mod standing;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::demand::Demand;
+use self::standing::Standing;
 use super::errs;
-use super::message::{Answer, Grant, Held, Hold, Join, Joined, Leave, Load, Push, Report};
+use super::message::{Answer, Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
 use super::plan::MemberId;
-use super::schedule::{LEASE_STEPS, Right, STEPS, Schedule, Step};
+use super::schedule::{Right, Schedule, Step};
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Reports whose sending time is remembered: 32 s of them at the default period.
@@ -44,78 +49,9 @@ pub struct Adopt {
     pub ticket: u64,
     /// In the order of the plan's limits.
     pub schedules: Vec<Schedule>,
-}
-
-/// What a limit's rights are made of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    leases: [Step; LEASE_STEPS],
-    gap: Right,
-    base_begins: Monotonic,
-    base: Right,
-    base_ends: Monotonic,
-    floor: Right,
-}
-
-impl Standing {
-    fn floor(floor: Right) -> Self {
-        Self {
-            gap: floor,
-            base: floor,
-            floor,
-            ..Self::default()
-        }
-    }
-
-    fn schedule(&self) -> Schedule {
-        let mut steps = [Step::default(); STEPS];
-        let ends = [(self.base_begins, self.gap), (self.base_ends, self.base)];
-        let rest = ends.map(|(until, right)| Step { until, right });
-        for (to, from) in steps.iter_mut().zip(self.leases.iter().chain(&rest)) {
-            *to = *from;
-        }
-        Schedule::new(&steps, self.floor)
-    }
-
-    fn least(&self) -> Right {
-        let leases = self.leases.iter().filter(|step| step.right.rate > 0);
-        let ends = self.gap.least(self.base).least(self.floor);
-        leases.fold(ends, |least, step| least.least(step.right))
-    }
-
-    fn held(&self, now: Monotonic) -> Held {
-        let left = |step: Step| (step.right, step.until.since(now));
-        Held {
-            leases: self.leases.map(left),
-            gap: self.gap,
-            base_in: self.base_begins.since(now),
-            base: self.base,
-            base_for: self.base_ends.since(now),
-            floor: self.floor,
-        }
-    }
-}
-
-/// What was offered since the last report, and the smoothed rate of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Demand {
-    rate: u64,
-    offered: u64,
-}
-
-impl Demand {
-    /// Up by three quarters of the way, down by half: a surge must be served, a lull may be noise.
-    fn observe(&mut self, nanos: u64) {
-        let offered = core::mem::take(&mut self.offered);
-        let rate = u128::from(offered) * 1_000_000_000 / u128::from(nanos.max(1));
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX) / 4;
-        let before = self.rate / 4;
-        self.rate = if rate > before {
-            before + rate.saturating_mul(3).min(u64::MAX - before)
-        } else {
-            (before + rate) * 2
-        };
-    }
+    /// Whether others wait for this to be acknowledged: a report is worth sending as soon as it is
+    /// sealed.
+    pub prompt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +59,14 @@ struct Pending {
     ticket: u64,
     epoch: u64,
     version: u64,
+}
+
+/// Whether any right falls by more than a twentieth.
+fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
+    let less = |(before, after): (&Right, &Schedule)| {
+        after.at(now).rate.saturating_add(before.rate / 20) < before.rate
+    };
+    before.iter().zip(after).any(less)
 }
 
 /// One process of one node.
@@ -156,11 +100,11 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that starts with the floors of its snapshot, one for each limit ([`Right::NONE`]
-    /// where it has none), and empty buckets.
+    /// A process that starts with what its snapshot kept, of each limit that it knows, and empty
+    /// buckets.
     #[must_use]
     pub fn start(join: &Join, now: Monotonic) -> Self {
-        let standing = |floor: &Right| Standing::floor(*floor);
+        let standing = |kept: &Kept| Standing::floor(*kept);
         Self {
             id: join.member,
             nonce: join.nonce,
@@ -212,8 +156,13 @@ impl Member {
 
     /// What to keep in a snapshot for the next start: the least that its schedules ever allow, so
     /// that it is counted wherever they are.
-    pub fn floors(&self) -> impl Iterator<Item = Right> {
-        self.standings.iter().map(Standing::least)
+    pub fn floors(&self) -> impl Iterator<Item = Kept> {
+        let base = errs!(self, RestartOnBase);
+        self.standings.iter().map(move |standing| {
+            let least = standing.least();
+            let right = if base { standing.base } else { least.right };
+            Kept { right, ..least }
+        })
     }
 
     /// The schedules as they are being put in force.
@@ -249,7 +198,9 @@ impl Member {
             self.sent.pop_front();
         }
         let mut loads: Vec<Load> = offered.to_vec();
-        loads.resize(self.demands.len(), Load::default());
+        let limits = self.demands.len().max(loads.len());
+        self.demands.resize(limits, Demand::default());
+        loads.resize(limits, Load::default());
         for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
             demand.offered = demand.offered.saturating_add(load.demand);
             if measured {
@@ -258,7 +209,8 @@ impl Member {
             load.demand = demand.rate;
         }
         // While something is on its way into force nothing true can be said.
-        let held = if self.applied == 0 && self.pending.is_none() {
+        let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
+        let held = if self.applied == 0 && settled {
             self.standings.iter().map(|s| s.held(now)).collect()
         } else {
             Vec::new()
@@ -275,6 +227,7 @@ impl Member {
             seq: self.seq,
             epoch,
             applied,
+            revision: self.revision,
             loads,
             held,
         }
@@ -302,7 +255,7 @@ impl Member {
                 }
                 None
             }
-            Answer::Unknown { .. } | Answer::Elsewhere => None,
+            Answer::Unknown { .. } | Answer::Elsewhere(_) => None,
         }
     }
 
@@ -345,15 +298,21 @@ impl Member {
             sent = now;
         }
         // A grant that was very late: what was set aside for the base is over when the base is, so
-        // the promise cannot last longer.
+        // the gap cannot last longer; nor may the floor, which may be more than the gap, begin sooner
+        // than was promised.
         let base_ends = sent.saturating_add(grant.hold);
-        let mut base_begins = now.saturating_add(grant.promise).min(base_ends);
+        let mut promised = now.saturating_add(grant.promise);
+        let mut base_begins = promised.min(base_ends);
         if errs!(self, GapOutlastsBase) {
-            base_begins = now.saturating_add(grant.promise);
+            base_begins = promised;
+        }
+        if errs!(self, FloorTooEarly) {
+            promised = base_ends;
         }
         if errs!(self, FallBackAtOnce) {
             base_begins = Monotonic::ORIGIN;
         }
+        let before: Vec<Right> = self.schedules().map(|schedule| schedule.at(now)).collect();
         self.standings
             .resize(grant.rights.len(), Standing::default());
         self.demands.resize(grant.rights.len(), Demand::default());
@@ -368,11 +327,15 @@ impl Member {
                 base_begins,
                 base: granted.base,
                 base_ends,
+                promised,
                 floor: granted.floor,
+                whole: granted.whole,
             };
         }
         self.revision = grant.revision;
-        Some(self.adopt(grant.epoch, grant.version))
+        let mut adopt = self.adopt(grant.epoch, grant.version);
+        adopt.prompt = shrinks(&before, &adopt.schedules, now);
+        Some(adopt)
     }
 
     fn pushed(&mut self, now: Monotonic, push: &Push) -> Option<Adopt> {
@@ -383,9 +346,11 @@ impl Member {
             return None;
         }
         let raises = errs!(self, PushRaisesGap);
+        let fills = errs!(self, PushFillsNothing);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             // A step of nothing is no lease: it must not be filled.
-            let leases = standing.leases.iter().filter(|step| step.right.rate > 0);
+            let leases = standing.leases.iter();
+            let leases = leases.filter(|step| fills || step.right.rate > 0);
             let ends = leases.map(|lease| lease.until);
             let mut until = ends.max().unwrap_or_default();
             if errs!(self, PushExtends) {
@@ -405,7 +370,9 @@ impl Member {
             }
             standing.gap = gap;
         }
-        Some(self.adopt(push.epoch, push.version))
+        let mut adopt = self.adopt(push.epoch, push.version);
+        adopt.prompt = true;
+        Some(adopt)
     }
 
     fn held_back(&mut self, now: Monotonic, hold: Hold) -> Option<Adopt> {
@@ -413,9 +380,11 @@ impl Member {
             return None;
         }
         if hold.epoch > self.epoch {
-            self.epoch = hold.epoch;
-            self.version = 0;
-            if self.pending.is_none() {
+            if !errs!(self, FenceNotKept) {
+                self.epoch = hold.epoch;
+                self.version = 0;
+            }
+            if self.pending.is_none() || errs!(self, ToldWhileSealing) {
                 self.told_epoch = hold.epoch;
                 self.applied = 0;
             }
@@ -426,9 +395,10 @@ impl Member {
         let until = now.saturating_add(promise);
         let mut later = false;
         for standing in &mut self.standings {
-            let until = until.min(standing.base_ends);
-            if now < standing.base_begins && standing.base_begins < until {
-                standing.base_begins = until;
+            let begins = until.min(standing.base_ends);
+            if now < standing.base_begins && standing.base_begins < begins {
+                standing.base_begins = begins;
+                standing.promised = standing.promised.max(until);
                 later = true;
             }
         }
@@ -447,12 +417,12 @@ impl Member {
         Adopt {
             ticket: self.tickets,
             schedules: self.schedules().collect(),
+            prompt: false,
         }
     }
 
-    /// No thread admits under older schedules than those of `ticket` any more.
-    ///
-    /// Says whether it is the newest, so that a report is worth sending at once.
+    /// No thread admits under older schedules than those of `ticket` any more. Says whether that is
+    /// the newest.
     pub fn sealed(&mut self, ticket: u64) -> bool {
         let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else {
             return false;
@@ -467,13 +437,30 @@ impl Member {
         true
     }
 
+    /// The clock stood still for `hidden` (see [`Still`](super::still::Still)): leases are over, the
+    /// base is so much closer to its end, and answers to reports sent before count from then. Nobody
+    /// may admit anything until what is returned is sealed.
+    pub fn stood_still(&mut self, hidden: Duration) -> Adopt {
+        for (_, at) in &mut self.sent {
+            *at = at.saturating_sub(hidden);
+        }
+        for standing in &mut self.standings {
+            standing.leases = Default::default();
+            standing.base_ends = standing.base_ends.saturating_sub(hidden);
+            standing.base_begins = standing.base_begins.min(standing.base_ends);
+        }
+        self.adopt(self.epoch, self.version)
+    }
+
     /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.
     pub fn leave(&mut self) -> Adopt {
         self.stage = Stage::Leaving;
         for standing in &mut self.standings {
             *standing = Standing::default();
         }
-        self.adopt(self.epoch, self.version)
+        let mut adopt = self.adopt(self.epoch, self.version);
+        adopt.prompt = true;
+        adopt
     }
 
     /// What to send until it is answered, once the leave is sealed.

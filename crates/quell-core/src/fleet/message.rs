@@ -33,6 +33,18 @@ pub struct Held {
     pub base_for: Duration,
     /// What is left then.
     pub floor: Right,
+    /// The rate and burst of the whole limit, of which all these are parts.
+    pub whole: Right,
+}
+
+/// What a file keeps of one limit for the next start of a process. It is written before what it
+/// follows from is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The least that the schedule ever allows.
+    pub right: Right,
+    /// The rate and burst of the whole limit, of which it is a part.
+    pub whole: Right,
 }
 
 /// A process that starts asks to be known. Its id is its own: the process before it is dead.
@@ -49,8 +61,8 @@ pub struct Join {
     /// The incarnation of the start that it takes over from, as a coordinator told it; 0 if it knows
     /// of none. A join that was overtaken names an older one, and is not obeyed.
     pub replaces: u64,
-    /// What it uses until its first grant, for each limit: the floor of its snapshot.
-    pub floors: Vec<Right>,
+    /// What it uses until its first grant, for each limit: what its snapshot kept.
+    pub floors: Vec<Kept>,
 }
 
 /// The number of a process start.
@@ -78,6 +90,8 @@ pub struct Report {
     pub epoch: u64,
     /// The version of that epoch that is in force; 0 before the first.
     pub applied: u64,
+    /// The plan that what it holds is of; 0 before its first grant.
+    pub revision: u64,
     /// For each limit.
     pub loads: Vec<Load>,
     /// For each limit, while no version of the epoch is in force; else empty.
@@ -95,6 +109,8 @@ pub struct Granted {
     pub base: Right,
     /// What is left of it in the end.
     pub floor: Right,
+    /// The rate and burst of the whole limit, of which all these are parts.
+    pub whole: Right,
 }
 
 /// The answer to a report. It replaces everything that the member holds.
@@ -131,6 +147,10 @@ pub struct Hold {
     /// How long to stay below the base from the receipt of this, if at all.
     pub promise: Option<Duration>,
 }
+
+/// Which coordinator, as all members and coordinators number them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CoordinatorId(pub u32);
 
 /// A change that was not asked for: other rates within the leases that there are. It extends
 /// nothing.
@@ -194,6 +214,6 @@ pub enum Answer {
         /// The start that is not known, or 0 for a join that is refused.
         incarnation: u64,
     },
-    /// Not the leader.
-    Elsewhere,
+    /// Not the leader; who leads, as far as is known.
+    Elsewhere(Option<CoordinatorId>),
 }

@@ -39,6 +39,7 @@ pub mod message;
 pub mod mistake;
 pub mod plan;
 pub mod schedule;
+pub mod still;
 
 /// Whether a deliberate mistake is switched on: always false, and gone from the code, unless the
 /// simulator's feature is compiled in.

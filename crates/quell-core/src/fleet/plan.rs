@@ -16,6 +16,9 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
+/// Older plans that are kept for those who may still follow them.
+const MAX_OLDER: usize = 8;
+
 /// The floor is a tenth of the base: the first calls at an idle node need no round trip.
 const FLOOR_PART: u64 = 10;
 
@@ -161,6 +164,8 @@ pub enum PlanError {
     Rate,
     /// More members or limits than there may be, or none.
     Size,
+    /// Members still follow as many older plans as are kept.
+    Unsettled,
     /// The promise does not outlast the lease on every clock, or the hold is shorter than it.
     Timing,
 }
@@ -170,8 +175,13 @@ impl fmt::Display for PlanError {
         f.write_str(match self {
             Self::SmallBurst => "a burst must be at least seats x the largest cost: raise it",
             Self::SmallRate => "a rate must be at least 5 units per seat and report: use `leased`",
-            Self::Rate => "a rate must be above 0 and at most 10^12 units per second",
+            Self::Rate => {
+                "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
+            }
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
+            Self::Unsettled => {
+                "8 older plans are still followed: wait, or deregister who is silent"
+            }
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
     }
@@ -198,7 +208,9 @@ impl Plan {
             return Err(PlanError::Timing);
         }
         for quota in &self.limits {
-            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO {
+            // Sums over members are kept in 64 bits.
+            let sums = quota.rate.checked_mul(u64::from(self.seats) + 1);
+            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO || sums.is_none() {
                 return Err(PlanError::Rate);
             }
             if quota.least_burst == 0
@@ -213,6 +225,16 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// The rate and burst of a limit; nothing if there is no such limit.
+    #[must_use]
+    pub fn whole(&self, limit: usize) -> Right {
+        let quota = self.limits.get(limit);
+        quota.map_or(Right::NONE, |quota| Right {
+            rate: quota.rate,
+            burst: quota.burst,
+        })
     }
 
     /// The static share of a weight: its rate by weight, nothing when it has no base.
@@ -245,18 +267,51 @@ impl Plan {
     /// The burst that goes with a rate: the least burst and a part of what all the seats' least
     /// bursts leave over. Bursts of rates that sum to at most the limit's sum to at most its burst;
     /// a plain `burst * rate / limit`, "at least one", would not.
-    ///
-    /// `taken` is what members hold that do not yet know this plan.
     #[must_use]
-    pub fn right(&self, limit: usize, rate: u64, taken: u64) -> Right {
+    pub fn right(&self, limit: usize, rate: u64) -> Right {
+        self.right_beside(limit, rate, Others::default())
+    }
+
+    /// As [`Plan::right`], while members follow other plans.
+    pub(crate) fn right_beside(&self, limit: usize, rate: u64, others: Others) -> Right {
         let Some(quota) = self.limits.get(limit).filter(|_| rate > 0) else {
             return Right { rate: 0, burst: 0 };
         };
         let set_aside = quota.least_burst.saturating_mul(u64::from(self.seats));
-        let shared = quota.burst.saturating_sub(set_aside).saturating_sub(taken);
-        let burst = quota.least_burst + part(shared, rate.min(quota.rate), quota.rate);
+        let shared = quota.burst.saturating_sub(set_aside);
+        let shared = shared.saturating_sub(others.bursts);
+        // What every plan set aside for everybody.
+        let least = quota.least_burst.min(others.least_burst);
+        let burst = least + part(shared, rate.min(quota.rate), quota.rate);
         Right { rate, burst }
     }
+}
+
+/// What members hold, or may hold, of a limit under other plans.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Others {
+    /// The sum of their bursts, as parts of the burst in force.
+    pub(crate) bursts: u64,
+    /// The smallest least burst of any plan that may be followed.
+    pub(crate) least_burst: u64,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        Self {
+            bursts: 0,
+            least_burst: u64::MAX,
+        }
+    }
+}
+
+/// A rate that is a part of `whole`, as the same part of `of`; rounded up. Nobody has more than all.
+pub(crate) fn same_part(rate: u64, whole: u64, of: u64) -> u64 {
+    if whole == of || whole == 0 {
+        return rate.min(of);
+    }
+    let part = (u128::from(rate) * u128::from(of)).div_ceil(u128::from(whole));
+    u64::try_from(part).unwrap_or(u64::MAX).min(of)
 }
 
 /// `whole * share / total`, rounded down; `total` is not 0.
@@ -322,7 +377,13 @@ impl Record {
     }
 
     /// Puts another plan in force and keeps the one before for those who still follow it.
-    pub fn replace_plan(&mut self, plan: Plan) {
+    ///
+    /// # Errors
+    /// [`PlanError::Unsettled`] while too many older plans are still followed.
+    pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
+        if self.older.len() >= MAX_OLDER {
+            return Err(PlanError::Unsettled);
+        }
         let before = core::mem::replace(&mut self.plan, plan);
         self.plan.revision = before.revision + 1;
         if self.plan.sizing == Sizing::Auto {
@@ -331,12 +392,35 @@ impl Record {
         if !self.seats.is_empty() {
             self.older.push(before);
         }
+        Ok(())
     }
 
     /// The sum of the weights of the seats.
     #[must_use]
     pub fn seated_weight(&self) -> u64 {
         self.seats.iter().map(|seat| u64::from(seat.weight)).sum()
+    }
+
+    /// The rate and burst of a limit as it is in force; nothing if there is no such limit.
+    #[must_use]
+    pub fn whole(&self, limit: usize) -> Right {
+        self.plan.whole(limit)
+    }
+
+    /// The smallest least burst of a limit in any plan that may be followed.
+    pub(crate) fn least_burst(&self, limit: usize) -> u64 {
+        let quotas = self.plans().filter_map(|plan| plan.limits.get(limit));
+        quotas
+            .map(|quota| quota.least_burst)
+            .fold(u64::MAX, u64::min)
+    }
+
+    /// Members that may take part while any of the plans may be followed: seats of a new plan are
+    /// given away when nobody follows one with fewer.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let seats = self.plans().map(|plan| plan.seats).fold(u32::MAX, u32::min);
+        usize::try_from(seats).unwrap_or(usize::MAX)
     }
 
     /// The plan in force and the older ones.

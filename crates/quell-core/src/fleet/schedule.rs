@@ -208,7 +208,7 @@ impl Bucket {
     }
 }
 
-/// Follows another schedule and fills the bucket: what a lease must never do.
+/// What a bucket must never do.
 #[cfg(feature = "mutations")]
 impl Bucket {
     /// As [`Bucket::follow`], with a full bucket.

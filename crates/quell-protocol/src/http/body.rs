@@ -5,53 +5,20 @@
 //! {"domain": "shop", "descriptors": [{"entries": {"path": "/export"}, "cost": 3}]}
 //! ```
 //!
-//! Read in one pass and without a tree: what is borrowed from the body stays borrowed, an unknown or
-//! repeated member ends it, and the path walked so far becomes the pointer of the error.
+//! Read in one pass and without a tree (see `json`).
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fmt;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
 
+use super::json::{BodyError, Natural, Path, Text, once, read};
 use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
 
-/// Why a body is no query. The text says what to write, and the line and column.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BodyError {
-    /// It is no JSON.
-    #[error(
-        "{reason}: write a JSON object such as {{\"domain\": \"shop\", \"entries\": {{\"path\": \"/login\"}}}}"
-    )]
-    Syntax {
-        /// What was found, and where.
-        reason: String,
-    },
-    /// It is JSON, but something in it is wrong.
-    #[error("{reason}")]
-    Field {
-        /// A JSON pointer (RFC 6901) to it; empty for the whole body.
-        pointer: String,
-        /// What is wrong with it, and what to write.
-        reason: String,
-    },
-}
-
-impl BodyError {
-    /// The JSON pointer to what is wrong.
-    #[must_use]
-    pub fn pointer(&self) -> Option<&str> {
-        match self {
-            Self::Syntax { .. } => None,
-            Self::Field { pointer, .. } => Some(pointer),
-        }
-    }
-}
+/// A query, for who wrote something else.
+const EXAMPLE: &str = r#"{"domain": "shop", "entries": {"path": "/login"}}"#;
 
 /// Reads a query.
 ///
@@ -59,115 +26,7 @@ impl BodyError {
 /// [`BodyError`] with a pointer to what is wrong.
 pub fn parse_query(body: &[u8]) -> Result<Query<'_>, BodyError> {
     let path = Path::default();
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let query = QuerySeed(&path)
-        .deserialize(&mut json)
-        .map_err(|error| body_error(&error, &path))?;
-    json.end().map_err(|error| body_error(&error, &path))?;
-    Ok(query)
-}
-
-fn body_error(error: &serde_json::Error, path: &Path) -> BodyError {
-    let (line, column) = (error.line(), error.column());
-    let text = error.to_string();
-    // Where it is stands at the end of what serde_json says, and would run into our last words.
-    let place = format!(" at line {line} column {column}");
-    let text = text.strip_suffix(&place).unwrap_or(&text);
-    let reason = format!("{text} (line {line}, column {column})");
-    match error.classify() {
-        Category::Data => BodyError::Field {
-            pointer: path.pointer(),
-            reason,
-        },
-        Category::Syntax | Category::Eof | Category::Io => BodyError::Syntax { reason },
-    }
-}
-
-/// The way from the root to what is wrong, the last step first: it is noted while an error goes up,
-/// so a sound body costs nothing.
-#[derive(Default)]
-struct Path(RefCell<Vec<String>>);
-
-impl Path {
-    /// Reads something one step down.
-    fn down<T, E>(
-        &self,
-        step: impl fmt::Display,
-        read: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        read().inspect_err(|_| self.0.borrow_mut().push(step.to_string()))
-    }
-
-    fn pointer(&self) -> String {
-        let mut pointer = String::new();
-        for step in self.0.borrow().iter().rev() {
-            pointer.push('/');
-            pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        }
-        pointer
-    }
-}
-
-/// Text, borrowed where the body has it without escapes.
-struct Text<'de>(Cow<'de, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string: write it in quotes")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// A whole number of at least 0.
-struct Natural(u64);
-
-impl<'de> Deserialize<'de> for Natural {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NaturalVisitor;
-        impl Visitor<'_> for NaturalVisitor {
-            type Value = Natural;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number: write digits without quotes, sign or fraction")
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Natural, E> {
-                Ok(Natural(number))
-            }
-        }
-        deserializer.deserialize_u64(NaturalVisitor)
-    }
-}
-
-/// A member that stands at most once.
-fn once<'de, T, A: MapAccess<'de>>(
-    path: &Path,
-    name: &'static str,
-    place: &mut Option<T>,
-    read: impl FnOnce() -> Result<T, A::Error>,
-) -> Result<(), A::Error> {
-    path.down(name, || {
-        if place.is_some() {
-            return Err(A::Error::custom("this member stands twice: write it once"));
-        }
-        *place = Some(read()?);
-        Ok(())
-    })
+    read(body, &path, QuerySeed(&path), EXAMPLE)
 }
 
 struct QuerySeed<'p>(&'p Path);
@@ -339,7 +198,8 @@ impl<'de> Visitor<'de> for DescriptorSeed<'_> {
     }
 }
 
-struct EntriesSeed<'p>(&'p Path);
+/// The entries of a descriptor, or of a key.
+pub(super) struct EntriesSeed<'p>(pub(super) &'p Path);
 
 impl<'de> DeserializeSeed<'de> for EntriesSeed<'_> {
     type Value = Descriptor<'de>;

@@ -4,8 +4,8 @@ use quell_core::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::authorize::AuthorizeError;
-use super::body::BodyError;
 use super::fields::wire_name;
+use super::json::BodyError;
 
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -20,7 +20,7 @@ pub enum ProblemKind {
     TemporarilyReduced,
     /// The body is no JSON (400).
     BadJson,
-    /// The body is JSON, but no query (400).
+    /// The body is JSON, but a member is wrong or missing (400).
     InvalidField,
     /// A parameter or header is missing or wrong (400).
     InvalidRequest,
@@ -75,8 +75,8 @@ impl ProblemKind {
             Self::QuotaExceeded => "Quota exceeded",
             Self::TemporarilyReduced => "Temporarily reduced capacity",
             Self::BadJson => "The body is not JSON",
-            Self::InvalidField => "The body is not a query",
-            Self::InvalidRequest => "The request is not complete",
+            Self::InvalidField => "Something in the body is wrong",
+            Self::InvalidRequest => "Something in the request is wrong",
             Self::UnknownDomain => "No rules for this domain",
             Self::NotFound => "Nothing is here",
             Self::MethodNotAllowed => "Method not allowed",

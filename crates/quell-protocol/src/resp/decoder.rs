@@ -58,6 +58,9 @@ enum Head {
     Bad,
 }
 
+/// Bytes of the longest argument that is found on the fast way: its length has two digits.
+const MAX_SHORT: usize = 99;
+
 /// Digits of the longest length that is read at all; more cannot be within any bound.
 const MAX_LENGTH_DIGITS: usize = 10;
 
@@ -78,12 +81,29 @@ impl Decoder {
         }
     }
 
+    /// Whether the input begins with a frame of which nothing is read yet.
+    #[must_use]
+    pub const fn is_between_frames(&self) -> bool {
+        self.announced.is_none()
+    }
+
     /// Looks for the first frame of `input`, which begins where the frame before it ended.
     ///
     /// # Errors
     /// [`FrameError`] if these bytes can become no frame within the bounds; nothing that follows
     /// them can be understood.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<Decoded<'a>, FrameError> {
+        if self.announced.is_none()
+            && let Some(length) = self.whole(input)
+        {
+            return Ok(Decoded::Command {
+                args: Args {
+                    bytes: input,
+                    spans: &self.spans,
+                },
+                length,
+            });
+        }
         match self.advance(input) {
             Ok(Progress::Array) => {
                 let length = self.position;
@@ -160,7 +180,12 @@ impl Decoder {
             }
         };
         while self.spans.len() < announced {
-            if self.short(input) {
+            if let Some(span) = short(input, self.position)
+                && span.end - span.start <= self.limits.max_bulk
+                && span.end + 2 <= self.limits.max_frame
+            {
+                self.spans.push(span);
+                self.position = span.end + 2;
                 continue;
             }
             if let Some(missing) = self.argument(input)? {
@@ -170,36 +195,25 @@ impl Decoder {
         Ok(Progress::Array)
     }
 
-    /// Notes an argument as nearly all are: a bulk string of less than 100 bytes that is all there.
-    /// Whatever else it is, [`Self::argument`] says; this is for speed only.
-    fn short(&mut self, input: &[u8]) -> bool {
-        let rest = input.get(self.position..).unwrap_or_default();
-        let (length, head) = match rest {
-            [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (usize::from(ones - b'0'), 4),
-            [
-                b'$',
-                tens @ b'0'..=b'9',
-                ones @ b'0'..=b'9',
-                b'\r',
-                b'\n',
-                ..,
-            ] => (usize::from((tens - b'0') * 10 + (ones - b'0')), 5),
-            _ => return false,
+    /// Finds a command as nearly all are: at most nine bulk strings of less than 100 bytes, all of
+    /// them there. Whatever else it is, [`Self::advance`] says; this is for speed only.
+    fn whole(&mut self, input: &[u8]) -> Option<usize> {
+        let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = input else {
+            return None;
         };
-        let whole = head + length + 2;
-        if rest.get(head + length..whole) != Some(b"\r\n")
-            || length > self.limits.max_bulk
-            || self.position + whole > self.limits.max_frame
-        {
-            return false;
+        let count = usize::from(count - b'0');
+        if count > self.limits.max_args || self.limits.max_bulk < MAX_SHORT {
+            return None;
         }
-        let start = self.position + head;
-        self.spans.push(Span {
-            start,
-            end: start + length,
-        });
-        self.position += whole;
-        true
+        if self.spans.len() != count {
+            self.spans.resize(count, Span { start: 0, end: 0 });
+        }
+        let mut at = 4;
+        for span in &mut self.spans {
+            *span = short(input, at)?;
+            at = span.end + 2;
+        }
+        (at <= self.limits.max_frame).then_some(at)
     }
 
     /// Notes one argument; says how many bytes are missing if it is cut.
@@ -354,6 +368,33 @@ fn empty_frames(input: &[u8]) -> usize {
             | [b'*', b'0', b'\r', b'\n', after @ ..] => after,
             _ => return input.len() - rest.len(),
         }
+    }
+}
+
+/// Where the text of a bulk string of less than 100 bytes lies whose head begins at `at`; `None` if
+/// there is none, or not all of it.
+#[inline]
+pub(super) fn short(input: &[u8], at: usize) -> Option<Span> {
+    const ONE_DIGIT: u32 = u32::from_le_bytes([b'$', 0, b'\r', b'\n']);
+    const TWO_DIGITS: u32 = u32::from_le_bytes([b'$', 0, 0, b'\r']);
+    // Four bytes at a time: a head is compared at once, but for its digits.
+    let [kind, tens, ones, fourth, fifth] = *input.get(at..)?.first_chunk::<5>()?;
+    let word = u32::from_le_bytes([kind, tens, ones, fourth]);
+    let digit = |byte: u8| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then_some(usize::from(digit))
+    };
+    let (start, length) = if word & 0xFFFF_00FF == ONE_DIGIT {
+        (at + 4, digit(tens)?)
+    } else if word & 0xFF00_00FF == TWO_DIGITS && fifth == b'\n' {
+        (at + 5, digit(tens)? * 10 + digit(ones)?)
+    } else {
+        return None;
+    };
+    let end = start + length;
+    match input.get(end..)?.first_chunk::<2>()? {
+        b"\r\n" => Some(Span { start, end }),
+        _ => None,
     }
 }
 

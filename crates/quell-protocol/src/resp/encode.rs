@@ -21,6 +21,33 @@ impl Protocol {
     }
 }
 
+/// An integer of at most three digits with its line end, and how many bytes that is.
+type Short = ([u8; 6], u8);
+
+/// -1 and 0 to 999: nearly all integers of a reply.
+static SHORTS: [Short; 1_001] = shorts();
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "const: digits of a number below 1,000"
+)]
+const fn shorts() -> [Short; 1_001] {
+    let mut all = [(*b":-1\r\n\0", 5); 1_001];
+    let mut value = 0;
+    while value < 1_000 {
+        let ones = b'0' + (value % 10) as u8;
+        let tens = b'0' + (value / 10 % 10) as u8;
+        let hundreds = b'0' + (value / 100) as u8;
+        all[value + 1] = match value {
+            0..=9 => ([b':', ones, b'\r', b'\n', 0, 0], 4),
+            10..=99 => ([b':', tens, ones, b'\r', b'\n', 0], 5),
+            _ => ([b':', hundreds, tens, ones, b'\r', b'\n'], 6),
+        };
+        value += 1;
+    }
+    all
+}
+
 /// Writes replies behind what a buffer already holds.
 ///
 /// An aggregate is a head and then that many elements (for maps, pairs), each written by its own
@@ -113,6 +140,23 @@ impl<'b> Encoder<'b> {
         self.length(b'*', length);
     }
 
+    /// An array of at most 9 integers, written at once where all of them are short.
+    pub(super) fn integers<const N: usize>(&mut self, values: [i64; N]) {
+        const { assert!(N <= 9) };
+        match short_array(&values) {
+            Some((bytes, length)) => {
+                let bytes = bytes.get(..length).unwrap_or_default();
+                self.out.extend_from_slice(bytes);
+            }
+            None => {
+                self.array(N);
+                for value in values {
+                    self.integer(value);
+                }
+            }
+        }
+    }
+
     /// The head of a set of `length` elements; an array in RESP2.
     pub fn set(&mut self, length: usize) {
         match self.protocol {
@@ -183,5 +227,59 @@ impl<'b> Encoder<'b> {
         let digits = digits.get(..length).unwrap_or_default();
         self.out.extend(digits.iter().rev());
         self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// An array of at most 9 short integers, and how many bytes that is.
+#[inline]
+fn short_array(values: &[i64]) -> Option<([u8; 64], usize)> {
+    let mut bytes = [0; 64];
+    let mut at = 4;
+    let count = u8::try_from(values.len()).ok()?;
+    *bytes.first_chunk_mut()? = [b'*', b'0' + count, b'\r', b'\n'];
+    for value in values {
+        let index = usize::try_from(value.checked_add(1)?).ok()?;
+        let (text, length) = SHORTS.get(index)?;
+        *bytes.get_mut(at..)?.first_chunk_mut()? = *text;
+        at += usize::from(*length);
+    }
+    Some((bytes, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_an_array_of_them() {
+        let edges = [
+            0,
+            7,
+            9,
+            10,
+            99,
+            100,
+            999,
+            1_000,
+            65_535,
+            65_536,
+            i64::MAX,
+            -1,
+            -2,
+            i64::MIN,
+        ];
+        for a in edges {
+            for b in edges {
+                let mut one_by_one = b"before".to_vec();
+                let mut encoder = Encoder::new(&mut one_by_one, Protocol::Resp2);
+                encoder.array(3);
+                for value in [a, b, a] {
+                    encoder.integer(value);
+                }
+                let mut at_once = b"before".to_vec();
+                Encoder::new(&mut at_once, Protocol::Resp2).integers([a, b, a]);
+                assert_eq!(at_once, one_by_one, "{a} {b}");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::limit::{Limit, LimitError};
-use quell_core::rate::Rate;
+use quell_core::rate::{MAX_PERIOD, Rate};
 
 use super::args::Args;
 use super::encode::Encoder;
@@ -77,7 +77,18 @@ pub enum ThrottleError {
     /// `max_burst + 1` is no integer of 64 bits.
     #[error("max_burst is too large: write at most 9223372036854775806")]
     LargeBurst,
-    /// The rate is none that a limit can have.
+    /// More than one unit per nanosecond.
+    #[error(
+        "count is too large for this period: write at most {most} (1000000000 for each second)"
+    )]
+    FastRate {
+        /// The most units of the period.
+        most: u64,
+    },
+    /// A period above [`MAX_PERIOD`].
+    #[error("period is too large: write at most {}", MAX_PERIOD.as_secs())]
+    LongPeriod,
+    /// The rate is none that a limit can have for another reason.
     #[error("count and period make no rate: {0}")]
     Rate(LimitError),
 }
@@ -97,7 +108,13 @@ impl<'a> Throttle<'a> {
         if i64::try_from(burst).is_err() {
             return Err(ThrottleError::LargeBurst);
         }
-        let rate = Rate::new(count, Duration::from_secs(period)).map_err(ThrottleError::Rate)?;
+        let rate = Rate::new(count, Duration::from_secs(period)).map_err(|error| match error {
+            LimitError::FastRate => ThrottleError::FastRate {
+                most: period.saturating_mul(1_000_000_000),
+            },
+            LimitError::LongPeriod => ThrottleError::LongPeriod,
+            other => ThrottleError::Rate(other),
+        })?;
         Ok(Self {
             key: args.get(0).unwrap_or_default(),
             limit: ThrottleLimit { rate, burst },
@@ -119,12 +136,13 @@ impl<'a> Throttle<'a> {
             None | Some(RetryAfter::Never) => -1,
             Some(RetryAfter::After(wait)) => signed(seconds(wait).max(1)),
         };
-        encoder.array(5);
-        encoder.integer(i64::from(refused.is_some()));
-        encoder.integer(signed(decision.limit));
-        encoder.integer(signed(decision.remaining));
-        encoder.integer(retry_after);
-        encoder.integer(signed(seconds(decision.reset_after)));
+        encoder.integers([
+            i64::from(refused.is_some()),
+            signed(decision.limit),
+            signed(decision.remaining),
+            retry_after,
+            signed(seconds(decision.reset_after)),
+        ]);
     }
 }
 

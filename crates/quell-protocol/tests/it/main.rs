@@ -11,6 +11,8 @@ mod fields;
 #[cfg(test)]
 mod frames;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod nonsense;
 #[cfg(test)]
 mod pieces;

@@ -2,7 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use quell_protocol::http::{AuthorizeMap, VerdictBody, authorize, encode_query, parse_query};
+use quell_protocol::http::{
+    AuthorizeMap, VerdictBody, authorize, encode_query, find_question, parse_query,
+};
 use quell_protocol::query::{MAX_ENTRIES, MAX_VALUE_BYTES};
 use quell_protocol::resp::{Command, Decoded, Decoder, Encoder, FrameLimits, Protocol};
 
@@ -159,5 +161,27 @@ proptest! {
     #[test]
     fn any_verdict_text_is_survived(body in vec(any::<u8>(), 0..200)) {
         let _ = serde_json::from_slice::<VerdictBody<'_>>(&body);
+    }
+}
+
+proptest! {
+    /// What is found in requests made of pieces lies within them, and is found again behind them.
+    #[test]
+    fn a_question_lies_within_the_input(
+        pieces in vec(proptest::sample::select(&[
+            "POST /v1/acquire HTTP/1.1\r\n", "POST /v1/peek HTTP/1.1\r\n", "Host: a\r\n",
+            "Content-Type: application/json\r\n", "Content-Length: 2\r\n", "\r\n", "{}", "\r",
+            "Content-Length: 9999999\r\n", "Transfer-Encoding: chunked\r\n", ":", "\u{7f}", "é",
+        ][..]), 0..9),
+        first in any::<bool>(),
+    ) {
+        let begin = if first { "POST /v1/peek HTTP/1.1\r\nContent-Length: 2\r\n" } else { "" };
+        let input = format!("{begin}{}", pieces.concat());
+        if let Some(question) = find_question(input.as_bytes()) {
+            prop_assert!(question.length <= input.len());
+            prop_assert!(input.as_bytes()[..question.length].ends_with(question.body));
+            prop_assert_eq!(question.body.len(), 2);
+            prop_assert!(!input[..question.length].contains("chunked"));
+        }
     }
 }

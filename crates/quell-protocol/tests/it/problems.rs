@@ -79,9 +79,13 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
     ];
     let mut uris: Vec<&str> = kinds.iter().map(|(kind, _)| kind.uri()).collect();
     let mut titles: Vec<&str> = kinds.iter().map(|(kind, _)| kind.title()).collect();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http.md");
+    let page = std::fs::read_to_string(page).unwrap();
     for (kind, status) in kinds {
         assert_eq!(kind.status(), status, "{kind:?}");
         assert!(kind.title().len() > 5);
+        let row = format!("| {status} | `{}` |", kind.uri());
+        assert!(page.contains(&row), "not in docs/http.md: {row}");
     }
     uris.sort_unstable();
     uris.dedup();

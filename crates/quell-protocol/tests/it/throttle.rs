@@ -8,7 +8,9 @@ use quell_core::decision::RetryAfter;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
-use quell_protocol::resp::{Command, Protocol, Throttle};
+use quell_protocol::resp::{
+    Args, CallMemo, Command, Decoded, Decoder, FrameLimits, Protocol, Throttle,
+};
 
 use crate::support::{Reply, allow, deny, frame, parse, refusal, words, written};
 
@@ -48,6 +50,80 @@ fn arguments() {
             assert_eq!(throttle.key, b"");
         },
     );
+}
+
+/// What a memo knows is what would be read, however alike other calls look.
+#[test]
+fn a_memo_knows_calls_by_all_but_their_key() {
+    let calls = [
+        words("CL.THROTTLE user:1 15 30 60 1"),
+        words("CL.THROTTLE user:1234 15 30 60 1"),
+        words("CL.THROTTLE k 15 30 60 2"),
+        words("CL.THROTTLE k 15 30 60"),
+        words("CL.THROTTLE k 15 30 60 0"),
+        words("CL.THROTTLE k 15 30 6 0"),
+        words("cl.throttle k 15 30 60 1"),
+        words("CL.THROTTLE k 1 1 1 1"),
+        b"*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n:15\r\n:30\r\n:60\r\n:1\r\n".to_vec(),
+        frame(&[
+            b"CL.THROTTLE",
+            b"\r\n$2\r\n15\r\n",
+            b"15",
+            b"30",
+            b"60",
+            b"1",
+        ]),
+        frame(&[b"CL.THROTTLE", &[b'k'; 99], b"15", b"30", b"60", b"1"]),
+        frame(&[b"CL.THROTTLE", &[b'k'; 100], b"15", b"30", b"60", b"1"]),
+        frame(&[
+            b"CL.THROTTLE",
+            b"k",
+            b"0000000000000000000000000000000000000000000015",
+            b"30",
+            b"60",
+        ]),
+        b"CL.THROTTLE k 15 30 60 1\r\n".to_vec(),
+        b"CL.THROTTLE CL.THROTTLE 15 30 60 1\r\n".to_vec(),
+    ];
+    let mut known = 0;
+    for noted in &calls {
+        for next in &calls {
+            let mut memo = CallMemo::new(&FrameLimits::default());
+            assert!(memo.find(next).is_none(), "it knows nothing yet");
+            decode(noted, |args, throttle| memo.note(args, &throttle));
+            let more = [next.as_slice(), b"*1\r\n$4\r\nPING\r\n"].concat();
+            if let Some((found, length)) = memo.find(&more) {
+                assert_eq!(length, next.len());
+                throttle(next, |read| assert_eq!(found, read));
+                known += 1;
+            }
+            for end in 0..next.len() {
+                assert!(memo.find(&next[..end]).is_none(), "cut at {end}");
+            }
+            if noted == next && next.starts_with(b"*") && next.len() < 95 {
+                assert!(memo.find(&more).is_some(), "{}", next.escape_ascii());
+            }
+        }
+    }
+    assert!(known > calls.len());
+    let small = FrameLimits {
+        max_bulk: 20,
+        ..FrameLimits::default()
+    };
+    let mut memo = CallMemo::new(&small);
+    decode(&calls[0], |args, throttle| memo.note(args, &throttle));
+    assert!(memo.find(&calls[0]).is_none(), "bounds are the decoder's");
+}
+
+fn decode(input: &[u8], look: impl FnOnce(Args<'_>, Throttle<'_>)) {
+    let mut decoder = Decoder::new(FrameLimits::default());
+    match decoder.decode(input) {
+        Ok(Decoded::Command { args, .. }) => match Command::parse(args) {
+            Ok(Command::Throttle(throttle)) => look(args, throttle),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Integers of the protocol and text are the same.
@@ -97,11 +173,15 @@ fn wrong_arguments() {
         ),
         (
             "CL.THROTTLE k 1 1000000001 1",
-            "count and period make no rate: a rate above one per nanosecond: write at most 1000000000/s or leave the limit out".to_owned(),
+            "count is too large for this period: write at most 1000000000 (1000000000 for each second)".to_owned(),
+        ),
+        (
+            "CL.THROTTLE k 1 9223372036854775807 60",
+            "count is too large for this period: write at most 60000000000 (1000000000 for each second)".to_owned(),
         ),
         (
             "CL.THROTTLE k 1 1 9223372036854775807",
-            "count and period make no rate: a period of more than 36500 days: write a shorter one".to_owned(),
+            "period is too large: write at most 3153600000".to_owned(),
         ),
     ] {
         assert_eq!(refusal(line), format!("ERR {expected}"), "{line}");

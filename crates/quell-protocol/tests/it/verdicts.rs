@@ -11,7 +11,17 @@ use serde_json::{Value, json};
 use crate::support::{Reply, allow, deny, verdict, written};
 
 fn body(verdict: &Verdict) -> Value {
-    serde_json::to_value(VerdictBody::from(verdict)).unwrap()
+    serde_json::from_str(&text(verdict)).unwrap()
+}
+
+/// As it is answered, which is as `serde` has it.
+fn text(verdict: &Verdict) -> String {
+    let body = VerdictBody::from(verdict);
+    let mut written = Vec::new();
+    body.write_json(&mut written);
+    let written = String::from_utf8(written).unwrap();
+    assert_eq!(written, serde_json::to_string(&body).unwrap());
+    written
 }
 
 const fn ms(ms: u64) -> Duration {
@@ -29,9 +39,8 @@ fn login() -> Verdict {
 /// Letter for letter, order included.
 #[test]
 fn a_refusal_is_what_was_promised() {
-    let text = serde_json::to_string(&VerdictBody::from(&login())).unwrap();
     assert_eq!(
-        text,
+        text(&login()),
         concat!(
             r#"{"allowed":false,"binding":"login-per-ip","remaining":0,"retry_after_ms":12000,"#,
             r#""reset_after_ms":60000,"delay_ms":0,"permanent":false,"banned":false,"#,
@@ -41,6 +50,26 @@ fn a_refusal_is_what_was_promised() {
             r#""shadow":false}]}"#
         )
     );
+}
+
+#[test]
+fn any_name_and_number_can_be_written() {
+    for name in [
+        "",
+        "a",
+        "\"quoted\"",
+        "back\\slash",
+        "\0\u{1f}\u{7f}",
+        "line\nend",
+        "\u{e9}\u{1f422}",
+    ] {
+        for number in [0, 9, 10, 99, 12_345, u64::MAX / 10, u64::MAX] {
+            let decision = allow(number, number / 2, Duration::from_millis(number));
+            let verdict = verdict(&[(name, false, decision), (name, true, decision)]);
+            assert_eq!(body(&verdict)["decisions"][1]["rule"], name);
+            assert_eq!(body(&verdict)["decisions"][0]["limit"], number);
+        }
+    }
 }
 
 #[test]

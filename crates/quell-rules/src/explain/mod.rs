@@ -9,7 +9,9 @@ use serde::Serialize;
 
 mod words;
 
-use words::{ban_in_words, in_words, matchers, why_not};
+use words::{matchers, why_not};
+
+use crate::describe::{BanNumbers, LimitDescription, LimitNumbers};
 
 /// What a domain's rules make of a query. Shown as text with `Display`, or serialized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,8 +59,12 @@ pub struct RuleExplanation {
     pub algorithm: Option<String>,
     /// The largest cost admitted from rest.
     pub max: Option<u64>,
+    /// The limit's numbers, in the words of a rules file.
+    pub numbers: Option<LimitNumbers>,
     /// The ban on top, in words.
     pub ban: Option<String>,
+    /// The ban's numbers.
+    pub ban_numbers: Option<BanNumbers>,
     /// The key, as `entry=value` pairs; empty if all share one key.
     pub key: Option<String>,
     /// Units charged to that key.
@@ -107,7 +113,9 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         limit: None,
         algorithm: None,
         max: None,
+        numbers: None,
         ban: None,
+        ban_numbers: None,
         key: None,
         cost: None,
         shadow: rule.shadow,
@@ -124,10 +132,13 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     match entry.map_or(&rule.effect, |entry| &entry.effect) {
         Effect::Unlimited => explanation.unlimited = true,
         Effect::Limit(limit) => {
-            explanation.limit = Some(in_words(limit));
-            explanation.algorithm = Some(limit.algorithm().name().to_owned());
-            explanation.max = Some(limit.max());
-            explanation.ban = limit.ban().map(ban_in_words);
+            let described = LimitDescription::of(limit);
+            explanation.limit = Some(described.limit);
+            explanation.algorithm = Some(described.algorithm.to_owned());
+            explanation.max = Some(described.max);
+            explanation.numbers = Some(described.numbers);
+            explanation.ban = described.ban_in_words;
+            explanation.ban_numbers = described.ban;
             explanation.key = Some(key(domain, rule, descriptor));
             explanation.cost = Some(rule.cost.unwrap_or(descriptor.cost).get());
         }

@@ -1,16 +1,8 @@
-//! Words: limits, bans and mismatches as people read them.
+//! Words: matchers and mismatches as people read them.
 
-use std::time::Duration;
-
-use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::Window;
-use quell_core::ban::Ban;
 use quell_core::descriptor::Descriptor;
 use quell_core::key::escape;
-use quell_core::limit::Limit;
 use quell_core::rule::{Matcher, Mismatch};
-
-use crate::duration::Exact;
 
 pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> String {
     match mismatch {
@@ -52,80 +44,4 @@ pub(super) fn matchers(matchers: &[Matcher]) -> String {
         .iter()
         .map(|matcher| format!("`{}` is {}", matcher.entry, patterns(matcher)));
     all.collect::<Vec<String>>().join(" and ")
-}
-
-/// `COUNT/PERIOD`.
-fn per(count: u64, length: Duration) -> String {
-    let unit = match length.as_nanos() {
-        1_000_000_000 => "s",
-        60_000_000_000 => "min",
-        3_600_000_000_000 => "h",
-        86_400_000_000_000 => "day",
-        604_800_000_000_000 => "week",
-        _ => return format!("{count}/{}", Exact(length)),
-    };
-    format!("{count}/{unit}")
-}
-
-/// A limit in the words of a rules file.
-pub(super) fn in_words(limit: &Limit) -> String {
-    match limit.algorithm() {
-        Algorithm::TokenBucket(spec) => {
-            let burst = limit.max();
-            let rate = match spec.batches() {
-                Some(refill) => format!("{} every {}", refill.amount, Exact(refill.every)),
-                None => per(spec.count(), spec.period()),
-            };
-            let initial = spec.initial_tokens().filter(|initial| *initial != burst);
-            let initial = initial
-                .map(|tokens| format!(", initial {tokens}"))
-                .unwrap_or_default();
-            format!("token_bucket {rate}, burst {burst}{initial}")
-        }
-        Algorithm::LeakyBucket(spec) => {
-            let (rate, burst) = (spec.rate(), spec.burst_size());
-            let rate = per(rate.count(), rate.period());
-            format!(
-                "leaky_bucket {rate}, burst {burst}, delay_after {}",
-                spec.undelayed()
-            )
-        }
-        Algorithm::FixedWindow(spec) => match spec.window() {
-            Window::FirstRequest(length) => {
-                format!(
-                    "fixed_window {} from the first request",
-                    per(spec.limit(), *length)
-                )
-            }
-            Window::Calendar(calendar) => format!(
-                "fixed_window {} per calendar {} in {}",
-                spec.limit(),
-                calendar.unit.name(),
-                calendar.zone
-            ),
-        },
-        Algorithm::SlidingWindow(spec) => format!(
-            "sliding_window {} in {} segments",
-            per(spec.limit(), spec.window()),
-            spec.segment_count()
-        ),
-        Algorithm::SlidingLog(spec) => format!("sliding_log {}", per(spec.limit(), spec.window())),
-        other => other.to_string(),
-    }
-}
-
-pub(super) fn ban_in_words(ban: &Ban) -> String {
-    let lengths: Vec<String> = ban
-        .durations()
-        .iter()
-        .map(|length| Exact(*length).to_string())
-        .collect();
-    let lengths = lengths.join(", ");
-    match ban.after() {
-        1 => format!("after 1 refusal for {lengths}"),
-        after => format!(
-            "after {after} refusals within {} for {lengths}",
-            Exact(ban.within())
-        ),
-    }
 }

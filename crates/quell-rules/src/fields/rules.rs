@@ -58,7 +58,7 @@ pub(crate) static RULE: Table = Table {
         field("burst", "a whole number such as `200`", "the rate's count, at least 1", "The largest cost admitted at one instant from rest.").of(BUCKETS),
         field("refill", "a map such as `{amount: 100, every: 1s}`", "continuous", "Units come in whole batches. It implies `rate`.").of(&[Kind::TokenBucket]),
         field("initial", "a whole number such as `0`", "the burst", "Units that are there when the rule comes into force.").of(&[Kind::TokenBucket]),
-        field("delay_after", "a whole number such as `2`", "`0`", "Units that may wait before a call that is not delayed; the burst: never delay, only refuse.").of(&[Kind::LeakyBucket]),
+        field("delay_after", "a whole number such as `2`, or `burst`", "`0`", "Units that may wait before a call that is not delayed; `burst`: never delay, only refuse.").of(&[Kind::LeakyBucket]),
         field("limit", "a limit such as `5/min`, or a whole number beside `window`", "needed", "Units per window; `5/min` says the window as well.").of(WINDOWS),
         field("window", "a duration such as `1m`, or `month`", "needed unless `limit` says it", "The window's length: a duration, or a unit as in a rate.").of(WINDOWS),
         field("align", "`first_request` or `calendar`", "`first_request`", "Where windows lie: from the first request, or on the calendar.").of(&[Kind::FixedWindow]),
@@ -138,7 +138,7 @@ pub(crate) static OVERRIDE: Table = Table {
         .of(&[Kind::TokenBucket]),
         field(
             "delay_after",
-            "a whole number such as `2`",
+            "a whole number such as `2`, or `burst`",
             "the rule's",
             "As in a rule.",
         )

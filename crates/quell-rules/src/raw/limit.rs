@@ -20,7 +20,7 @@ pub(crate) struct RawLimit {
     pub(crate) burst: Option<Said<u64>>,
     pub(crate) refill: Option<Said<RawRefill>>,
     pub(crate) initial: Option<Said<u64>>,
-    pub(crate) delay_after: Option<Said<u64>>,
+    pub(crate) delay_after: Option<Said<DelayAfter>>,
     pub(crate) limit: Option<Said<u64>>,
     /// Said by `window`, or behind the `/` of `limit`.
     pub(crate) window: Option<Said<Period>>,
@@ -36,6 +36,14 @@ pub(crate) struct RawLimit {
 pub(crate) struct RawRefill {
     pub(crate) amount: Said<u64>,
     pub(crate) every: Said<Duration>,
+}
+
+/// `delay_after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DelayAfter {
+    Units(u64),
+    /// As many as the burst, whatever that is: never delay.
+    Burst,
 }
 
 /// `align`.
@@ -69,7 +77,7 @@ impl RawLimit {
                 .get("refill")
                 .and_then(|refill| read_refill(&refill, sink)),
             initial: fields.read("initial", sink, whole),
-            delay_after: fields.read("delay_after", sink, whole),
+            delay_after: fields.read("delay_after", sink, delay_after),
             limit: None,
             window: fields.read("window", sink, Period::parse),
             align: fields.read("align", sink, align),
@@ -192,6 +200,21 @@ fn limit(text: &str) -> Result<LimitSaid, String> {
         ));
     }
     Ok(LimitSaid::PerPeriod(count.floor(), period))
+}
+
+fn delay_after(text: &str) -> Result<DelayAfter, String> {
+    match text {
+        "burst" => Ok(DelayAfter::Burst),
+        _ if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            whole(text).map(DelayAfter::Units)
+        }
+        _ => {
+            let shown = hint::shorten(text);
+            Err(format!(
+                "`{shown}` is no number of units: write digits such as `2`, or `burst` never to delay"
+            ))
+        }
+    }
 }
 
 fn align(text: &str) -> Result<Align, String> {

@@ -15,11 +15,14 @@ use crate::problem::Sink;
 mod limit;
 mod matching;
 
-pub(crate) use limit::{Align, RawBan, RawLimit};
+pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
 pub(crate) const MAX_NAME: usize = 255;
+
+/// What to tell of a file of tests that stands where rules should.
+pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
 
 /// One document.
 #[derive(Debug)]
@@ -61,6 +64,10 @@ pub(crate) struct RawOverride {
 impl RawDocument {
     /// Reads a document; `None` if it is no map.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        if let (Some(tests), None) = (cursor.key("tests"), cursor.key("domain")) {
+            sink.problem(&tests, TESTS);
+            return None;
+        }
         let fields = cursor.fields(&DOCUMENT, sink)?;
         let domain = fields.read("domain", sink, |text| name(text, "domain"));
         let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));

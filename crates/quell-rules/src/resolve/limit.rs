@@ -12,7 +12,7 @@ use crate::kind::Kind;
 use crate::path::{Said, Spot};
 use crate::period::Period;
 use crate::problem::Sink;
-use crate::raw::{Align, RawBan, RawLimit};
+use crate::raw::{Align, DelayAfter, RawBan, RawLimit};
 
 /// Builds the limit; what is wrong is told at the field that is to blame.
 ///
@@ -184,7 +184,10 @@ fn leaky_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> 
     let burst = raw.burst.as_ref().map_or(said.burst, |said| said.value);
     let mut bucket = Limit::leaky_bucket(said.rate).burst(burst);
     if let Some(delay_after) = &raw.delay_after {
-        bucket = bucket.delay_after(delay_after.value);
+        bucket = bucket.delay_after(match delay_after.value {
+            DelayAfter::Units(units) => units,
+            DelayAfter::Burst => burst,
+        });
     }
     told(bucket.build(), raw, whole, sink)
 }

@@ -54,8 +54,8 @@ impl Expect {
             binding: nullable(&fields, "binding", sink, |text| Ok(text.to_owned())),
             remaining: nullable(&fields, "remaining", sink, whole),
             retry_after: nullable(&fields, "retry_after", sink, waiting),
-            reset_after: nullable(&fields, "reset_after", sink, duration::parse),
-            delay: value(&fields, "delay", sink, duration::parse),
+            reset_after: nullable(&fields, "reset_after", sink, duration::parse_any),
+            delay: value(&fields, "delay", sink, duration::parse_any),
             permanent: value(&fields, "permanent", sink, flag),
             banned: value(&fields, "banned", sink, flag),
             unmatched: value(&fields, "unmatched", sink, flag),
@@ -83,6 +83,30 @@ impl Expect {
                 None
             }
         }
+    }
+}
+
+impl Expect {
+    /// The same, with all durations rounded up to `unit`.
+    pub(crate) fn in_units_of(&self, unit: Duration) -> Self {
+        let mut expect = self.clone();
+        if let Self::Each(each) = &mut expect {
+            let up = |duration: Duration| round_up(duration, unit);
+            each.retry_after = each.retry_after.map(|wait| wait.map(up));
+            each.reset_after = each.reset_after.map(|reset| reset.map(up));
+            each.delay = each.delay.map(up);
+        }
+        expect
+    }
+}
+
+fn round_up(duration: Duration, unit: Duration) -> Duration {
+    let over = duration.as_nanos().checked_rem(unit.as_nanos());
+    match over.and_then(|over| u64::try_from(over).ok()) {
+        None | Some(0) => duration,
+        Some(over) => duration
+            .saturating_add(unit)
+            .saturating_sub(Duration::from_nanos(over)),
     }
 }
 
@@ -114,7 +138,7 @@ fn waiting(text: &str) -> Result<Duration, String> {
         "never" | "Never" => {
             Err("a wait without end: write `permanent: true` in its place".to_owned())
         }
-        _ => duration::parse(text),
+        _ => duration::parse_any(text),
     }
 }
 

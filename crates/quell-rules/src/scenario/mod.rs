@@ -9,7 +9,7 @@ mod report;
 mod run;
 mod step;
 
-pub use read::{Scenarios, load, parse_str};
+pub use read::{Found, Scenarios, find, is_called_scenario, load, parse_str};
 pub use report::{Answer, DecisionAnswer, Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};
 pub use step::MAX_REPEAT;

@@ -10,6 +10,7 @@ use super::step::{Around, Step};
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{SCENARIOS, TEST};
 use crate::problem::{Problem, Sink};
+use crate::walk::{self, Wanted};
 use crate::{hint, load as loading, raw, yaml};
 
 /// What a file of scenarios is, for messages.
@@ -50,6 +51,32 @@ impl Scenarios {
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }
+}
+
+/// Files of scenarios, and what is wrong with the paths that lead to none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// The files, each once, in the order in which they are first met.
+    pub files: Vec<PathBuf>,
+    /// Directories without tests, or that cannot be read.
+    pub problems: Vec<Problem>,
+}
+
+/// Finds the scenario files that `paths` stand for: a file stands for itself, a directory for every
+/// `*.test.yaml` and `*.test.yml` in it and in those inside it, in the order of names.
+#[must_use]
+pub fn find<P: AsRef<Path>>(paths: &[P]) -> Found {
+    let mut sink = Sink::new("");
+    let files = walk::find(paths, Wanted::Scenarios, &mut sink);
+    let problems = sink.finish().err().unwrap_or_default();
+    Found { files, problems }
+}
+
+/// Whether a path is called as files of scenarios are: `*.test.yaml` or `*.test.yml`.
+#[must_use]
+pub fn is_called_scenario(path: &Path) -> bool {
+    walk::is_called_scenario(path)
 }
 
 /// Loads a scenario file, with the rules that it names.
@@ -115,6 +142,12 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
         }
     };
     let cursor = Cursor::root(document, FILE);
+    if let (Some(domain), None) = (cursor.key("domain"), cursor.key("tests")) {
+        let message = "this is a file of rules: check it with `quell rules check`, or write tests \
+                       into another file that says `rules: PATH` and `tests:`";
+        sink.problem(&domain, message);
+        return None;
+    }
     let fields = cursor.fields(&SCENARIOS, sink)?;
     let rules = match fields.get("rules") {
         Some(rules) => read_rules(&rules, directory, sink),

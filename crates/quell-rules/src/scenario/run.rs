@@ -33,6 +33,12 @@ pub trait Subject {
     /// Says why it cannot.
     fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String>;
 
+    /// The unit in which it counts time. Expected durations are rounded up to it before they are
+    /// compared. A nanosecond unless said.
+    fn unit(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+
     /// Answers a query at `now`, which may lie before the last.
     ///
     /// # Errors
@@ -121,6 +127,7 @@ fn make_calls(
     calls: &mut u64,
 ) -> Result<Option<Failure>, String> {
     let query = call.query();
+    let expect = call.expect.in_units_of(subject.unit());
     let mut tally = Tally::default();
     let mut at = step.at;
     for index in 0..call.repeat {
@@ -131,7 +138,7 @@ fn make_calls(
         } else {
             tally.denied += 1;
         }
-        if let Expect::Each(each) = &call.expect {
+        if let Expect::Each(each) = &expect {
             let unexpected = each.compare(&verdict);
             if !unexpected.is_empty() {
                 tally.failed += 1;

@@ -49,7 +49,7 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
   + login: sliding_log 5/min
       key: remote_address=10.1.2.0
       cost: 1
-      ban: after 3 refusals within 10m for 60s, 1h
+      ban: after 3 refusals within 10m for 1m, 1h
   - api: does not apply: `path` is `/login` and must be `/api/*`
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user=a\\xff
@@ -126,11 +126,20 @@ fn nothing_that_applies() {
 fn every_algorithm_in_words() {
     for (fields, words) in [
         ("rate: 100/s", "token_bucket 100/s, burst 100"),
-        ("rate: 1/year, burst: 9", "token_bucket 1/365d, burst 9"),
+        ("rate: 1/year, burst: 9", "token_bucket 1/year, burst 9"),
         (
             "algorithm: leaky_bucket, rate: 2/s, burst: 5",
             "leaky_bucket 2/s, burst 5, delay_after 0",
         ),
+        (
+            "rate: 3/month, burst: 9, ban: { after: 2, within: 1m, for: 60s }",
+            "token_bucket 3/month, burst 9",
+        ),
+        (
+            "refill: { amount: 5, every: 60s }",
+            "token_bucket 5 every 1m, burst 5",
+        ),
+        ("algorithm: sliding_log, limit: 5/30d", "sliding_log 5/30d"),
         (
             "algorithm: fixed_window, limit: 5/h",
             "fixed_window 5/h from the first request",
@@ -159,8 +168,8 @@ fn the_twin_for_programs() {
     let no = |rule: &str, why: &str| {
         serde_json::json!({
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
-            "unlimited": false, "limit": null, "algorithm": null, "max": null, "ban": null, "key": null,
-            "cost": null, "shadow": false,
+            "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
+            "ban_numbers": null, "key": null, "cost": null, "shadow": false,
         })
     };
     let expected = serde_json::json!({
@@ -176,11 +185,75 @@ fn the_twin_for_programs() {
                     "rule": "all", "applies": true, "why_not": null, "override_index": null,
                     "override_when": null, "unlimited": false,
                     "limit": "fixed_window 1000 per calendar day in Europe/Berlin",
-                    "algorithm": "fixed_window", "max": 1000, "ban": null, "key": "user=ann", "cost": 1,
+                    "algorithm": "fixed_window", "max": 1000,
+                    "numbers": {
+                        "limit": 1000, "window": "day", "align": "calendar", "time_zone": "Europe/Berlin",
+                    },
+                    "ban": null, "ban_numbers": null, "key": "user=ann", "cost": 1,
                     "shadow": true,
                 },
             ],
         }],
     });
     assert_eq!(json, expected);
+}
+
+#[test]
+fn every_algorithm_in_numbers() {
+    for (fields, numbers) in [
+        (
+            "rate: 0.001/s, burst: 7, initial: 2",
+            serde_json::json!({
+                "rate": { "count": 1, "period_ns": 1_000_000_000_000_u64 }, "burst": 7, "initial": 2,
+            }),
+        ),
+        (
+            "refill: { amount: 5, every: 90ns }",
+            serde_json::json!({
+                "rate": { "count": 5, "period_ns": 90 }, "burst": 5,
+                "refill": { "amount": 5, "every_ns": 90 }, "initial": 5,
+            }),
+        ),
+        (
+            "algorithm: leaky_bucket, rate: 2/s, burst: 5, delay_after: burst",
+            serde_json::json!({
+                "rate": { "count": 2, "period_ns": 1_000_000_000 }, "burst": 5, "delay_after": 5,
+            }),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/min",
+            serde_json::json!({ "limit": 5, "window_ns": 60_000_000_000_u64, "align": "first_request" }),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/month, align: calendar",
+            serde_json::json!({ "limit": 5, "window": "month", "align": "calendar", "time_zone": "UTC" }),
+        ),
+        (
+            "algorithm: sliding_window, limit: 30/250ms",
+            serde_json::json!({ "limit": 30, "window_ns": 250_000_000, "segments": 10 }),
+        ),
+        (
+            "algorithm: sliding_log, limit: 5/36500d",
+            serde_json::json!({
+                "limit": 5, "window_ns": 3_153_600_000_000_000_000_u64, "max_entries": 10_000,
+            }),
+        ),
+    ] {
+        let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
+        let explanation = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
+        let said = explanation.descriptors[0].rules[0].numbers.as_ref();
+        assert_eq!(serde_json::to_value(said).unwrap(), numbers, "{fields}");
+    }
+}
+
+#[test]
+fn a_ban_in_numbers() {
+    let text =
+        "domain: d\nrules: [{ name: r, rate: 1/s, ban: { after: 3, within: 10m, for: [1m, 1h] } }]";
+    let explanation = explain(&parse_str("f", text).unwrap().domains, &Query::new("d"));
+    let ban = explanation.descriptors[0].rules[0].ban_numbers.as_ref();
+    assert_eq!(
+        serde_json::to_value(ban).unwrap(),
+        serde_json::json!({ "after": 3, "within_ms": 600_000, "for_ms": [60_000, 3_600_000] })
+    );
 }

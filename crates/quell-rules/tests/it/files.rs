@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use quell_rules::load;
+use quell_rules::{load, scenario};
 
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
@@ -141,6 +141,37 @@ fn directories_that_lead_into_themselves_end() {
 }
 
 #[test]
+fn a_file_counts_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let a = write(root, "d/a.yaml", &domain("a"));
+    let roundabout = root.join("d/../d/./a.yaml");
+    let link = root.join("link.yaml");
+    std::os::unix::fs::symlink(&a, &link).unwrap();
+    let d = root.join("d");
+    let whole = root.to_owned();
+    for paths in [
+        vec![&a, &a],
+        vec![&a, &roundabout],
+        vec![&a, &link],
+        vec![&a, &d],
+        vec![&d, &d],
+        vec![&d, &a],
+        vec![&d, &whole],
+        vec![&whole, &d],
+    ] {
+        let loaded = load(&paths).unwrap_or_else(|told| panic!("{paths:?}: {told:#?}"));
+        assert_eq!(loaded.files, std::slice::from_ref(&a), "{paths:?}");
+        assert_eq!(loaded.warnings, [], "{paths:?}");
+    }
+    // Two files that say the same are two.
+    let copy = write(root, "copy.yaml", &domain("a"));
+    assert!(load(&[&a, &copy]).is_err());
+    let missing = root.join("missing.yaml");
+    assert_eq!(load(&[&missing, &missing]).unwrap_err().len(), 1);
+}
+
+#[test]
 fn a_walk_has_an_end() {
     let directory = tempfile::tempdir().unwrap();
     for name in 0..100_001 {
@@ -155,15 +186,48 @@ fn a_walk_has_an_end() {
 }
 
 #[test]
-fn a_scenario_file_is_no_rules_file() {
+fn a_scenario_file_is_no_rules_file_nor_the_other_way_round() {
     let directory = tempfile::tempdir().unwrap();
-    let file = write(
-        directory.path(),
-        "x.test.yaml",
-        "rules: a.yaml\ntests: []\n",
+    let root = directory.path();
+    let tests = write(root, "x.test.yaml", "rules: a.yaml\ntests: []\n");
+    let told = load(&[&tests]).unwrap_err();
+    let expected = format!(
+        "{}:2:1: tests: this is a file of tests: run it with `quell rules test`",
+        tests.display()
     );
-    let told = load(&[&file]).unwrap_err();
-    assert!(told.iter().any(
-        |problem| problem.message == "this is a file of tests: run it with `quell rules test`"
-    ));
+    assert_eq!(told[0].to_string(), expected);
+    assert_eq!(told.len(), 1);
+    let rules = write(root, "a.yaml", &domain("a"));
+    let told = scenario::load(&rules).unwrap_err();
+    let expected = format!(
+        "{}:1:1: domain: this is a file of rules: check it with `quell rules check`, or write \
+         tests into another file that says `rules: PATH` and `tests:`",
+        rules.display()
+    );
+    assert_eq!(told[0].to_string(), expected);
+    assert_eq!(told.len(), 1);
+}
+
+#[test]
+fn a_directory_stands_for_the_scenarios_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let b = write(root, "t/b.test.yaml", "");
+    let c = write(root, "t/c/c.test.yml", "");
+    write(root, "t/a.yaml", "");
+    write(root, "t/.d.test.yaml", "");
+    let odd = write(root, "odd.yaml", "");
+    let t = root.join("t");
+    let found = scenario::find(&[&odd, &t, &b]);
+    assert_eq!(found.files, [odd, b, c]);
+    assert_eq!(found.problems, []);
+    let none = root.join("none");
+    fs::create_dir(&none).unwrap();
+    let found = scenario::find(&[&none, &t]);
+    assert_eq!(found.files.len(), 2);
+    let expected = format!(
+        "{}: no tests in this directory: write files named *.test.yaml",
+        none.display()
+    );
+    assert_eq!(found.problems[0].to_string(), expected);
 }

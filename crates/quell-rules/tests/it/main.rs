@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod coming_from;
+#[cfg(test)]
 mod documented;
 #[cfg(test)]
 mod examples;

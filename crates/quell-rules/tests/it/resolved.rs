@@ -152,6 +152,19 @@ fn buckets_mean_what_they_say() {
                 .delay_after(5)
                 .build(),
         ),
+        (
+            "algorithm: leaky_bucket, rate: 2/s, burst: 5, delay_after: burst",
+            Limit::leaky_bucket(rate(2, seconds(1)))
+                .burst(5)
+                .delay_after(5)
+                .build(),
+        ),
+        (
+            "algorithm: leaky_bucket, rate: 2/s, delay_after: burst",
+            Limit::leaky_bucket(rate(2, seconds(1)))
+                .delay_after(2)
+                .build(),
+        ),
     ]);
 }
 
@@ -310,6 +323,14 @@ fn overrides_of_buckets_take_over_what_they_do_not_say() {
             "rate: 10/s",
             "algorithm: sliding_log, limit: 5/min",
             Limit::sliding_log(5, seconds(60)).build(),
+        ),
+        (
+            "algorithm: leaky_bucket, rate: 10/s, delay_after: burst",
+            "burst: 20",
+            Limit::leaky_bucket(rate(10, seconds(1)))
+                .burst(20)
+                .delay_after(20)
+                .build(),
         ),
         (
             "rate: 10/s, ban: { after: 1, for: 1m }",

@@ -72,6 +72,22 @@ fn never_is_permanent_and_no_limit_is_null() {
 }
 
 #[test]
+fn whatever_an_answer_can_hold_may_be_expected() {
+    let text = "\
+rules: { domain: d, rules: [{ name: r, algorithm: leaky_bucket, rate: 1/36500d, burst: 1000 }] }
+tests:
+  - name: ten centuries
+    steps:
+      - { at: 0s, cost: 1000, expect: { reset_after: 36500000d, delay: 0s } }
+      - { at: 0s, cost: 10, expect: { outcome: deny, retry_after: 365000d } }
+      - { at: 1d, op: peek, cost: 10, expect: { retry_after: 364999d } }
+";
+    let scenarios = parse_str("f", text, "").unwrap_or_else(|told| panic!("{told:#?}"));
+    let report = run(&scenarios, &mut Plain::default());
+    assert!(report.is_ok(), "{report}");
+}
+
+#[test]
 fn failures_say_where_what_and_what_came() {
     let report = steps(
         "      - { at: 0s, entries: { user: a }, repeat: 4, every: 250ms, expect: { outcome: allow } }
@@ -94,7 +110,7 @@ f.test.yaml
       answer: {outcome: allow, binding: r, remaining: 1, retry_after: null, reset_after: 1s, delay: 0s, permanent: false, banned: false, unmatched: false}
         r: allow, 1 of 2 remaining, reset_after 1s, delay 0s
         s: allow, 4 of 5 remaining, reset_after 1s, delay 1s, in shadow
-    f.test.yaml:11:9: tests[0].steps[2] at 60s, all 10 calls
+    f.test.yaml:11:9: tests[0].steps[2] at 1m, all 10 calls
       allowed: expected 3, got 2
       denied: expected 8, got 8";
     let expected = expected.rsplit_once('\n').unwrap().0;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use quell::store::memory::DEFAULT_MAX_KEYS;
 use quell_protocol::http::AuthorizeMap;
+use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 
 mod authorize;
 mod bounds;
 mod raw;
 mod resolve;
+mod toml_file;
 
 use resolve::field;
 
@@ -33,6 +35,11 @@ pub struct Config {
     pub insecure: bool,
     /// Whether every rule is in shadow. Default no.
     pub shadow: bool,
+    /// Where states are kept that several servers share. Default nowhere: in memory, each for itself.
+    pub store: Option<StoreUrl>,
+    /// How long a call to the store may take. Default 50 ms: no request should hang on a limit for
+    /// longer.
+    pub store_timeout: Duration,
     /// Most keys with a state of their own. Default 10 million: about half a gigabyte when full.
     pub max_keys: usize,
     /// Directory in which states outlive the process. Default none: a restart starts afresh.
@@ -92,6 +99,8 @@ impl Default for Config {
             resp: Some(loopback(6380)),
             insecure: false,
             shadow: false,
+            store: None,
+            store_timeout: DEFAULT_TIMEOUT,
             max_keys: DEFAULT_MAX_KEYS,
             data_dir: None,
             snapshot_interval: SNAPSHOT_INTERVAL,
@@ -112,9 +121,9 @@ pub enum ConfigError {
     /// A file is none, or says something that nothing is known of.
     #[error("{file}: {reason}")]
     File {
-        /// The file.
+        /// The file, with line and column if they are known.
         file: String,
-        /// What is wrong, and where.
+        /// What is wrong, and what to write.
         reason: String,
     },
     /// The value of a field is impossible.

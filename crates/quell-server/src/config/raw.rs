@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, toml_file};
 
 /// What was said. Every field may be left out, and none that is unknown is accepted.
 ///
@@ -30,6 +30,12 @@ pub struct RawConfig {
     /// Whether every rule is in shadow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
+    /// Where states are kept that several servers share, or `memory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// How long a call to the store may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_timeout: Option<String>,
     /// Most keys with a state of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_keys: Option<usize>,
@@ -135,10 +141,14 @@ impl RawConfig {
     /// # Errors
     /// [`ConfigError::File`] with line and column if it is no TOML, or has an unknown field.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::File {
-            file: name.to_owned(),
-            reason: error.to_string().trim_end().to_owned(),
-        })
+        toml::from_str(text).map_err(|error| toml_file::mistake(name, text, &error))
+    }
+
+    /// The line, from 1, on which a configuration file of this `text` says `field`, such as
+    /// `max_keys` or `authorize.gateway`.
+    #[must_use]
+    pub fn line_of(text: &str, field: &str) -> Option<usize> {
+        toml_file::line_of(text, field)
     }
 
     /// The same as a configuration file.
@@ -162,6 +172,8 @@ impl RawConfig {
             resp: self.resp.or(other.resp),
             insecure: self.insecure.or(other.insecure),
             shadow: self.shadow.or(other.shadow),
+            store: self.store.or(other.store),
+            store_timeout: self.store_timeout.or(other.store_timeout),
             max_keys: self.max_keys.or(other.max_keys),
             data_dir: self.data_dir.or(other.data_dir),
             snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::raw::RawConfig;
@@ -12,6 +13,9 @@ use super::{Bounds, Config, ConfigError, DecisionLog, LogTarget, authorize};
 
 /// What an address that is turned off says.
 const OFF: &str = "off";
+
+/// What a store says that is none but this process.
+const MEMORY: &str = "memory";
 
 /// An impossible value.
 pub(super) fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
@@ -34,6 +38,12 @@ impl RawConfig {
             resp: address("resp", self.resp.as_deref(), default.resp, insecure)?,
             insecure,
             shadow: self.shadow.unwrap_or(default.shadow),
+            store: self.store()?,
+            store_timeout: self.timeout(
+                "store_timeout",
+                &self.store_timeout,
+                default.store_timeout,
+            )?,
             max_keys: at_least("max_keys", self.max_keys, default.max_keys, 1)?,
             data_dir: self.data_dir.clone(),
             snapshot_interval: duration(
@@ -60,7 +70,23 @@ impl RawConfig {
             let reason = "both listeners are off, so nobody could ask: write an address for one";
             return Err(field("http", reason));
         }
+        if config.store.is_some() && config.data_dir.is_some() {
+            let reason = "a directory keeps states of this process, and the store keeps them for all: \
+                          leave data_dir or store out";
+            return Err(field("data_dir", reason));
+        }
         Ok(config)
+    }
+
+    fn store(&self) -> Result<Option<StoreUrl>, ConfigError> {
+        match self.store.as_deref() {
+            None | Some(MEMORY) => Ok(None),
+            Some(url) => {
+                let url = url.parse::<StoreUrl>();
+                url.map(Some)
+                    .map_err(|error| field("store", error.to_string()))
+            }
+        }
     }
 
     fn decision_log(&self) -> Result<Option<DecisionLog>, ConfigError> {
@@ -137,6 +163,14 @@ impl RawConfig {
                 Duration::ZERO,
             )?,
         };
+        if bounds.argument > bounds.frame && self.max_argument_bytes.is_none() {
+            let reason = format!(
+                "a frame of {} bytes does not hold an argument of {} (max_argument_bytes): write at \
+                 least {}, or a smaller max_argument_bytes as well",
+                bounds.frame, bounds.argument, bounds.argument
+            );
+            return Err(field("max_frame_bytes", reason));
+        }
         if bounds.argument > bounds.frame {
             let reason = format!(
                 "an argument of {} bytes does not fit into a frame of {}: write at most max_frame_bytes",
@@ -251,6 +285,11 @@ impl Config {
             resp: address(self.resp),
             insecure: Some(self.insecure),
             shadow: Some(self.shadow),
+            store: Some(match &self.store {
+                Some(store) => store.to_string(),
+                None => MEMORY.to_owned(),
+            }),
+            store_timeout: text(self.store_timeout),
             max_keys: Some(self.max_keys),
             data_dir: self.data_dir.clone(),
             snapshot_interval: text(self.snapshot_interval),
@@ -326,6 +365,10 @@ mod tests {
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
             ("idle_timeout = '1ms'", "write at least 10ms"),
             ("max_argument_bytes = 300000", "does not fit into a frame"),
+            (
+                "max_frame_bytes = 2000",
+                "max_frame_bytes: a frame of 2000 bytes does not hold an argument of 65536",
+            ),
             (
                 "decision_log = '-'\ndecision_log_one_in = 0",
                 "write 1 for all",

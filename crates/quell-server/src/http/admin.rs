@@ -1,6 +1,5 @@
 //! `/v1/bans` and `/v1/keys`: what an operator does to a key by hand.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,30 +8,15 @@ use axum::response::Response;
 use quell::store::Action;
 use quell::{AskError, Descriptor, Query};
 use quell_core::rule::OnMissing;
-use quell_protocol::http::{Problem, ProblemKind};
-use quell_protocol::query::{MAX_ENTRIES, MAX_VALUE_BYTES};
+use quell_protocol::http::{self, KeyRequest, Problem, ProblemKind};
 use quell_rules::parse_duration;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{body, parameters, reply};
 use crate::shared::{MAX_BANS, Shared};
 
 /// Bans that are listed unless more are asked for.
 const BANS: usize = 1_000;
-
-/// A key, and what to do to it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyRequest<'a> {
-    domain: Cow<'a, str>,
-    /// Without it, the keys of all rules that match.
-    rule: Option<Cow<'a, str>>,
-    #[serde(default)]
-    entries: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    /// How long a ban lasts.
-    #[serde(rename = "for")]
-    length: Option<Cow<'a, str>>,
-}
 
 /// How many keys it made a difference to.
 #[derive(Serialize)]
@@ -130,13 +114,18 @@ async fn act(
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
-    let request = match parse(&bytes) {
+    let request = match http::parse_key(&bytes) {
         Ok(request) => request,
-        Err(problem) => return reply::problem(&problem),
+        Err(error) => return reply::problem(&Problem::from(&error)),
     };
-    let action = match action(request.length.as_deref()) {
+    let length = request.length.as_deref();
+    let action = match action(length) {
         Ok(action) => action,
-        Err(reason) => return reply::problem(&field("/for", reason)),
+        Err(reason) => {
+            // What is missing has no place of its own.
+            let pointer = length.map_or("", |_| "/for");
+            return reply::problem(&field(pointer, reason));
+        }
     };
     match administer(shared, &request, action).await {
         Ok(changed) => {
@@ -147,32 +136,6 @@ async fn act(
         }
         Err(problem) => reply::problem(&problem),
     }
-}
-
-fn parse(bytes: &[u8]) -> Result<KeyRequest<'_>, Box<Problem>> {
-    let request: KeyRequest<'_> = serde_json::from_slice(bytes).map_err(|error| {
-        let kind = match error.classify() {
-            serde_json::error::Category::Data => ProblemKind::InvalidField,
-            _ => ProblemKind::BadJson,
-        };
-        let example =
-            "write {\"domain\": \"shop\", \"rule\": \"login\", \"entries\": {\"user\": \"alice\"}}";
-        Box::new(Problem::new(kind, format!("{error}: {example}")))
-    })?;
-    if request.entries.len() > MAX_ENTRIES {
-        let reason = format!("more than {MAX_ENTRIES} entries: write fewer");
-        return Err(field("/entries", reason));
-    }
-    let long = |text: &str| text.len() > MAX_VALUE_BYTES;
-    if request
-        .entries
-        .iter()
-        .any(|(name, value)| long(name) || long(value))
-    {
-        let reason = format!("a name or value is longer than {MAX_VALUE_BYTES} bytes");
-        return Err(field("/entries", reason));
-    }
-    Ok(request)
 }
 
 fn field(pointer: &str, reason: String) -> Box<Problem> {
@@ -187,20 +150,17 @@ async fn administer(
     request: &KeyRequest<'_>,
     action: Action,
 ) -> Result<usize, Box<Problem>> {
-    let mut descriptor = Descriptor::new();
-    for (name, value) in &request.entries {
-        descriptor.push(&**name, value.as_bytes());
-    }
+    let descriptor = &request.descriptor;
     let limiter = &shared.limiter;
     let changed = match &request.rule {
         Some(rule) => {
-            is_a_key(shared, &request.domain, rule, &descriptor)?;
+            is_a_key(shared, &request.domain, rule, descriptor)?;
             limiter
-                .administer_key(&request.domain, rule, &descriptor, action)
+                .administer_key(&request.domain, rule, descriptor, action)
                 .await
         }
         None => {
-            let query = Query::with_descriptors(&*request.domain, vec![descriptor]);
+            let query = Query::with_descriptors(&*request.domain, vec![descriptor.clone()]);
             limiter.administer(&query, action).await
         }
     };
@@ -233,7 +193,8 @@ fn is_a_key(
                 "rule {name} has a key per {entry}: write \"{entry}\" among the entries",
                 entry = per.entry
             );
-            Err(field("/entries", reason))
+            let has_entries = !descriptor.entries().is_empty();
+            Err(field(if has_entries { "/entries" } else { "" }, reason))
         }
         _ => Ok(()),
     }

@@ -4,15 +4,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{self as http_types, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, VerdictBody,
+    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -29,7 +29,28 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
     verdict(&shared, Operation::Peek, request).await
 }
 
-async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Response {
+/// The operation that a request asks for, if it is a question that the router would hand to
+/// [`acquire`] or [`peek`]: its way costs as much as the decision.
+pub(super) fn operation<B>(request: &http_types::Request<B>) -> Option<Operation> {
+    if request.method() != Method::POST {
+        return None;
+    }
+    match request.uri().path() {
+        "/v1/acquire" => Some(Operation::Acquire),
+        "/v1/peek" => Some(Operation::Peek),
+        _ => None,
+    }
+}
+
+/// Answers a question.
+pub(super) async fn verdict<B>(
+    shared: &Shared,
+    operation: Operation,
+    request: http_types::Request<B>,
+) -> Response
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
@@ -39,7 +60,7 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Res
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
     match ask(shared, operation, &query).await {
-        Ok(verdict) => reply::json(&VerdictBody::from(&verdict)),
+        Ok(verdict) => reply::verdict(&verdict),
         Err(problem) => reply::problem(&problem),
     }
 }
@@ -149,9 +170,7 @@ fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'
 /// 204, or a problem with the status that the gateway understands.
 fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
     if verdict.is_allow() {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
+        return reply::no_content();
     }
     let mut problem = Problem::refusal(verdict);
     if let Some(status) = parameters.deny_status.filter(|_| !verdict.degraded) {

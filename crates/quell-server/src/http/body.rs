@@ -1,9 +1,12 @@
 //! Bodies: read whole, of a bounded size, in a bounded time, and only as JSON.
 
-use axum::body::{Body, Bytes};
-use axum::extract::Request;
-use axum::http::HeaderMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use axum::body::{Bytes, HttpBody};
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
@@ -19,17 +22,21 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read(request: Request, bounds: &Bounds) -> Result<Bytes, Problem> {
+pub(super) async fn read<B>(request: Request<B>, bounds: &Bounds) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
     }
-    match tokio::time::timeout(
-        bounds.body_timeout,
-        collect(request.into_body(), bounds.body),
-    )
-    .await
-    {
+    let mut body = pin!(collect(request.into_body(), bounds.body));
+    // Nearly always it is here with its head, and no timer need be set.
+    let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
+    if let Poll::Ready(read) = at_once.await {
+        return read;
+    }
+    match tokio::time::timeout(bounds.body_timeout, body).await {
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";
@@ -42,12 +49,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
     let essence = essence.unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        return true;
+    }
     let is_unsaid = essence.is_empty() || essence.eq_ignore_ascii_case(FORM);
     let is_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
-    essence.eq_ignore_ascii_case(b"application/json") || (is_unsaid && !is_browser)
+    is_unsaid && !is_browser
 }
 
-async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {
+async fn collect<B>(mut body: B, most: usize) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let mut size = 0_usize;

@@ -1,8 +1,9 @@
 //! One HTTP connection, version 1 or 2, from accept to close.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,25 +11,40 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
-use axum::routing::future::RouteFuture;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
 
+use super::ask;
+use super::direct::{self, Left};
 use super::stream::Watched;
 use crate::config::Bounds;
 use crate::listen::Accepted;
 use crate::metrics::ListenerMetrics;
+use crate::shared::Shared;
 
-/// What a connection is told that comes when there are as many as may be.
-pub(crate) const SORRY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-    Content-Type: application/problem+json\r\n\
-    Content-Length: 167\r\n\
-    Retry-After: 1\r\n\
-    Connection: close\r\n\r\n\
-    {\"type\":\"urn:quell:problem:overloaded\",\"title\":\"The server is overloaded\",\"status\":503,\"detail\":\"max_connections connections are open: close some, or raise the bound\"}";
+/// What a connection is told that comes when `most` are open, which is as many as may be.
+pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
+    let detail = format!(
+        "{most} connections are open, as many as max_connections allows: close some, or raise it"
+    );
+    let problem = Problem::new(ProblemKind::Overloaded, detail);
+    // A document of texts and a number cannot fail to be written.
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\n\
+         Content-Type: {PROBLEM_JSON}\r\n\
+         Content-Length: {}\r\n\
+         Retry-After: 1\r\n\
+         Connection: close\r\n\r\n\
+         {body}",
+        body.len()
+    );
+    Arc::from(text.into_bytes())
+}
 
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
@@ -40,10 +56,14 @@ const MAX_HEAD: usize = 64 * 1_024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
+/// An answer that is on its way.
+type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
 /// Hands requests to the router with the address they come from.
 #[derive(Clone, Debug)]
 struct Handler {
     router: Router,
+    shared: Arc<Shared>,
     remote: RemoteAddress,
     has_asked: Arc<AtomicBool>,
 }
@@ -51,13 +71,18 @@ struct Handler {
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response;
     type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
+    type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
+        // Those that did not come whole, and those that are wrong.
+        if let Some(operation) = ask::operation(&request) {
+            let shared = Arc::clone(&self.shared);
+            return Box::pin(async move { Ok(ask::verdict(&shared, operation, request).await) });
+        }
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.remote);
-        self.router.clone().call(request)
+        Box::pin(self.router.clone().call(request))
     }
 }
 
@@ -85,19 +110,40 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
 pub(crate) async fn run(
     accepted: Accepted,
     router: Router,
+    shared: Arc<Shared>,
     builder: Arc<Builder<TokioExecutor>>,
-    bounds: Arc<Bounds>,
-    numbers: Arc<ListenerMetrics>,
     mut stop: watch::Receiver<bool>,
 ) {
     let remote = RemoteAddress(accepted.remote);
     let has_asked = Arc::new(AtomicBool::new(false));
-    let watched = Watched::new(accepted.stream, &bounds, Arc::clone(&has_asked));
+    let mut watched = Watched::new(
+        accepted.stream,
+        &shared.config.bounds,
+        Arc::clone(&has_asked),
+    );
+    match direct::serve(&mut watched, &shared, &has_asked, &mut stop).await {
+        Ok(Left::Closed) => return,
+        Ok(Left::Other(begun)) => watched.give_back(begun),
+        Err(error) => return note_end(&shared.metrics.http, remote, &error),
+    }
     let handler = Handler {
         router,
+        shared,
         remote,
         has_asked,
     };
+    // In memory of its own, so that a connection that never gets here stays small.
+    Box::pin(serve(watched, handler, builder, stop)).await;
+}
+
+/// Serves what else may come than questions.
+async fn serve(
+    watched: Watched,
+    handler: Handler,
+    builder: Arc<Builder<TokioExecutor>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (remote, numbers) = (handler.remote, Arc::clone(&handler.shared.metrics.http));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
     let mut stopping = false;
     let end = loop {
@@ -111,14 +157,23 @@ pub(crate) async fn run(
         }
     };
     if let Err(error) = end {
-        let hyper = error.downcast_ref::<hyper::Error>();
-        if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(&*error) {
-            numbers.timeouts.add(1);
-        } else if hyper.is_some_and(hyper::Error::is_parse) {
-            numbers.protocol_errors.add(1);
-        }
-        tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
+        note_end(&numbers, remote, &*error);
     }
+}
+
+/// Counts why a connection ended.
+fn note_end(
+    numbers: &ListenerMetrics,
+    remote: RemoteAddress,
+    error: &(dyn std::error::Error + 'static),
+) {
+    let hyper = error.downcast_ref::<hyper::Error>();
+    if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(error) {
+        numbers.timeouts.add(1);
+    } else if hyper.is_some_and(hyper::Error::is_parse) {
+        numbers.protocol_errors.add(1);
+    }
+    tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
 }
 
 /// Whether a connection was ended by [`Watched`].
@@ -131,21 +186,4 @@ fn is_idle_end(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_refusal_is_as_long_as_it_says() {
-        let text = std::str::from_utf8(SORRY).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let said = head
-            .lines()
-            .find_map(|line| line.strip_prefix("Content-Length: "));
-        assert_eq!(said, Some(body.len().to_string().as_str()));
-        let problem: quell_protocol::http::Problem = serde_json::from_str(body).unwrap();
-        assert_eq!(problem.status, 503);
-    }
 }

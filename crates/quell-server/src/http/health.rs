@@ -21,8 +21,19 @@ struct HealthBody {
     domains: usize,
     rules: usize,
     keys: usize,
+    /// Where states are kept, and why it does not answer if it does not; none: in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<FailureBody>,
+}
+
+/// A store beside this process.
+#[derive(Serialize)]
+struct StoreBody {
+    url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
 }
 
 /// A reload that failed.
@@ -32,12 +43,16 @@ struct FailureBody {
     reasons: Vec<String>,
 }
 
-fn body(shared: &Shared) -> HealthBody {
+async fn body(shared: &Shared) -> HealthBody {
+    let store = shared.limiter.store().look().await;
+    let store = store.map(|(url, failure)| StoreBody { url, failure });
+    let is_store_gone = store.as_ref().is_some_and(|store| store.failure.is_some());
     let rules = shared.limiter.rules();
     let failure = shared.health.reload_failure();
     let status = match (shared.health.is_stopping(), &failure) {
         (true, _) => "stopping",
         (false, Some(_)) => "degraded",
+        (false, None) if is_store_gone => "degraded",
         (false, None) => "ok",
     };
     HealthBody {
@@ -47,6 +62,7 @@ fn body(shared: &Shared) -> HealthBody {
         domains: rules.domains().count(),
         rules: rules.all().count(),
         keys: shared.limiter.store().keys(),
+        store,
         reload_failure: failure.map(|failure| FailureBody {
             since: failure.since.to_string(),
             reasons: failure.reasons,
@@ -56,18 +72,24 @@ fn body(shared: &Shared) -> HealthBody {
 
 /// Whether the process is alive: always 200, the body says how it is.
 pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
-    reply::json(&body(&shared))
+    reply::json(&body(&shared).await)
 }
 
-/// Whether questions should be sent here: not once the server is on its way down. Old rules still
+/// Whether questions should be sent here: not once the server is on its way down, nor
+/// while its store does not answer. Old rules still
 /// decide, so a failed reload does not count.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    let status = if shared.health.is_stopping() {
+    let body = body(&shared).await;
+    let is_store_gone = body
+        .store
+        .as_ref()
+        .is_some_and(|store| store.failure.is_some());
+    let status = if shared.health.is_stopping() || is_store_gone {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK
     };
-    reply::json_with(status, &body(&shared))
+    reply::json_with(status, &body)
 }
 
 /// The numbers, as Prometheus reads them.

@@ -14,6 +14,7 @@ mod admin;
 mod ask;
 mod body;
 mod connection;
+mod direct;
 mod health;
 mod openapi;
 mod parameters;
@@ -21,7 +22,7 @@ mod reply;
 mod rules;
 mod stream;
 
-pub(crate) use connection::{SORRY, builder, run};
+pub(crate) use connection::{builder, run, sorry};
 
 /// All routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -51,10 +52,16 @@ async fn not_found(request: Request) -> Response {
 }
 
 async fn not_allowed(request: Request) -> Response {
+    let path = request.uri().path();
+    let write = match path {
+        "/v1/acquire" | "/v1/peek" => "POST",
+        "/v1/bans" => "GET, POST or DELETE",
+        "/v1/keys" => "DELETE",
+        _ => "GET",
+    };
     let detail = format!(
-        "{} is not answered at {}: the Allow field lists what is",
-        request.method(),
-        request.uri().path()
+        "{} is not answered at {path}: write {write}",
+        request.method()
     );
     reply::problem(&Problem::new(ProblemKind::MethodNotAllowed, detail))
 }

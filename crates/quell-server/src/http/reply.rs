@@ -1,13 +1,17 @@
 //! Replies: JSON, problem documents, and the one place that maps errors to them.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use quell::AskError;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use hyper::body::Frame;
+use quell::{AskError, Verdict};
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -18,6 +22,42 @@ pub(super) fn reply(status: StatusCode, kind: HeaderValue, body: impl Into<Body>
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+/// Room for the verdict of one rule, and nearly that of two.
+const VERDICT_BYTES: usize = 512;
+
+/// 200 with a verdict.
+pub(super) fn verdict(verdict: &Verdict) -> Response {
+    let mut body = Vec::with_capacity(VERDICT_BYTES);
+    VerdictBody::from(verdict).write_json(&mut body);
+    reply(StatusCode::OK, JSON, body)
+}
+
+/// 204, which has neither a body nor a length of one (RFC 9110, 8.6).
+pub(super) fn no_content() -> Response {
+    let mut response = Response::new(Body::new(NoContent));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// A body of which nobody says that it is 0 bytes long, as is said of an empty one.
+struct NoContent;
+
+impl HttpBody for NoContent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
 }
 
 /// 200 with `value` as JSON.
@@ -57,9 +97,7 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
             let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
             Problem::new(ProblemKind::NotFound, detail)
         }
-        AskError::Impossible(_) | AskError::TooManyLimits => {
-            Problem::new(ProblemKind::InvalidRequest, error.to_string())
-        }
+        AskError::Impossible(_) => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
     })
 }

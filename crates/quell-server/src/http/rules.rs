@@ -1,11 +1,12 @@
 //! `/v1/rules`: the rules in force.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use quell_core::limit::Limit;
-use quell_core::rule::{Effect, InForce, Matcher, OnMissing};
+use quell_core::rule::{Effect, InForce, Matcher, OnMissing, Per};
+use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
 use super::reply;
@@ -22,13 +23,16 @@ struct DomainBody<'a> {
     rules: Vec<RuleBody<'a>>,
 }
 
-/// A rule as it is in force. Its limit is text for people: the rules file is where it is written.
+/// A rule as it is in force.
 #[derive(Serialize)]
 struct RuleBody<'a> {
     name: &'a str,
     #[serde(rename = "match")]
     matchers: Vec<MatcherBody<'a>>,
     per: Vec<&'a str>,
+    /// How many leading bits count, of those entries of `per` that are cut.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    prefixes: BTreeMap<&'a str, PrefixBody>,
     on_missing: &'static str,
     #[serde(flatten)]
     effect: EffectBody,
@@ -45,20 +49,22 @@ struct MatcherBody<'a> {
     patterns: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct EffectBody {
     unlimited: bool,
     algorithm: Option<&'static str>,
+    /// For people.
     limit: Option<String>,
     max: Option<u64>,
-    ban: Option<BanBody>,
+    /// For programs.
+    numbers: Option<LimitNumbers>,
+    ban: Option<BanNumbers>,
 }
 
 #[derive(Serialize)]
-struct BanBody {
-    after: u32,
-    within_ms: u64,
-    for_ms: Vec<u64>,
+struct PrefixBody {
+    v4: u8,
+    v6: u8,
 }
 
 #[derive(Serialize)]
@@ -85,6 +91,7 @@ fn rule(in_force: &InForce) -> RuleBody<'_> {
         name: &rule.name,
         matchers: matchers(&rule.matchers),
         per: rule.per.iter().map(|per| &*per.entry).collect(),
+        prefixes: prefixes(&rule.per),
         on_missing: match rule.on_missing {
             OnMissing::Skip => "skip",
             OnMissing::SharedKey => "shared_key",
@@ -103,6 +110,15 @@ fn rule(in_force: &InForce) -> RuleBody<'_> {
     }
 }
 
+fn prefixes(per: &[Per]) -> BTreeMap<&str, PrefixBody> {
+    let cut = per.iter().filter_map(|per| {
+        let prefix = per.prefix?;
+        let (v4, v6) = (prefix.v4(), prefix.v6());
+        Some((&*per.entry, PrefixBody { v4, v6 }))
+    });
+    cut.collect()
+}
+
 fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
     let body = |matcher: &'_ Matcher| -> Vec<String> {
         matcher.patterns.iter().map(ToString::to_string).collect()
@@ -116,24 +132,21 @@ fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
 }
 
 fn effect(effect: &Effect) -> EffectBody {
-    let limit = match effect {
-        Effect::Limit(limit) => Some(limit),
-        Effect::Unlimited => None,
+    let described = match effect {
+        Effect::Limit(limit) => LimitDescription::of(limit),
+        Effect::Unlimited => {
+            return EffectBody {
+                unlimited: true,
+                ..EffectBody::default()
+            };
+        }
     };
     EffectBody {
-        unlimited: limit.is_none(),
-        algorithm: limit.map(|limit| limit.algorithm().name()),
-        limit: limit.map(Limit::to_string),
-        max: limit.map(Limit::max),
-        ban: limit.and_then(Limit::ban).map(|ban| BanBody {
-            after: ban.after(),
-            within_ms: reply::milliseconds(ban.within()),
-            for_ms: ban
-                .durations()
-                .iter()
-                .copied()
-                .map(reply::milliseconds)
-                .collect(),
-        }),
+        unlimited: false,
+        algorithm: Some(described.algorithm),
+        limit: Some(described.limit),
+        max: Some(described.max),
+        numbers: Some(described.numbers),
+        ban: described.ban,
     }
 }

@@ -23,6 +23,8 @@ use crate::config::Bounds;
 #[derive(Debug)]
 pub(super) struct Watched {
     inner: TcpStream,
+    /// Bytes that were read and given back.
+    given_back: Vec<u8>,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
     has_moved: bool,
@@ -34,11 +36,17 @@ impl Watched {
     pub(super) fn new(inner: TcpStream, bounds: &Bounds, has_asked: Arc<AtomicBool>) -> Self {
         Self {
             inner,
+            given_back: Vec::new(),
             timeout: bounds.idle_timeout,
             timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
             has_moved: false,
             has_asked,
         }
+    }
+
+    /// Has these bytes read again before what comes.
+    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
+        self.given_back = bytes;
     }
 
     /// Notes a move; where there was none, looks whether it is time.
@@ -68,6 +76,12 @@ impl AsyncRead for Watched {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.given_back.is_empty() {
+            let count = self.given_back.len().min(buffer.remaining());
+            let rest = self.given_back.split_off(count);
+            buffer.put_slice(&std::mem::replace(&mut self.given_back, rest));
+            return Poll::Ready(Ok(()));
+        }
         let moved = Pin::new(&mut self.inner).poll_read(context, buffer);
         self.watch(context, moved)
     }

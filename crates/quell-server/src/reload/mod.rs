@@ -1,6 +1,6 @@
 //! Reload: rules from the files into force, while the server answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,16 +16,25 @@ pub(crate) use watch::{Watch, run};
 /// Names that one line of the log shows at most.
 const MAX_NAMES: usize = 20;
 
+/// Why rules are read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// Somebody asked for it.
+    Asked,
+    /// A file or directory changed that may be of the rules.
+    FileChanged,
+}
+
 /// Reads the rules again and, if they are sound, brings them into force. A mistake leaves those in
 /// force that are. Returns whether what is in force is what the files say.
-pub(crate) async fn reload(shared: &Arc<Shared>) -> bool {
+pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
     let shared = Arc::clone(shared);
-    let work = tokio::task::spawn_blocking(move || reload_now(&shared));
+    let work = tokio::task::spawn_blocking(move || reload_now(&shared, occasion));
     work.await.unwrap_or(false)
 }
 
 /// [`reload`] on this thread. Reads files.
-fn reload_now(shared: &Shared) -> bool {
+fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     // One at a time, so that an older file never wins.
     let _turn = shared.reload_turn.lock();
     let loaded = match rules::load(&shared.config) {
@@ -38,13 +47,16 @@ fn reload_now(shared: &Shared) -> bool {
     if let Err(error) = rules::bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
-    shared.health.reloaded();
+    let is_mended = shared.health.reloaded();
     shared.metrics.reloads.add(1);
-    if change.is_none() {
-        tracing::info!("reloaded: the rules are as they were");
-    } else {
+    if !change.is_none() {
         shared.note_change();
         tracing::info!("reloaded: {change}");
+    } else if is_mended || occasion == Occasion::Asked {
+        tracing::info!("reloaded: the rules are as they were");
+    } else {
+        // A file was touched, or one beside them changed: nothing that an operator waits to read.
+        tracing::debug!("reloaded: the rules are as they were");
     }
     true
 }
@@ -72,12 +84,13 @@ impl Change {
         let mut change = Self::default();
         let mut kept = BTreeSet::new();
         for domain in after {
-            let old = before.domain(&domain.domain);
+            let old = before.domain(&domain.domain).iter();
+            let old: BTreeMap<_, _> = old.map(|old| (&old.rule().name, old.rule())).collect();
             for rule in &domain.rules {
                 let name = format!("{}/{}", domain.domain, rule.name);
-                match old.iter().find(|other| other.rule().name == rule.name) {
+                match old.get(&rule.name) {
                     None => change.added.insert(name.clone()),
-                    Some(other) if other.rule() != rule => change.changed.insert(name.clone()),
+                    Some(other) if *other != rule => change.changed.insert(name.clone()),
                     Some(_) => false,
                 };
                 kept.insert(name);

@@ -12,6 +12,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
+use super::Occasion;
 use crate::shared::Shared;
 
 /// Quiet after which a change is taken to be over: programs write files in several steps.
@@ -54,7 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch_now: Watch) {
         // First the watch, then the look, so that nothing falls between them.
         let next = watch(&shared.config.rules, &changed);
         drop(std::mem::replace(&mut watch_now.watcher, next));
-        super::reload(&shared).await;
+        super::reload(&shared, Occasion::FileChanged).await;
     }
 }
 
@@ -71,21 +72,27 @@ fn watch(paths: &[PathBuf], changed: &Arc<Notify>) -> Option<RecommendedWatcher>
 }
 
 fn try_watch(paths: &[PathBuf], changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let names: Vec<PathBuf> = paths.to_vec();
+    let reals: Vec<PathBuf> = paths
+        .iter()
+        .map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))
+        .collect();
+    let watched = Watched {
+        names: paths.to_vec(),
+        directories: reals.iter().filter(|real| real.is_dir()).cloned().collect(),
+    };
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
         // An error (events were lost) is a reason to look as well.
-        if event.is_ok_and(|event| !matters(&event, &names)) {
+        if event.is_ok_and(|event| !watched.is_touched_by(&event)) {
             return;
         }
         changed.notify_one();
     })?;
-    for path in paths {
-        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        for path in [path, &real] {
+    for (path, real) in paths.iter().zip(&reals) {
+        for path in [path, real] {
             watcher.watch(parent(path), RecursiveMode::NonRecursive)?;
         }
         if real.is_dir() {
-            watcher.watch(&real, RecursiveMode::Recursive)?;
+            watcher.watch(real, RecursiveMode::Recursive)?;
         }
     }
     Ok(watcher)
@@ -98,28 +105,78 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Whether an event can have to do with the rules: reading them (which a reload does) cannot, nor
-/// can other files that lie beside them.
-fn matters(event: &Event, rules: &[PathBuf]) -> bool {
-    let is_write_over = AccessKind::Close(AccessMode::Write);
-    match event.kind {
-        EventKind::Access(kind) if kind != is_write_over => return false,
-        _ => {}
-    }
-    event.paths.is_empty() || event.paths.iter().any(|path| is_of_rules(path, rules))
+/// What the rules are read from.
+#[derive(Debug)]
+struct Watched {
+    /// The paths as they were named.
+    names: Vec<PathBuf>,
+    /// True paths of those that are directories.
+    directories: Vec<PathBuf>,
 }
 
-fn is_of_rules(path: &Path, rules: &[PathBuf]) -> bool {
-    let Some(name) = path.file_name() else {
-        return true;
-    };
-    let is_yaml = path
-        .extension()
-        .is_some_and(|end| end == "yaml" || end == "yml");
-    // Orchestrators swap a link of such a name.
-    let is_link = name.as_encoded_bytes().starts_with(b"..");
-    let is_named = rules.iter().any(|other| other.file_name() == Some(name));
-    // A directory without an ending may have come or gone with all that is in it.
-    let is_directory = path.extension().is_none() && path.is_dir();
-    is_yaml || is_link || is_named || is_directory
+impl Watched {
+    /// Whether an event can have to do with the rules: reading them (which a reload does) cannot, nor
+    /// can other files and directories that lie beside them.
+    fn is_touched_by(&self, event: &Event) -> bool {
+        let is_write_over = AccessKind::Close(AccessMode::Write);
+        match event.kind {
+            EventKind::Access(kind) if kind != is_write_over => return false,
+            _ => {}
+        }
+        event.paths.is_empty() || event.paths.iter().any(|path| self.has(path))
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        let Some(name) = path.file_name() else {
+            return true;
+        };
+        let is_yaml = path
+            .extension()
+            .is_some_and(|end| end == "yaml" || end == "yml");
+        // Orchestrators swap a link of such a name.
+        let is_link = name.as_encoded_bytes().starts_with(b"..");
+        let is_named = self
+            .names
+            .iter()
+            .any(|other| other.file_name() == Some(name));
+        // A directory may have come or gone with all that is in it.
+        let is_inside = || self.directories.iter().any(|root| path.starts_with(root));
+        let is_directory = is_inside() && (path.extension().is_none() || path.is_dir());
+        is_yaml || is_link || is_named || is_directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, RemoveKind};
+
+    use super::*;
+
+    #[test]
+    fn what_lies_beside_the_rules_is_no_reason_to_read_them() {
+        let watched = Watched {
+            names: vec!["/etc/quell/shop.yaml".into(), "/etc/quell/rules".into()],
+            directories: vec!["/etc/quell/rules".into()],
+        };
+        let came = EventKind::Create(CreateKind::Any);
+        let gone = EventKind::Remove(RemoveKind::Any);
+        let read = EventKind::Access(AccessKind::Open(AccessMode::Any));
+        for (kind, path, touches) in [
+            (came, "/etc/quell/shop.yaml", true),
+            (gone, "/etc/quell/shop.yaml", true),
+            (read, "/etc/quell/shop.yaml", false),
+            (came, "/etc/quell/..data", true),
+            (came, "/etc/quell/rules", true),
+            (came, "/etc/quell/rules/a.yml", true),
+            (came, "/etc/quell/rules/more", true),
+            (gone, "/etc/quell/rules/more", true),
+            (came, "/etc/quell/rules/notes.txt", false),
+            // A data directory beside the rules, made at the start.
+            (came, "/etc/quell/state", false),
+            (came, "/etc/quell/decisions.log", false),
+        ] {
+            let event = Event::new(kind).add_path(path.into());
+            assert_eq!(watched.is_touched_by(&event), touches, "{event:?}");
+        }
+    }
 }

@@ -118,15 +118,23 @@ impl Connection {
     /// be sent.
     async fn answer(&mut self, most: usize) -> Answered {
         let mut commands = 0;
+        self.session.arrived();
         let rest = loop {
             if commands >= TURN || self.output.unsent().len() >= most {
                 break Ok(Rest::More);
             }
-            let length = match self.decoder.decode(self.input.filled()) {
+            let (input, out) = (self.input.filled(), &mut self.output.bytes);
+            if self.decoder.is_between_frames()
+                && let Some(length) = self.session.answer_alike(input, out)
+            {
+                commands += 1;
+                self.input.drop_front(length);
+                continue;
+            }
+            let length = match self.decoder.decode(input) {
                 Ok(Decoded::Command { args, length }) => {
                     commands += 1;
-                    let next = self.session.answer(args, &mut self.output.bytes).await;
-                    if next == Next::Close {
+                    if self.session.answer(args, out).await == Next::Close {
                         break Err(End::Closed);
                     }
                     length

@@ -6,11 +6,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use quell::Limiter;
-use quell::store::memory::{HashKey, MemoryStore, Saved};
+use quell::store::memory::{HashKey, Saved};
 use quell_core::limit::Installed;
 use quell_core::time::Now;
 
 use super::format::{self, FormatError, Head};
+use crate::store::ServerStore;
 
 /// The snapshot.
 const SNAPSHOT: &str = "snapshot.quell";
@@ -158,7 +159,7 @@ impl Directory {
 
     /// Writes a snapshot in place of the last one; returns its size. Until it is whole and on the
     /// disk, the last one stands.
-    pub(crate) fn write(&self, limiter: &Limiter<MemoryStore>) -> Result<u64, DataDirError> {
+    pub(crate) fn write(&self, limiter: &Limiter<ServerStore>) -> Result<u64, DataDirError> {
         let unfinished = self.path.join(UNFINISHED);
         let file = OpenOptions::new()
             .create(true)
@@ -178,8 +179,10 @@ impl Directory {
     }
 }
 
-fn write_to(file: File, limiter: &Limiter<MemoryStore>) -> io::Result<u64> {
-    let store = limiter.store();
+fn write_to(file: File, limiter: &Limiter<ServerStore>) -> io::Result<u64> {
+    let Some(store) = limiter.store().memory() else {
+        return Ok(0);
+    };
     let head = Head {
         secret: store.hash_key(),
         at: limiter.now(),

@@ -1,8 +1,8 @@
 //! Rules, bans and keys by hand; health; the description of it all.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{Fixture, SHOP};
+use crate::harness::{Answer, Fixture, SHOP};
 
 #[test]
 fn the_rules_in_force_are_listed() {
@@ -17,7 +17,11 @@ fn the_rules_in_force_are_listed() {
     );
     assert_eq!(login["per"], json!(["user"]));
     assert_eq!(login["algorithm"], "token_bucket");
-    assert_eq!(login["limit"], "token_bucket 100/min burst 100");
+    assert_eq!(login["limit"], "token_bucket 100/min, burst 100");
+    assert_eq!(
+        login["numbers"],
+        json!({"rate": {"count": 100, "period_ns": 60_000_000_000_u64}, "burst": 100, "initial": 100})
+    );
     assert_eq!(
         (&login["max"], &login["shadow"]),
         (&json!(100), &json!(false))
@@ -27,6 +31,47 @@ fn the_rules_in_force_are_listed() {
         strict["ban"],
         json!({"after": 2, "within_ms": 600_000, "for_ms": [3_600_000]})
     );
+}
+
+#[test]
+fn rules_are_listed_in_numbers() {
+    let rules = "
+domain: d
+rules:
+  - name: cut
+    per: [{ remote_address: { v4: 24, v6: 48 } }, user]
+    algorithm: fixed_window
+    limit: 7/month
+    align: calendar
+    overrides: [{ when: { user: a }, limit: 9 }, { when: { user: b }, unlimited: true }]
+";
+    let server = Fixture::new(rules, "");
+    let rule = &server.get("/v1/rules").json()["domains"][0]["rules"][0];
+    assert_eq!(
+        rule["prefixes"],
+        json!({"remote_address": {"v4": 24, "v6": 48}})
+    );
+    let numbers = |limit: u64| json!({"limit": limit, "window": "month", "align": "calendar", "time_zone": "UTC"});
+    assert_eq!(rule["numbers"], numbers(7));
+    assert_eq!(rule["overrides"][0]["numbers"], numbers(9));
+    assert_eq!(rule["overrides"][1]["numbers"], json!(null));
+    assert_eq!(rule["overrides"][1]["unlimited"], true);
+    let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
+    let over = &schemas["Rule"]["properties"]["overrides"]["items"];
+    are_described(rule, &schemas["Rule"]);
+    are_described(&rule["numbers"], &schemas["Numbers"]);
+    are_described(&rule["overrides"][0], over);
+}
+
+/// Every member of an object stands in its schema, and all that the schema requires is there.
+fn are_described(object: &Value, schema: &Value) {
+    let members = object.as_object().unwrap();
+    for name in members.keys() {
+        assert!(schema["properties"][name].is_object(), "{name}: {schema}");
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        assert!(members.contains_key(name.as_str().unwrap()), "{name}");
+    }
 }
 
 #[test]
@@ -70,11 +115,28 @@ fn mistakes_say_what_to_write() {
     let server = Fixture::new(SHOP, "");
     let ban = |body: &str| server.request("POST", "/v1/bans", body);
     ban("[").assert_problem(400, "write {\"domain\"");
-    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "unknown field `who`");
+    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "write domain, rule, entries or for");
     let eve = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
     ban(&format!("{{{eve}}}")).assert_problem(400, "\"for\": \"10m\"");
     ban(&format!("{{{eve},\"for\":\"0s\"}}")).assert_problem(400, "longer than 0");
     ban(&format!("{{{eve},\"for\":\"5\"}}")).assert_problem(400, "no unit");
+    for (body, pointer) in [
+        (format!("{{{eve},\"for\":5}}"), "/for"),
+        (format!("{{{eve},\"for\":\"5\"}}"), "/for"),
+        (format!("{{{eve}}}"), ""),
+        (
+            r#"{"domain":"shop","entries":{"user":5},"for":"1m"}"#.to_owned(),
+            "/entries/user",
+        ),
+        (
+            r#"{"domain":"shop","rule":"login","entries":{"x":"y"},"for":"1m"}"#.to_owned(),
+            "/entries",
+        ),
+    ] {
+        let problem = ban(&body).json();
+        assert_eq!(problem["pointer"], pointer, "{body}: {problem}");
+        assert_eq!(problem["title"], "Something in the body is wrong");
+    }
     let nobody = r#"{"domain":"shop","rule":"login","entries":{},"for":"1m"}"#;
     ban(nobody).assert_problem(400, "write \"user\" among the entries");
     let nosuch = r#"{"domain":"shop","rule":"nosuch","for":"1m"}"#;
@@ -125,6 +187,9 @@ fn the_description_is_complete() {
                 "{method} {path}: {answer:?}"
             );
             assert_ne!(answer.status, 501, "{method} {path}");
+            if !is_described {
+                answer.assert_problem(405, &write_instead(&answer));
+            }
         }
     }
     let routes = router
@@ -132,5 +197,16 @@ fn the_description_is_complete() {
         .filter(|text| text.starts_with('/') && !text.starts_with("//"));
     for route in routes {
         assert!(paths.contains_key(route), "{route} is not described");
+    }
+}
+
+/// What the problem should say: the methods of the Allow field, HEAD aside.
+fn write_instead(answer: &Answer) -> String {
+    let allow = answer.field("allow").unwrap().to_ascii_uppercase();
+    let methods: Vec<&str> = allow.split(',').filter(|name| *name != "HEAD").collect();
+    match methods.split_last() {
+        Some((last, [])) => format!(": write {last}"),
+        Some((last, others)) => format!(": write {} or {last}", others.join(", ")),
+        None => panic!("{answer:?}"),
     }
 }

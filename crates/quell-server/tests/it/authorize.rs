@@ -5,6 +5,17 @@ use crate::harness::{Fixture, SHOP};
 const ALICE: &str = "X-Original-URI: /strict?x=1\r\nX-Quell-Entry-User: alice\r\n";
 
 #[test]
+fn no_content_has_no_length() {
+    let server = Fixture::new(SHOP, "");
+    for method in ["GET", "HEAD", "POST"] {
+        let answer = server.request(method, "/v1/authorize?domain=shop", "");
+        assert_eq!((answer.status, &*answer.body), (204, ""), "{method}");
+        assert_eq!(answer.field("content-length"), None, "{method}: {answer:?}");
+        assert_eq!(answer.field("transfer-encoding"), None, "{method}");
+    }
+}
+
+#[test]
 fn a_gateway_is_told_yes_or_no() {
     let server = Fixture::with_clock(SHOP, "");
     let ask = |target: &str| server.request_with("GET", target, ALICE, "");

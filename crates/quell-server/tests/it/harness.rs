@@ -1,6 +1,6 @@
 //! A server on free ports, and clients that speak raw bytes.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -226,12 +226,17 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 
 /// Says `bytes`, ends its side, and reads to the end.
 pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    try_send(address, bytes).unwrap()
+}
+
+/// [`send`] to who may hang up before all of `bytes` is heard; then the reply may be lost.
+pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = connect(address);
-    stream.write_all(bytes).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    stream.write_all(bytes)?;
+    stream.shutdown(std::net::Shutdown::Write)?;
     let mut reply = Vec::new();
-    stream.read_to_end(&mut reply).unwrap();
-    reply
+    stream.read_to_end(&mut reply)?;
+    Ok(reply)
 }
 
 /// Reads exactly as many bytes as `expected` has, and compares.

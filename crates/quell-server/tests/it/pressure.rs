@@ -43,7 +43,12 @@ fn http_says_it_in_its_own_words() {
     let mut reply = Vec::new();
     connect(server.http()).read_to_end(&mut reply).unwrap();
     let answer = Answer::read(&reply);
-    answer.assert_problem(503, "max_connections");
+    answer.assert_problem(
+        503,
+        "1 connections are open, as many as max_connections allows",
+    );
+    let length = answer.field("content-length").unwrap().parse();
+    assert_eq!(length, Ok(answer.body.len()));
     assert_eq!(answer.field("retry-after"), Some("1"));
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Fixture, SHOP, connect, eventually};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, send, try_send};
 
 #[test]
 fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
@@ -185,7 +185,7 @@ fn what_is_no_http_is_refused() {
         b"\x00\xff\r\n\r\n",
         b"*1\r\n$4\r\nPING\r\n",
     ] {
-        let reply = crate::harness::send(server.http(), garbage);
+        let reply = send(server.http(), garbage);
         assert!(reply.starts_with(b"HTTP/1.1 400"), "{garbage:?}: {reply:?}");
     }
     eventually("errors are counted", || {
@@ -217,4 +217,136 @@ fn a_connection_may_rest_between_requests_for_a_while() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "and then it is closed");
+}
+
+/// A question that comes whole is answered on a shorter way than one that comes in pieces, and alike;
+/// so are questions in a row, with others among them.
+#[test]
+fn questions_are_answered_alike_whole_and_in_pieces() {
+    let server = Fixture::with_clock(SHOP, "");
+    let ask = |operation: &str, path: &str, fields: &str| {
+        let body = format!(r#"{{"domain":"shop","entries":{{"path":"{path}","user":"a"}}}}"#);
+        let length = body.len();
+        format!(
+            "POST /v1/{operation} HTTP/1.1\r\nHost: t\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let json = "Content-Type: application/json\r\n";
+    for path in ["/login", "/watched", "/nowhere"] {
+        let question = ask("peek", path, json);
+        let whole = Answer::read(&send(server.http(), question.as_bytes()));
+        let (head, body) = question.split_once("\r\n\r\n").unwrap();
+        let head = head.split_once("Content-Length").unwrap().0;
+        let (begin, end) = body.split_at(20);
+        let chunked = format!(
+            "{head}Transfer-Encoding: chunked\r\n\r\n14\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
+            end.len()
+        );
+        let pieces = Answer::read(&send(server.http(), chunked.as_bytes()));
+        let fields = |answer: &Answer| {
+            let lines = answer.head.lines();
+            let mut fields: Vec<String> = lines
+                .map(|line| match line.split_once("date: ") {
+                    Some(("", date)) => format!("date of {} bytes", date.len()),
+                    _ => line.to_owned(),
+                })
+                .collect();
+            fields.sort();
+            fields
+        };
+        assert_eq!(fields(&whole), fields(&pieces));
+        assert_eq!(whole.body, pieces.body);
+    }
+    let wrong = ask("acquire", "/login", "Content-Type: text/plain\r\n");
+    let nobody = ask("acquire", "/login", json).replace("shop", "nope");
+    let get = "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n";
+    let mut requests = ask("acquire", "/login", json).repeat(30);
+    requests += &wrong;
+    requests += &ask("acquire", "/login", json).repeat(30);
+    requests += &nobody;
+    requests += get;
+    requests += &ask("acquire", "/login", json);
+    let reply = send(server.http(), requests.as_bytes());
+    let reply = String::from_utf8(reply).unwrap();
+    let statuses: Vec<&str> = reply
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .map(|part| &part[..3])
+        .collect();
+    let expected = [
+        vec!["200"; 30],
+        vec!["415"],
+        vec!["200"; 30],
+        vec!["404", "200", "200"],
+    ];
+    assert_eq!(statuses, expected.concat());
+    for (index, part) in reply.split("\"binding\":\"login\",").skip(1).enumerate() {
+        let expected = format!("\"remaining\":{},", 99 - index);
+        assert!(part.starts_with(&expected), "{index}: {part}");
+    }
+    assert_eq!(reply.matches("\"binding\":\"login\",").count(), 61);
+}
+
+/// What is no request at all is answered below the routes, with a status alone; docs/http.md says so.
+#[test]
+fn broken_requests_are_answered_with_a_status() {
+    let server = Fixture::new(SHOP, "");
+    let long = "x".repeat(70_000);
+    let many: String = (0..101).map(|n| format!("X-{n}: y\r\n")).collect();
+    for (request, status) in [
+        ("GARBAGE\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost t\r\n\r\n".to_owned(), 400),
+        (
+            "POST /v1/acquire HTTP/1.1\r\nContent-Length: x\r\n\r\n".to_owned(),
+            400,
+        ),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nX: {long}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431),
+    ] {
+        let begin: String = request.chars().take(40).collect();
+        // Who is refused halfway may be cut off before it has read why.
+        let mut reply = None;
+        eventually("there is a whole reply", || {
+            reply = try_send(server.http(), request.as_bytes()).ok();
+            reply.is_some()
+        });
+        let answer = Answer::read(&reply.unwrap());
+        assert_eq!((answer.status, &*answer.body), (status, ""), "{begin}");
+        assert_eq!(answer.field("connection"), Some("close"), "{begin}");
+    }
+}
+
+/// Also where a double could not say them.
+#[test]
+fn large_numbers_are_exact_and_saturate() {
+    let rules = "
+domain: d
+rules: [{ name: endless, rate: 1/36500d, burst: 18446744073709551615 }]
+";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |cost: u64| {
+        let body = format!(r#"{{"domain":"d","cost":{cost}}}"#);
+        server.request("POST", "/v1/acquire", &body).body
+    };
+    let century = 36_500 * 86_400_000_u64;
+    // Beyond 2^53.
+    let first = ask(3_001);
+    let expected = format!(r#""reset_after_ms":{},"#, 3_001 * century);
+    assert!(first.contains(&expected), "{expected} is not in {first}");
+    assert!(3_001 * century > 1 << 53);
+    assert!(
+        first.contains(r#""remaining":18446744073709548614,"#),
+        "{first}"
+    );
+    let rest = ask(18_446_744_073_709_548_614);
+    assert!(
+        rest.contains(r#""reset_after_ms":18446744073709551615,"#),
+        "{rest}"
+    );
+    let refused = ask(u64::MAX);
+    assert!(
+        refused.contains(r#""retry_after_ms":18446744073709551615,"#),
+        "{refused}"
+    );
 }

@@ -38,6 +38,62 @@ fn ten_thousand_commands_in_one_go_are_answered_in_order() {
     );
 }
 
+/// Calls that differ in their key alone are answered on a shorter way, and alike.
+#[test]
+fn calls_alike_and_others_in_between_are_answered_in_order() {
+    let server = Fixture::with_clock("", "");
+    let ask = |key: &str, burst: &str| {
+        let (length, burst_length) = (key.len(), burst.len());
+        format!(
+            "*5\r\n$11\r\nCL.THROTTLE\r\n${length}\r\n{key}\r\n${burst_length}\r\n{burst}\r\n$1\r\n1\r\n$2\r\n60\r\n"
+        )
+    };
+    let allowed = |limit: u64, left: u64| {
+        let reset = 60 * (limit - left);
+        format!("*5\r\n:0\r\n:{limit}\r\n:{left}\r\n:-1\r\n:{reset}\r\n")
+    };
+    let mut commands = String::new();
+    let mut expected = String::new();
+    for round in 0..200 {
+        for key in ["a", "user:12"] {
+            commands += &ask(key, "1999");
+            expected += &allowed(2_000, 1_999 - 2 * round);
+        }
+        commands += &ask("other", "299");
+        expected += &allowed(300, 299 - round);
+        commands += "PING\r\nMULTI\r\n";
+        expected += "+PONG\r\n+OK\r\n";
+        for key in ["a", "user:12"] {
+            commands += &ask(key, "1999");
+            expected += "+QUEUED\r\n";
+        }
+        commands += "EXEC\r\n";
+        expected += &format!("*2\r\n{}", allowed(2_000, 1_998 - 2 * round).repeat(2));
+    }
+    assert_eq!(server.resp_exchange(commands.as_bytes()), expected);
+}
+
+/// Who makes up limits pays with coarser ones; nobody gets an error, and nobody waits for a search
+/// through all of them.
+#[test]
+fn more_limits_than_are_kept_apart_are_answered_all_the_same() {
+    let server = Fixture::with_clock("", "");
+    let mut commands = Vec::new();
+    for number in 0..100_000 {
+        write!(commands, "CL.THROTTLE k{number} {number} 1 1\r\n").unwrap();
+    }
+    let reply = server.resp_exchange(&commands);
+    assert_eq!(reply.matches("*5\r\n:0\r\n").count(), 100_000);
+    assert_eq!(
+        reply.matches('-').count(),
+        100_000,
+        "retry_after, and no error"
+    );
+    // Five at once and one in 12 s become four and one in 2^34 ns.
+    let innocent = server.resp_exchange(b"CL.THROTTLE login 4 5 60\r\n");
+    assert_eq!(innocent, "*5\r\n:0\r\n:4\r\n:3\r\n:-1\r\n:18\r\n");
+}
+
 #[test]
 fn a_frame_may_come_byte_by_byte() {
     let server = Fixture::with_clock("", "");

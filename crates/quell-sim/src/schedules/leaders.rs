@@ -1,7 +1,7 @@
 //! Schedules about coordinators and the store.
 
-use super::{after, at_least, begin, cut, leader, may, pass, to_and_fro, want};
-use crate::fault::{Fault, happen};
+use super::{after, at_least, begin, cut, expect, leader, may, pass, saves, to_and_fro, want};
+use crate::fault::{Change, Fault, happen};
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
 
@@ -42,6 +42,9 @@ pub(super) fn leader_dies(world: &mut World) {
     for _ in 0..60 {
         pass(world, 500);
         at_least(world, "L3", 0, before * 9 / 10);
+        let burst = saves(world, 0);
+        let text = format!("the borrower may save {burst} and had 900");
+        expect(world, "L3", burst >= 800, text);
     }
     happen(world, Fault::StartChair(chair));
     to_and_fro(world, 4, 10_000);
@@ -121,6 +124,27 @@ pub(super) fn replan_silent(world: &mut World) {
     at_least(world, "L1", 0, 200);
 }
 
+pub(super) fn base_of_a_stranger(world: &mut World) {
+    for node in 0..3 {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    pass(world, 20_000);
+    // They go on with a third each, and the one who joins does not know that it did.
+    for node in 0..3 {
+        cut(world, node, false, true, 90_000);
+    }
+    world.start_node(3, true);
+    cut(world, 3, false, true, 25_000);
+    pass(world, 3_000);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    pass(world, 60_000);
+    happen(world, Fault::StartChair(chair));
+    pass(world, 60_000);
+    at_least(world, "L2", 3, 200);
+}
+
 pub(super) fn old_leader_goes_on(world: &mut World) {
     begin(world);
     for round in 0..3 {
@@ -169,6 +193,45 @@ pub(super) fn report_before_fence(world: &mut World) {
         want(world, 1, 2_000);
         pass(world, 15_000);
         happen(world, Fault::StartChair(second));
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn slow_seal(world: &mut World) {
+    begin(world);
+    for round in 0..3 {
+        want(world, 1, 2_000);
+        world.slow_seal = Some((0, (9_000 + round * 500) * MILLI));
+        for _ in 0..200 {
+            pass(world, 10);
+            if world.slow_seal.is_none() {
+                break;
+            }
+        }
+        // The borrower was told to use less, and is slow; now nobody remembers what it had.
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        pass(world, 15_000);
+        happen(world, Fault::StartChair(chair));
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn lease_shortened(world: &mut World) {
+    begin(world);
+    for _ in 0..2 {
+        happen(world, Fault::Change(Change::Lease(20)));
+        pass(world, 8_000);
+        cut(world, 0, true, true, 30_000);
+        happen(world, Fault::Change(Change::Lease(4)));
+        pass(world, 1_500);
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        want(world, 1, 2_000);
+        pass(world, 35_000);
+        happen(world, Fault::StartChair(chair));
         want(world, 1, 0);
         pass(world, 10_000);
     }

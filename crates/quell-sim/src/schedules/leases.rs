@@ -103,6 +103,23 @@ pub(super) fn rates(world: &mut World) {
     at_least(world, "L1", 0, 700);
 }
 
+pub(super) fn lowered(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Change(Change::Weight(60)));
+    pass(world, 5_000);
+    happen(world, Fault::Change(Change::Rates(300)));
+    pass(world, 5_000);
+    cut(world, 3, true, true, 20_000);
+    happen(world, Fault::Change(Change::Rates(100)));
+    for _ in 0..50 {
+        pass(world, 100);
+        // Whoever can be reached keeps its part of the limit meanwhile.
+        at_least(world, "L2", 0, 300);
+    }
+    pass(world, 40_000);
+    at_least(world, "L1", 0, 700);
+}
+
 pub(super) fn lease_shortened(world: &mut World) {
     begin(world);
     for seconds in [20, 4, 15, 5] {
@@ -117,6 +134,26 @@ pub(super) fn lease_shortened(world: &mut World) {
         happen(world, Fault::StartChair(chair));
         want(world, 1, 0);
         pass(world, 15_000);
+    }
+}
+
+pub(super) fn lease_shortened_silent(world: &mut World) {
+    begin(world);
+    for silent in [2_000, 2_500, 4_000, 6_000] {
+        happen(world, Fault::Change(Change::Lease(20)));
+        pass(world, 8_000);
+        // Their bases begin within leases that are granted from now on.
+        for node in [2, 3] {
+            cut(world, node, true, true, 40_000);
+        }
+        pass(world, silent);
+        want(world, 1, 400);
+        pass(world, 3_000);
+        cut(world, 0, true, true, 30_000);
+        happen(world, Fault::Change(Change::Lease(4)));
+        pass(world, 45_000);
+        want(world, 1, 0);
+        pass(world, 20_000);
     }
 }
 
@@ -177,11 +214,21 @@ pub(super) fn push_past_lease(world: &mut World) {
 
 pub(super) fn small_bursts(world: &mut World) {
     begin(world);
-    to_and_fro(world, 12, 4_000);
-    for node in 0..4 {
-        want(world, node, 300);
+    for _ in 0..12 {
+        to_and_fro(world, 1, 4_000);
+        // One borrows and the others are full; now everybody's callers come at once.
+        for node in 0..4 {
+            want(world, node, 2_000);
+        }
+        for node in 0..4 {
+            world.serve(node);
+        }
+        pass(world, 500);
+        for node in 0..4 {
+            want(world, node, 300);
+        }
+        pass(world, 3_000);
     }
-    pass(world, 20_000);
 }
 
 pub(super) fn late_beyond_hold(world: &mut World) {
@@ -194,5 +241,81 @@ pub(super) fn late_beyond_hold(world: &mut World) {
         pass(world, late + 40_000);
         want(world, 1, 0);
         pass(world, 5_000);
+    }
+}
+
+pub(super) fn floor_before_promise(world: &mut World) {
+    begin(world);
+    for late in [14_000, 15_000, 16_000] {
+        // One report of the third node reaches the next leader, before any newer one.
+        world.double_reports = late * MILLI;
+        pass(world, 600);
+        world.double_reports = 0;
+        cut(world, 2, true, false, late + 10_000);
+        pass(world, late - 2_500);
+        // The borrower is silent from now on; of the others the next leader knows at first only that
+        // their bases may begin: there is no room, not even for a floor.
+        cut(world, 0, true, true, 20_000);
+        for node in [1, 3] {
+            cut(world, node, true, true, 4_000);
+        }
+        happen(world, Fault::HandOver);
+        for _ in 0..400 {
+            pass(world, 10);
+            if may(world, 2) == 0 {
+                break;
+            }
+        }
+        // It acknowledges what was answered, and hears nothing more.
+        cut(world, 2, true, false, 0);
+        cut(world, 2, false, true, 20_000);
+        want(world, 1, 2_000);
+        pass(world, 40_000);
+        want(world, 1, 0);
+        pass(world, 10_000);
+    }
+}
+
+pub(super) fn larger_calls(world: &mut World) {
+    begin(world);
+    // The borrower keeps its bucket and its plan; the others may save up for larger calls.
+    want(world, 0, 0);
+    cut(world, 0, true, true, 30_000);
+    happen(world, Fault::Change(Change::Least(200)));
+    pass(world, 8_500);
+    for node in 0..4 {
+        want(world, node, 5_000);
+    }
+    for node in 0..4 {
+        world.serve(node);
+    }
+    pass(world, 30_000);
+    for node in 0..4 {
+        want(world, node, 0);
+    }
+    pass(world, 20_000);
+}
+
+pub(super) fn long_sleep(world: &mut World) {
+    begin(world);
+    for round in 0..3 {
+        // Everybody has its base and saves up, everybody spends all of it.
+        for node in 0..4 {
+            want(world, node, if node == 3 { 400 } else { 130 });
+        }
+        pass(world, 20_000);
+        for node in 0..4 {
+            want(world, node, 0);
+        }
+        pass(world, 80_000);
+        for node in 0..4 {
+            want(world, node, 8_000);
+        }
+        pass(world, 20_000);
+        want(world, 3, 0);
+        pass(world, 4_000);
+        happen(world, Fault::PauseNode(3, (24 + round) * SECOND));
+        want(world, 3, 2_000);
+        pass(world, 40_000);
     }
 }

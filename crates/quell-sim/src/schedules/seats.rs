@@ -1,6 +1,6 @@
 //! Schedules about processes that come and go.
 
-use super::{at_least, begin, cut, pass, want};
+use super::{at_least, begin, cut, expect, pass, want};
 use crate::fault::{Fault, happen};
 use crate::setup::MILLI;
 use crate::world::World;
@@ -150,7 +150,7 @@ pub(super) fn leave_under_load(world: &mut World) {
     for node in [0, 1, 2] {
         want(world, node, 2_000);
         pass(world, 6_000);
-        world.slow_seal = Some(3_000 * MILLI);
+        world.slow_seal = Some((node, 3_000 * MILLI));
         happen(world, Fault::LeaveNode(node));
         want(world, 3, 2_000);
         pass(world, 10_000);
@@ -158,4 +158,25 @@ pub(super) fn leave_under_load(world: &mut World) {
         happen(world, Fault::StartNode(node));
         pass(world, 5_000);
     }
+}
+
+pub(super) fn more_than_seats(world: &mut World) {
+    begin(world);
+    for _ in 0..3 {
+        for node in 0..6 {
+            want(world, node, 0);
+        }
+        pass(world, 12_000);
+        for node in 0..6 {
+            want(world, node, 2_000);
+        }
+        for node in 0..6 {
+            world.serve(node);
+        }
+        pass(world, 2_000);
+    }
+    let refused = |node: usize| !world.nodes[node].is_active();
+    let refused = (0..6).filter(|node| refused(*node)).count();
+    let text = format!("{refused} of 6 members have no seat where there are 4");
+    expect(world, "L1", refused == 2, text);
 }

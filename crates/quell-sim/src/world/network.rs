@@ -1,9 +1,12 @@
 //! Network: what becomes of messages on their way.
 
+use std::iter;
+
 use quell_core::fleet::leader::Effect;
 use quell_core::fleet::message::{Answer, Request};
 
 use super::{Event, World};
+use crate::node::Node;
 use crate::setup::{MILLI, SECOND};
 use crate::store::Ask;
 
@@ -74,8 +77,12 @@ impl World {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Answer { to, answer } => {
-                    for node in 0..self.nodes.len() {
-                        if self.nodes[node].id == to && self.nodes[node].alive {
+                    // A node's place is its id; twins follow all others.
+                    let own = usize::try_from(to.0).unwrap_or(usize::MAX);
+                    let twins = self.setup.weights.len()..self.nodes.len();
+                    for node in iter::once(own).chain(twins) {
+                        let is_it = |node: &Node| node.id == to && node.alive;
+                        if self.nodes.get(node).is_some_and(is_it) {
                             self.send_down(chair, node, &answer, held);
                         }
                     }

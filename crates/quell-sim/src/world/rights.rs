@@ -1,8 +1,11 @@
 //! Rights: what nodes may use, checked whenever it changes.
 
+use quell_core::fleet::plan::{MICRO, Plan};
+
 use super::World;
 use crate::check::Violation;
 use crate::node::Node;
+use crate::setup::MILLI;
 
 impl World {
     /// Remembers the plan in force, and forgets those that nobody follows.
@@ -28,6 +31,7 @@ impl World {
 
     /// Takes the new curves of a node into the sums and checks S1.
     pub fn rights_changed(&mut self, node: usize) {
+        self.count_follower(node);
         self.bounds();
         let mut curve = std::mem::take(&mut self.curve);
         for limit in 0..self.judges.len() {
@@ -40,25 +44,67 @@ impl World {
         self.curve = curve;
     }
 
+    /// Writes into the trace what everybody may use when a promise was broken.
+    pub(super) fn describe_rights(&mut self) {
+        let Some(mut trace) = self.trace.take() else {
+            return;
+        };
+        let mut curve = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for limit in 0..self.judges.len() {
+                node.curve(limit, self.now, &mut curve);
+                let mut text = format!("node {index} limit {limit} revision {}", node.revision);
+                for (from, rate) in &curve {
+                    let millis = (from - self.now) / MILLI;
+                    text += &format!("; in {millis} ms {}/s", rate / MICRO);
+                }
+                trace.push(text);
+            }
+        }
+        self.trace = Some(trace);
+    }
+
     pub(super) fn blame(&mut self, wrong: Option<Violation>) {
         if self.violation.is_none() {
             self.violation = wrong;
         }
     }
 
-    /// What may be used is what the largest plan says that anybody follows.
-    pub fn bounds(&mut self) {
-        let record = &self.store.record;
-        if record.older.is_empty() && record.plan.revision == 1 {
+    /// Counts which plan a node follows, if it runs.
+    fn count_follower(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        let follows = one.alive.then_some(one.revision);
+        if follows == one.counted {
             return;
         }
+        let before = std::mem::replace(&mut one.counted, follows);
+        if let Some(count) = before.and_then(|plan| self.followers.get_mut(&plan)) {
+            *count -= 1;
+        }
+        if let Some(plan) = follows {
+            *self.followers.entry(plan).or_default() += 1;
+        }
+        self.bounded = None;
+    }
+
+    /// What may be used is what the largest plan says that anybody follows.
+    fn bounds(&mut self) {
+        let record = &self.store.record;
+        if self.bounded == Some(record.version) {
+            return;
+        }
+        self.bounded = Some(record.version);
+        self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
-            let mut bound = record.plan.limits[limit];
-            for plan in &self.counts.plans {
-                let follows = |node: &Node| node.alive && node.revision == plan.revision;
-                if self.nodes.iter().any(follows) {
-                    bound.rate = bound.rate.max(plan.limits[limit].rate);
-                    bound.burst = bound.burst.max(plan.limits[limit].burst);
+            // Of a limit that is not yet in force nobody may use anything.
+            let Some(mut bound) = record.plan.limits.get(limit).copied() else {
+                continue;
+            };
+            let followed = |plan: &&Plan| self.followers.contains_key(&plan.revision);
+            for plan in self.counts.plans.iter().filter(followed) {
+                if let Some(quota) = plan.limits.get(limit) {
+                    bound.rate = bound.rate.max(quota.rate);
+                    bound.burst = bound.burst.max(quota.burst);
                 }
             }
             judge.change(self.now, bound);

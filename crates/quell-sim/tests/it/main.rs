@@ -2,6 +2,8 @@
 //! breaks one.
 
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod teeth;

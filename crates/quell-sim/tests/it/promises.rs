@@ -58,7 +58,15 @@ fn larger_fleets_break_no_promise() {
         };
         (wish, None)
     };
-    let sizes = [(1, 20, 1), (2, 20, 3), (3, 60, 1), (4, 60, 2), (5, 150, 1)];
+    let sizes = [
+        (1, 20, 1),
+        (2, 20, 3),
+        (3, 60, 1),
+        (4, 60, 2),
+        (5, 150, 1),
+        (6, 300, 2),
+        (7, 1_000, 1),
+    ];
     assert_kept(sizes.into_iter().map(job).collect());
 }
 

@@ -23,7 +23,7 @@ use crate::store::{Action, Store};
 mod model;
 mod rules;
 
-pub use model::ModelStore;
+pub use model::{Carries, InMicros, ModelStore};
 use rules::{Random, random_rules};
 
 /// A limiter on `store` whose clock stands until it is moved, and that clock.
@@ -46,9 +46,28 @@ fn start() -> Now {
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn same_as_model<S: Store>(store: S, seed: u64, steps: usize) {
+    same_as(store, ModelStore::default(), seed, steps).await;
+}
+
+/// [`same_as_model`] for a store that counts time in microseconds: what leaves the model is rounded up
+/// to them. With [`Carries::AtNextCall`] the model does as a store that many processes share.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn same_as_model_in_micros<S: Store>(
+    store: S,
+    carries: Carries,
+    seed: u64,
+    steps: usize,
+) {
+    let model = InMicros(ModelStore::new(carries));
+    same_as(store, model, seed, steps).await;
+}
+
+async fn same_as<S: Store, M: Store>(store: S, model: M, seed: u64, steps: usize) {
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
-    let (model, model_clock) = limiter(ModelStore::default(), start());
+    let (model, model_clock) = limiter(model, start());
     let rules = random_rules(&mut random);
     reload(&subject, &model, &rules);
     for step in 0..steps {
@@ -92,7 +111,7 @@ pub async fn same_as_model<S: Store>(store: S, seed: u64, steps: usize) {
 }
 
 /// Brings the same rules into force on both.
-fn reload<S: Store>(subject: &Limiter<S>, model: &Limiter<ModelStore>, rules: &[DomainRules]) {
+fn reload<S: Store, M: Store>(subject: &Limiter<S>, model: &Limiter<M>, rules: &[DomainRules]) {
     assert_eq!(subject.set_rules(rules.to_vec()), Ok(()));
     assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
 }

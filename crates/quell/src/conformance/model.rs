@@ -1,11 +1,12 @@
 //! The model: the simplest store that can be right.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::key::KeyName;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{CalendarEdges, Changes, Replaced};
@@ -15,15 +16,40 @@ use quell_core::time::Now;
 use crate::calendar::SystemCalendar;
 use crate::store::{Action, Banned, Store, StoreError};
 
+/// When a limit that changed reaches the states under it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carries {
+    /// All at once; a rule that is gone takes its states along.
+    #[default]
+    AtOnce,
+    /// Each when its key is next charged, refused or administered: what a store can do that no one
+    /// process has to itself. States of a rule that is gone stay until they are at rest.
+    AtNextCall,
+}
+
 /// Every state in one map under one lock, by the key's bytes; nothing is ever dropped, and a change
-/// of limits is carried out on all states at once.
+/// of limits is carried out on all states at once, unless said.
 #[derive(Debug, Default)]
 pub struct ModelStore {
     inner: Mutex<Model>,
 }
 
+impl ModelStore {
+    /// An empty model.
+    #[must_use]
+    pub fn new(carries: Carries) -> Self {
+        let model = Model {
+            carries,
+            ..Model::default()
+        };
+        let inner = Mutex::new(model);
+        Self { inner }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Model {
+    carries: Carries,
     states: BTreeMap<Vec<u8>, State>,
     limits: BTreeMap<LimitId, Installed>,
     calendar: SystemCalendar,
@@ -81,6 +107,9 @@ impl Store for ModelStore {
         let mut model = self.inner.lock();
         for installed in &changes.installed {
             model.limits.insert(installed.id, installed.clone());
+        }
+        if model.carries == Carries::AtNextCall {
+            return;
         }
         for change in &changes.replaced {
             model.replace(*change);
@@ -144,5 +173,57 @@ impl Store for ModelStore {
             KeyName::parse(key).map(|key| Banned { key, left })
         });
         Ok(banned.take(most).collect())
+    }
+}
+
+/// A store whose answers are rounded up to microseconds.
+#[derive(Debug, Default)]
+pub struct InMicros<S>(pub S);
+
+/// Rounds up.
+fn micros(duration: Duration) -> Duration {
+    let micros = duration.as_nanos().div_ceil(1_000);
+    let seconds = u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX);
+    let rest = u32::try_from(micros % 1_000_000).unwrap_or(0);
+    Duration::new(seconds, rest * 1_000)
+}
+
+impl<S: Store> Store for InMicros<S> {
+    fn adopt(&self, changes: &Changes) {
+        self.0.adopt(changes);
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        let mut decisions = self.0.charge(set, operation, now).await?;
+        for decision in &mut decisions {
+            decision.delay = micros(decision.delay);
+            decision.reset_after = micros(decision.reset_after);
+            if let Outcome::Deny(RetryAfter::After(wait)) = &mut decision.outcome {
+                *wait = micros(*wait);
+            }
+        }
+        Ok(decisions)
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        self.0.administer(set, action, now).await
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let mut bans = self.0.bans(most, now).await?;
+        for ban in &mut bans {
+            ban.left = micros(ban.left);
+        }
+        Ok(bans)
     }
 }

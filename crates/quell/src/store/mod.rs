@@ -7,9 +7,9 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::key::KeyName;
+use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -31,6 +31,28 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         operation: Operation,
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
+
+    /// [`Store::charge`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
+    /// be decided at once.
+    fn charge_at_once(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Vec<Decision>> {
+        None
+    }
+
+    /// [`Store::charge_at_once`] for a set of one charge: nothing need be allocated.
+    fn charge_one_at_once(
+        &self,
+        _key: Key<'_>,
+        _charge: &Charge<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Decision> {
+        None
+    }
 
     /// Does something to the keys of a set by hand; returns to how many it made a difference.
     ///

@@ -8,10 +8,12 @@ use quell::clock::ManualClock;
 use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::{
-    AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
-    RetryAfter, UnkeyedLimiter,
+    AdHocMemo, AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
+    Rate, RetryAfter, UnkeyedLimiter,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::rate::MAX_PERIOD;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
@@ -155,22 +157,85 @@ async fn a_limit_that_comes_with_the_call_takes_over_what_was_used() {
 }
 
 #[tokio::test]
-async fn limits_that_come_with_the_call_are_bounded_and_reclaimed() {
+async fn limits_that_come_with_the_call_are_bounded_rounded_down_and_reclaimed() {
     let clock = Arc::new(ManualClock::default());
     let limiter = Limiter::builder(MemoryStore::new())
         .clock(Arc::clone(&clock) as _)
         .build();
-    let ask = async |burst: u64| {
-        let bucket = Limit::per_second(1).burst(burst);
+    let ask = async |key: &[u8], bucket: TokenBucket| {
         limiter
-            .ask_ad_hoc(Operation::Acquire, b"k", &bucket, Cost::ONE, limiter.now())
+            .ask_ad_hoc(Operation::Acquire, key, &bucket, Cost::ONE, limiter.now())
             .await
+            .unwrap()
     };
+    let bucket = |burst| Limit::per_second(3).burst(burst);
     for burst in 1..=65_536 {
-        assert!(ask(burst).await.is_ok());
+        assert_eq!(ask(b"attacker", bucket(burst)).await.limit, burst);
     }
-    assert_eq!(ask(70_000).await, Err(AskError::TooManyLimits));
-    assert!(ask(7).await.is_ok(), "those in use go on");
-    clock.advance(Duration::from_secs(100));
-    assert!(ask(70_000).await.is_ok(), "those long at rest made room");
+    assert_eq!(ask(b"a", bucket(7)).await.limit, 7, "those in use go on");
+    let late = ask(b"b", bucket(70_000)).await;
+    assert_eq!((late.limit, late.remaining), (65_536, 65_535));
+    let interval = late.reset_after;
+    assert!(
+        interval >= Duration::from_nanos(333_333_334)
+            && interval < Duration::from_nanos(666_666_668),
+        "no faster than a third of a second, and not half as fast: {interval:?}"
+    );
+    let fastest = Limit::per_second(1_000_000_000);
+    assert_eq!(ask(b"c", fastest.burst(u64::MAX)).await.limit, 1 << 63);
+    let slowest = Limit::token_bucket(Rate::new(1, MAX_PERIOD).unwrap());
+    assert_eq!(ask(b"d", slowest.burst(1)).await.reset_after, MAX_PERIOD);
+    clock.advance(Duration::from_secs(100_000));
+    let again = ask(b"b", bucket(70_000)).await;
+    assert_eq!(again.limit, 70_000, "those long at rest made room");
+}
+
+/// One memo for everything, in whatever order, changes no answer; nor does a limit that was given up
+/// behind its back.
+#[tokio::test]
+async fn a_memo_changes_no_answer() {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = || {
+        let builder = Limiter::builder(MemoryStore::new());
+        builder.clock(Arc::clone(&clock) as _).build()
+    };
+    let (plain, remembering) = (limiter(), limiter());
+    let mut memo = AdHocMemo::default();
+    let mut other = AdHocMemo::default();
+    for step in 0..2_000_u64 {
+        clock.advance(Duration::from_millis(step * 7 % 900));
+        let bucket = Limit::per_minute(1 + step / 3 % 5).burst(1 + step % 2 * 3);
+        let key = [b'a', u8::try_from(step % 3).unwrap()];
+        let now = plain.now();
+        let expected = plain
+            .ask_ad_hoc(Operation::Acquire, &key, &bucket, Cost::ONE, now)
+            .await;
+        let memo = if step % 4 == 0 { &mut other } else { &mut memo };
+        let got =
+            remembering.ask_ad_hoc_at_once(Operation::Acquire, &key, &bucket, Cost::ONE, now, memo);
+        assert_eq!(got, expected.map(Some), "step {step}");
+    }
+    let zero = Limit::per_minute(0);
+    let ask_for = |key: &[u8], bucket: &TokenBucket, memo: &mut AdHocMemo| {
+        let now = remembering.now();
+        let got =
+            remembering.ask_ad_hoc_at_once(Operation::Acquire, key, bucket, Cost::ONE, now, memo);
+        got.map(Option::unwrap)
+    };
+    let ask = |bucket: &TokenBucket, memo: &mut AdHocMemo| ask_for(b"z", bucket, memo);
+    assert_eq!(
+        ask(&zero, &mut memo),
+        Err(AskError::Impossible(LimitError::ZeroRate))
+    );
+    // All limits rest for long, and others take their places.
+    let ours = Limit::per_minute(2);
+    assert_eq!(ask(&ours, &mut memo).unwrap().remaining, 1);
+    clock.advance(Duration::from_secs(3_600));
+    for burst in 1..=70_000 {
+        ask_for(b"y", &Limit::per_second(1_000).burst(burst), &mut other).unwrap();
+    }
+    for remaining in [1, 0] {
+        assert_eq!(ask(&ours, &mut memo).unwrap().remaining, remaining);
+    }
+    assert!(!ask(&ours, &mut other).unwrap().outcome.is_allow());
 }

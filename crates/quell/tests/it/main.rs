@@ -1,9 +1,12 @@
 //! Integration tests of the library.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "a test stops where something is not as it must be"
 )]
 
+mod examples;
 mod limiters;
 mod memory;
 mod parallel;
+mod tower;

@@ -9,7 +9,7 @@ use crate::fleet::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
 use crate::fleet::message::{Answer, Grant, Granted, Push};
-use crate::fleet::plan::{MICRO, MemberId, Plan, Seat};
+use crate::fleet::plan::{MICRO, MemberId, Others, Plan, Seat};
 use crate::fleet::schedule::Right;
 use crate::time::saturating_nanos;
 
@@ -29,6 +29,8 @@ struct Times {
     promise: Duration,
     base_begins: u64,
     base_ends: u64,
+    /// No lease of anybody ends later.
+    latest: u64,
 }
 
 impl Ledger {
@@ -38,7 +40,10 @@ impl Ledger {
         // No base may begin while a lease that was lent out of it may last, whatever lease that was:
         // plans change.
         let outstanding = self.latest.saturating_sub(now) + 2 * self.slices.width;
-        let promise = saturating_nanos(timing.promise).max(self.drift.longest(outstanding));
+        let mut promise = saturating_nanos(timing.promise);
+        if !errs!(self, PromiseNotStretched) {
+            promise = promise.max(self.drift.longest(outstanding));
+        }
         let mut base_begins = now + self.drift.shortest(promise);
         if errs!(self, LendWholeBase) {
             base_begins += promise;
@@ -51,6 +56,7 @@ impl Ledger {
             promise: Duration::from_nanos(promise),
             base_begins,
             base_ends: now + self.drift.longest(saturating_nanos(timing.hold)) + GRAIN,
+            latest: self.latest,
         }
     }
 
@@ -66,10 +72,14 @@ impl Ledger {
         let number = self.accounts.get(&member)?.version + 1;
         let times = self.times(now, number);
         let overwrites = errs!(self, OverwriteUnacked);
+        let forgets = errs!(self, DropOldVersions);
         let rules = Rules {
             reckless: errs!(self, GrowBeforeShrink),
             eager_base: errs!(self, BaseBeforeRoom),
             round_up: errs!(self, BurstAtLeastOne),
+            short_gap: errs!(self, GapUnchecked),
+            trusts_bound: errs!(self, TrustBound),
+            other_bursts: !errs!(self, IgnoreOtherBursts),
         };
         let (plan, drift) = (&self.record.plan, self.drift);
         let account = self.accounts.get_mut(&member)?;
@@ -89,6 +99,7 @@ impl Ledger {
                 plan,
                 seat: &account.seat,
                 limit,
+                least_burst: self.record.least_burst(limit),
                 rules,
             };
             let (version, granted) =
@@ -96,6 +107,8 @@ impl Ledger {
             self.latest = self.latest.max(version.leases_end());
             if overwrites {
                 holding.versions.clear();
+            } else if forgets && holding.versions.len() > 3 {
+                holding.versions.remove(0);
             }
             holding.sent = granted.leases[0].0.rate;
             holding.push(version);
@@ -116,12 +129,12 @@ impl Ledger {
 
     /// Sends other rates to a few members that wait: less to those who have more than is planned,
     /// more to those who have less.
-    pub(super) fn push_some(&mut self, now: u64, but: MemberId, effects: &mut Vec<Effect>) {
+    pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
         for _ in 0..PUSHES.min(self.hungry.len()) {
             let Some(member) = self.hungry.pop_front() else {
                 return;
             };
-            if member == but {
+            if Some(member) == but {
                 continue;
             }
             match self.push(now, member) {
@@ -164,30 +177,37 @@ impl Ledger {
         for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
             horizon.advance(now);
             let limit = rights.len();
-            let (Some(held), Some(quota)) =
-                (holding.versions.last().copied(), plan.limits.get(limit))
-            else {
-                return None;
-            };
+            let quota = plan.limits.get(limit)?;
             let ends = holding.envelope().leases_end();
-            if ends <= now + width || held.revision != plan.revision {
+            // Who may still follow another plan would take this for a part of that one's limit.
+            let follows = |version: &Version| version.revision == plan.revision;
+            if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
             horizon.remove(holding, plan.revision);
             let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
             horizon.add(holding, plan.revision);
-            if room < held.gap.rate {
+            let before = holding.sent;
+            // Less is pushed because less is planned, never because others hold too much.
+            if room < before.min(holding.target) {
                 return None;
             }
             let rate = room.min(holding.target);
-            let before = holding.sent;
             differs |= rate.abs_diff(before) > before / 20;
-            rights.push(plan.right(limit, rate, horizon.foreign));
+            let others = Others {
+                bursts: horizon.foreign,
+                least_burst: self.record.least_burst(limit),
+            };
+            rights.push(plan.right_beside(limit, rate, others));
         }
-        if !differs {
-            return None;
-        }
+        differs.then(|| self.send_push(member, rights))?
+    }
+
+    /// Counts a push that was found to be safe.
+    fn send_push(&mut self, member: MemberId, rights: Vec<Right>) -> Option<Push> {
         let raises = errs!(self, PushRaisesGap);
+        let plan = &self.record.plan;
+        let account = self.accounts.get_mut(&member)?;
         account.version += 1;
         for ((holding, horizon), right) in account
             .holdings
@@ -228,6 +248,9 @@ struct Rules {
     reckless: bool,
     eager_base: bool,
     round_up: bool,
+    short_gap: bool,
+    trusts_bound: bool,
+    other_bursts: bool,
 }
 
 /// A decision about one limit of one member.
@@ -235,6 +258,7 @@ struct One<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
     limit: usize,
+    least_burst: u64,
     rules: Rules,
 }
 
@@ -247,7 +271,15 @@ impl One<'_> {
             let burst = if rate > 0 { part.max(MICRO) } else { 0 };
             return Right { rate, burst };
         }
-        self.plan.right(self.limit, rate, horizon.foreign)
+        let others = Others {
+            bursts: horizon.foreign,
+            least_burst: self.least_burst,
+        };
+        if self.rules.other_bursts {
+            self.plan.right_beside(self.limit, rate, others)
+        } else {
+            self.plan.right(self.limit, rate)
+        }
     }
 
     /// The version to be counted and the grant to be sent; the holding's own curve is not in the
@@ -268,16 +300,28 @@ impl One<'_> {
         }
         let planned = self.plan.base(self.limit, self.seat);
         let room = rate.saturating_sub(horizon.tails);
-        let mut base = planned.min(room.max(holding.least_base()));
+        let sure = if self.rules.trusts_bound {
+            holding.tail()
+        } else {
+            holding.sure_base()
+        };
+        let mut base = planned.min(room.max(sure));
         if self.rules.eager_base {
             base = planned;
         }
         let floor = self.plan.floor(self.limit, self.seat).min(base);
         let base = self.right(base, horizon);
+        // The gap outlasts the lease. Others may have longer leases of another plan, and among them
+        // bases that begin meanwhile.
+        let mut gap = found.lowest();
+        if times.latest > times.lease_ends && !self.rules.short_gap {
+            gap = horizon.headroom(rate, gap, times.latest).lowest();
+        }
         let mut granted = Granted {
-            gap: self.right(found.lowest(), horizon).least(base),
+            gap: self.right(gap, horizon).least(base),
             base,
             floor: self.right(floor, horizon),
+            whole: self.plan.whole(self.limit),
             ..Granted::default()
         };
         let mut version = Version {
@@ -286,6 +330,7 @@ impl One<'_> {
             gap: granted.gap,
             base_begins: times.base_begins,
             base,
+            sure: base.rate,
             base_ends: times.base_ends,
             floor: granted.floor,
             ..Version::default()

@@ -18,7 +18,7 @@ use crate::fleet::curve::{Holding, LeaseBound, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
 use crate::fleet::message::{Answer, Held, Hold, Report};
-use crate::fleet::plan::{Drift, MemberId, Seat};
+use crate::fleet::plan::{Drift, MemberId, Record, Seat};
 use crate::fleet::schedule::Right;
 use crate::time::{Monotonic, saturating_nanos};
 
@@ -26,7 +26,16 @@ use crate::time::{Monotonic, saturating_nanos};
 /// at the most, in durations from the moment it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    accounts: Vec<(MemberId, u64, Vec<Held>)>,
+    accounts: Vec<(MemberId, u64, Vec<Left>)>,
+}
+
+/// What is left of one limit: the most that a member may hold, and the base that it surely has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    held: Held,
+    sure: u64,
+    /// The plan that all of it is of; 0 if that is not one.
+    revision: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +59,13 @@ impl Ledger {
         };
         let quiet_until = now + quiet;
         let plans = self.record.plans();
-        let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
+        let counted = if errs!(self, NewestLeaseOnly) {
+            1
+        } else {
+            usize::MAX
+        };
+        let leases = plans.take(counted).map(|plan| plan.timing.lease);
+        let lease = leases.map(saturating_nanos).max();
         let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
         if errs!(self, ShortLearning) {
             wait /= 3;
@@ -60,9 +75,15 @@ impl Ledger {
         for seat in seats {
             let mut account = Account::of(seat, now);
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
-            if let Some(held) = left {
+            if let Some(left) = left {
                 // When it stopped is not known: every base may begin at once.
-                let versions = held.iter().map(|held| bound(self.drift, now, now, held));
+                let versions = left.iter().enumerate().map(|(limit, left)| {
+                    let mut version = bound(self.drift, now, now, &left.held);
+                    version.sure = left.sure;
+                    version.revision = left.revision;
+                    version.rescale(left.held.whole, self.record.whole(limit));
+                    version
+                });
                 account.holdings = versions.map(Holding::of).collect();
                 account.known = true;
             } else {
@@ -97,20 +118,23 @@ impl Ledger {
         let newest = errs!(self, ForgetOldPlans);
         let holding = |limit: usize| {
             let mut version = Version::default();
+            let of = self.record.whole(limit);
             for plan in self
                 .record
                 .plans()
                 .take(if newest { 1 } else { usize::MAX })
             {
-                let right = |rate| plan.right(limit, rate, 0);
+                let right = |rate| plan.right(limit, rate);
+                let whole = plan.whole(limit);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
-                let other = Version {
+                let mut other = Version {
                     base: right(plan.base(limit, seat)),
                     floor: right(plan.floor(limit, seat)),
                     gap: right(plan.base(limit, seat)),
                     base_ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
                     ..Version::default()
                 };
+                other.rescale(whole, of);
                 version = version.merged(&other);
             }
             // It may follow any plan, so it counts as following none.
@@ -124,6 +148,8 @@ impl Ledger {
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
         let unfenced = errs!(self, LearnUnfenced);
         let proof = errs!(self, IncarnationIsProof);
+        let plainly = errs!(self, CountPlainly);
+        let late = errs!(self, LearnedBaseLate);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
@@ -133,11 +159,16 @@ impl Ledger {
         }
         let fenced = report.epoch == self.epoch || unfenced;
         if fenced && !account.known && !report.held.is_empty() {
-            let told = account.told.unwrap_or(now);
-            let versions = report
-                .held
-                .iter()
-                .map(|held| bound(self.drift, now, told, held));
+            let told = account.told.filter(|_| !late).unwrap_or(now);
+            let (record, drift) = (&self.record, self.drift);
+            let versions = report.held.iter().enumerate().map(|(limit, held)| {
+                let mut version = bound(drift, now, told, &Most::of(record, limit).held(held));
+                version.revision = report.revision;
+                if !plainly {
+                    version.rescale(held.whole, record.whole(limit));
+                }
+                version
+            });
             account.holdings = versions.map(Holding::of).collect();
             account.known = true;
             for holding in &account.holdings {
@@ -201,19 +232,26 @@ impl Ledger {
     pub(in crate::fleet) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
-        let held = |holding: &Holding| {
+        let held = |(limit, holding): (usize, &Holding)| {
             let all = holding.envelope();
-            Held {
+            let one = holding.versions.iter().all(|v| v.revision == all.revision);
+            let held = Held {
                 leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
                 gap: all.gap,
                 base_in: Duration::ZERO,
                 base: all.base,
                 base_for: left(all.base_ends),
                 floor: all.floor,
+                whole: self.record.whole(limit),
+            };
+            Left {
+                held,
+                sure: all.sure,
+                revision: if one { all.revision } else { 0 },
             }
         };
         let accounts = self.accounts.values().map(|account| {
-            let held = account.holdings.iter().map(held).collect();
+            let held = account.holdings.iter().enumerate().map(held).collect();
             (account.seat.member, account.seat.incarnation, held)
         });
         self.grants().then(|| Snapshot {
@@ -223,11 +261,11 @@ impl Ledger {
 }
 
 impl Snapshot {
-    fn find(&self, seat: &Seat) -> Option<&[Held]> {
-        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Held>)| {
+    fn find(&self, seat: &Seat) -> Option<&[Left]> {
+        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Left>)| {
             *member == seat.member && *incarnation == seat.incarnation
         };
-        self.accounts.iter().find(of).map(|(_, _, held)| &held[..])
+        self.accounts.iter().find(of).map(|(_, _, left)| &left[..])
     }
 }
 
@@ -259,13 +297,70 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         right: if left.is_zero() { Right::NONE } else { right },
         ends: if left.is_zero() { 0 } else { latest(left) },
     };
+    // A base that is over does not come back without a grant.
+    let base = if held.base_for.is_zero() {
+        held.floor
+    } else {
+        held.base
+    };
     Version {
         leases: held.leases.map(lease),
         gap: held.gap,
         base_begins: told.saturating_add(drift.shortest(saturating_nanos(held.base_in))),
-        base: held.base,
+        base,
+        sure: base.rate,
         base_ends: latest(held.base_for),
         floor: held.floor,
         ..Version::default()
+    }
+}
+
+/// The most that any plan gives to one member, of one limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    right: Right,
+    lease: Duration,
+    promise: Duration,
+}
+
+impl Most {
+    pub(super) fn of(record: &Record, limit: usize) -> Self {
+        let mut most = Self {
+            right: Right::NONE,
+            lease: Duration::ZERO,
+            promise: Duration::ZERO,
+        };
+        for plan in record.plans() {
+            if let Some(quota) = plan.limits.get(limit) {
+                most.right.rate = most.right.rate.max(quota.rate);
+                most.right.burst = most.right.burst.max(quota.burst);
+            }
+            most.lease = most.lease.max(plan.timing.lease);
+            most.promise = most.promise.max(plan.timing.promise);
+        }
+        most
+    }
+
+    /// A member that says it holds more than it can have been given errs or lies. It is counted as
+    /// far as it can be true, so that it does not spoil the sums of others.
+    pub(super) fn right(&self, right: Right) -> Right {
+        right.least(self.right)
+    }
+
+    pub(super) fn held(&self, held: &Held) -> Held {
+        // Leases of a plan that is not remembered are shorter than those of the newest, all but.
+        let longest = self.lease.saturating_mul(2);
+        Held {
+            leases: held
+                .leases
+                .map(|(right, left)| (self.right(right), left.min(longest))),
+            gap: self.right(held.gap),
+            // A base that begins sooner than was said counts for more.
+            base_in: held.base_in.min(self.promise),
+            base: self.right(held.base),
+            base_for: held.base_for,
+            floor: self.right(held.floor),
+            whole: held.whole,
+        }
     }
 }

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::learn::Most;
 use super::{Account, GRAIN, Ledger};
 use crate::fleet::curve::{Holding, Version};
 use crate::fleet::errs;
 use crate::fleet::leader::Effect;
-use crate::fleet::message::{Answer, Join, Joined, Leave};
+use crate::fleet::message::{Answer, Join, Joined, Kept, Leave};
 use crate::fleet::plan::{MemberId, Record, Seat, Sizing};
-use crate::fleet::schedule::Right;
 use crate::time::{Monotonic, saturating_nanos};
 
 /// Joins that may wait for a write; more are asked again.
@@ -111,7 +111,6 @@ impl Ledger {
         if self.pending.prune {
             record.older.clear();
         }
-        let before = record.seated_weight();
         let mut changed = self.pending.prune;
         for leave in &self.pending.leaves {
             let seats = record.seats.len();
@@ -121,13 +120,15 @@ impl Ledger {
             changed |= record.seats.len() != seats;
         }
         for join in &self.pending.joins {
-            changed |= seat(&mut record, join, errs!(self, ObeyOldJoin));
+            let any = (errs!(self, ObeyOldJoin), errs!(self, SeatForAll));
+            changed |= seat(&mut record, join, any);
         }
-        if record.plan.sizing == Sizing::Auto && record.seated_weight() != before {
+        let weight = record.seated_weight().max(1);
+        if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
             let plan = record.plan.clone();
-            let empty = self.record.seats.is_empty();
-            record.replace_plan(plan);
-            if empty {
+            // While too many older ones are followed, weights are divided as they were.
+            changed |= record.replace_plan(plan).is_ok();
+            if self.record.seats.is_empty() {
                 record.older.clear();
             }
         }
@@ -146,7 +147,9 @@ impl Ledger {
         }
         let revision = self.record.plan.revision;
         let follows = |holding: &Holding| holding.versions.iter().all(|v| v.revision == revision);
-        let all = |account: &Account| account.holdings.iter().all(follows);
+        let early = errs!(self, PruneEarly);
+        let all =
+            |account: &Account| account.holdings.iter().all(follows) || early && !account.planned;
         // Leases of an older plan may be longer than a successor would wait for.
         let timing = self.record.plan.timing;
         let longest = now + self.drift.longest(saturating_nanos(timing.lease)) + GRAIN;
@@ -165,7 +168,8 @@ impl Ledger {
         let now = now.as_nanos();
         self.pending.writing = None;
         self.pending.prune = false;
-        self.record = record;
+        let before = core::mem::replace(&mut self.record, record);
+        self.rescale(&before);
         let seats = self.record.seats.clone();
         let ours = |member: &MemberId| self.record.seat(*member).is_some();
         self.accounts.retain(|member, _| ours(member));
@@ -186,14 +190,9 @@ impl Ledger {
                 self.accounts.insert(seat.member, account);
                 continue;
             };
-            let version = |floor: &Right| Version {
-                base: *floor,
-                gap: *floor,
-                floor: *floor,
-                ..Version::default()
-            };
-            let holdings = join.floors.iter().map(|floor| Holding::of(version(floor)));
-            account.holdings = holdings.collect();
+            let floors = join.floors.iter().enumerate();
+            let versions = floors.map(|(limit, kept)| boot(&self.record, limit, kept));
+            account.holdings = versions.map(Holding::of).collect();
             let count = self.record.plan.limits.len();
             let nothing = Holding::of(Version::default());
             account.holdings.resize(count, nothing);
@@ -205,6 +204,21 @@ impl Ledger {
         self.write(effects);
     }
 
+    /// Counts what everybody holds as the same parts of the limits as they are now.
+    fn rescale(&mut self, before: &Record) {
+        if errs!(self, CountPlainly) {
+            return;
+        }
+        for account in self.accounts.values_mut() {
+            for (limit, holding) in account.holdings.iter_mut().enumerate() {
+                let (was, is) = (before.whole(limit), self.record.whole(limit));
+                if was != is {
+                    holding.rescale(was, is);
+                }
+            }
+        }
+    }
+
     pub(in crate::fleet) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
         self.pending.writing = None;
         self.write(effects);
@@ -214,8 +228,7 @@ impl Ledger {
     fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
         let joins = core::mem::take(&mut self.pending.joins);
         for join in joins {
-            let room =
-                self.record.seats.len() < usize::try_from(self.record.plan.seats).unwrap_or(0);
+            let room = self.record.seats.len() < self.record.room();
             match self.record.seat(join.member) {
                 Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
                 // Another start came first: if this one is later, it can say so.
@@ -252,13 +265,28 @@ impl Ledger {
     }
 }
 
+/// What a process that starts may use of a limit.
+fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
+    let floor = Most::of(record, limit).right(kept.right);
+    let mut version = Version {
+        base: floor,
+        sure: floor.rate,
+        gap: floor,
+        floor,
+        ..Version::default()
+    };
+    version.rescale(kept.whole, record.whole(limit));
+    version
+}
+
 /// Gives a joining process its seat and number; whether the record changed.
-fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
+fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
     let weight = join.weight.max(1);
     let at = record
         .seats
         .binary_search_by_key(&join.member, |seat| seat.member);
     let room = record.plan.total_weight;
+    let seats = record.room();
     match at {
         Ok(at) if record.seats[at].nonce == join.nonce => return false,
         Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
@@ -267,9 +295,7 @@ fn seat(record: &mut Record, join: &Join, any: bool) -> bool {
             record.seats[at].incarnation = record.incarnations;
             record.seats[at].nonce = join.nonce;
         }
-        Err(_) if record.seats.len() >= usize::try_from(record.plan.seats).unwrap_or(0) => {
-            return false;
-        }
+        Err(_) if record.seats.len() >= seats && !all => return false,
         Err(at) => {
             let based = record.seats.iter().filter(|seat| seat.based);
             let taken: u64 = based.map(|seat| u64::from(seat.weight)).sum();

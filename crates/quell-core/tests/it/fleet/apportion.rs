@@ -98,6 +98,22 @@ proptest! {
     }
 
     #[test]
+    fn who_asks_for_more_takes_nothing_from_those_below_their_level(
+        rate in 0_u64..10_000, claims in claims(), times in 2_u64..1_000,
+    ) {
+        let mut claims = claims;
+        for claim in &mut claims {
+            claim.floor = 0;
+        }
+        claims[0].want *= times;
+        let weights: u64 = claims.iter().map(|claim| u64::from(claim.weight)).sum();
+        for (claim, share) in claims.iter().zip(divided(rate, &claims)).skip(1) {
+            let level = rate * u64::from(claim.weight) / weights;
+            prop_assert!(share + 1 >= claim.want.min(level));
+        }
+    }
+
+    #[test]
     fn the_order_of_claims_plays_no_part(rate in 0_u64..10_000, claims in claims(), turn in 0_usize..12) {
         let shares = divided(rate, &claims);
         let turn = turn % claims.len();

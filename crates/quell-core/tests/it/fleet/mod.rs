@@ -2,5 +2,6 @@
 
 mod apportion;
 mod audit;
+mod liar;
 mod plan;
 mod schedule;

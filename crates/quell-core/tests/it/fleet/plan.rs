@@ -58,7 +58,7 @@ proptest! {
         let sum: u64 = rates.iter().sum();
         let part = |rate: &u64| u128::from(*rate) * u128::from(1_000 * MICRO) / u128::from(sum.max(1));
         let rates = rates.iter().map(|rate| u64::try_from(part(rate)).unwrap());
-        let bursts: u64 = rates.map(|rate| plan.right(0, rate, 0).burst).sum();
+        let bursts: u64 = rates.map(|rate| plan.right(0, rate).burst).sum();
         prop_assert!(bursts <= burst);
     }
 

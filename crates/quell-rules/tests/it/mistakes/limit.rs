@@ -189,6 +189,16 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: Burst",
+        &[
+            "3:75: rules[0].delay_after: `Burst` is no number of units: write digits such as `2`, or `burst` never to delay",
+        ],
+    ),
+    (
+        "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 1.5",
+        &["3:75: rules[0].delay_after: `1.5` is no whole number: write digits only, such as `100`"],
+    ),
+    (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 3",
         &["3:75: rules[0].delay_after: delay_after is above burst: write at most the burst"],
     ),

@@ -193,12 +193,11 @@ impl MemoryStore {
 
     fn charge_one(
         &self,
-        set: &LimitSet<'_>,
+        name: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
         now: Now,
     ) -> Decision {
-        let name = set.key(charge);
         let key = self.load_key(name, charge);
         let in_place = self
             .table
@@ -331,13 +330,32 @@ impl LocalStore for MemoryStore {
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
         match set.charges() {
             [] => Vec::new(),
-            [charge] => vec![self.charge_one(set, charge, operation, now)],
+            [charge] => vec![self.charge_one(set.key(charge), charge, operation, now)],
             _ => self.charge_many(set, operation, now),
         }
     }
 }
 
 impl Store for MemoryStore {
+    fn charge_at_once(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Vec<Decision>> {
+        Some(self.charge_local(set, operation, now))
+    }
+
+    fn charge_one_at_once(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        Some(self.charge_one(key, charge, operation, now))
+    }
+
     fn adopt(&self, changes: &Changes) {
         self.registry.write().adopt(changes);
     }

@@ -1,0 +1,215 @@
+//! Fleet: what a leader needs to decide about a report, by the number of members and of limits.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use quell_core::fleet::leader::{Coordinator, Effect, Elected};
+use quell_core::fleet::ledger::Ledger;
+use quell_core::fleet::message::{Answer, Join, Load, Report as FromMember, Request};
+use quell_core::fleet::plan::{
+    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing,
+};
+use quell_core::time::Monotonic;
+use serde::Serialize;
+
+use crate::draws::Random;
+use crate::report::{Report, progress};
+use crate::table::Table;
+
+const QUESTION: &str = "What does a report cost the leader of a fleet, as members and limits grow?";
+const OVERHEAD: &str = "One thread, reading the clock twice for each report. Demand moves in every \
+    report of every member, so shares are planned anew four times in a report period of 0.5 s, and \
+    that is in the figures; messages are neither encoded nor sent. *One core* is how much of it the \
+    whole fleet's reports take.";
+
+/// The report period in nanoseconds.
+const PERIOD: u64 = 500_000_000;
+
+/// Members and limits of a row.
+const FLEETS: [(u32, u32); 9] = [
+    (2, 1),
+    (10, 1),
+    (100, 1),
+    (1_000, 1),
+    (10_000, 1),
+    (10, 100),
+    (100, 100),
+    (300, 100),
+    (1_000, 100),
+];
+
+/// What `bench fleet` measures.
+#[derive(Args, Debug, Serialize)]
+pub(crate) struct Settings {
+    /// Runs of each fleet.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Print the report for programs.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If the report cannot be kept.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(settings.runs > 0, "--runs must be at least 1");
+    let mut report = Report::new("fleet", QUESTION, OVERHEAD, settings)?;
+    let mut table = Table::new(["members", "limits", "per report", "per limit", "one core"]);
+    for (members, limits) in FLEETS {
+        let case = format!("{members} members, {limits} limits");
+        for run in 0..settings.runs {
+            let nanos = Fleet::new(members, limits).measure();
+            report.add(&case, "quell", "ns", nanos);
+            progress(&format!("run {} of {}  {case}", run + 1, settings.runs));
+        }
+        let nanos = report.median(&case, "quell").unwrap_or(0.0);
+        let busy = nanos * f64::from(members) / PERIOD as f64 * 100.0;
+        table.row([
+            members.to_string(),
+            limits.to_string(),
+            format!("{:.1} us", nanos / 1_000.0),
+            format!("{:.2} us", nanos / 1_000.0 / f64::from(limits)),
+            format!("{busy:.2} %"),
+        ]);
+    }
+    report.finish(&table.to_string(), settings.json)
+}
+
+/// A leader and what its members would say.
+struct Fleet {
+    leader: Coordinator,
+    limits: u32,
+    /// For each member its incarnation and the version that it has in force.
+    members: Vec<(u64, u64)>,
+    begins: u64,
+}
+
+impl Fleet {
+    fn new(members: u32, limits: u32) -> Self {
+        let start = Monotonic::from_nanos(1_000 * PERIOD);
+        // A key that never ends: there is one election, and it is not what is measured.
+        let lasts = Duration::from_secs(100_000);
+        let mut leader = Coordinator::new(Drift::DEFAULT, lasts);
+        let elected = Elected {
+            epoch: 1,
+            asked: start,
+            record: Record::new(plan(members, limits)),
+            snapshot: None,
+        };
+        leader.elected(start, elected);
+        let mut effects = Vec::new();
+        for member in 0..members {
+            let join = Join {
+                member: MemberId(member),
+                nonce: u64::from(member) + 1,
+                weight: 1,
+                exclusive: true,
+                replaces: 0,
+                floors: Vec::new(),
+            };
+            leader.receive(start, Request::Join(join), &mut effects);
+        }
+        // Whatever it wants stored is stored.
+        while let Some(effect) = effects.pop() {
+            if let Effect::Write(record) = effect {
+                leader.stored(start, record, &mut effects);
+            }
+        }
+        let record = leader.leads(start).map(Ledger::record);
+        let seats = record.map(|record| record.seats.clone());
+        let seats = seats.unwrap_or_default();
+        // The leader before might have decided until its key had ended; then grants begin.
+        let begins = 4 * 100_000 * 1_000_000_000;
+        leader.kept(1, Monotonic::from_nanos(begins));
+        leader.tick(Monotonic::from_nanos(begins), &mut effects);
+        Self {
+            leader,
+            limits,
+            members: seats.iter().map(|seat| (seat.incarnation, 0)).collect(),
+            begins,
+        }
+    }
+
+    /// Nanoseconds for one report of all limits.
+    fn measure(&mut self) -> f64 {
+        let count = self.members.len() as u64;
+        let rounds = (2_000_000 / (count * u64::from(self.limits))).clamp(4, 2_000);
+        let mut random = Random::new(1);
+        let mut effects = Vec::new();
+        let mut took = Duration::ZERO;
+        for round in 0..rounds {
+            for index in 0..self.members.len() {
+                let at = self.begins + round * PERIOD + index as u64 * PERIOD / count;
+                let (incarnation, applied) = self.members[index];
+                let load = |_| Load {
+                    demand: random.below(2_000) as u64 * MICRO,
+                    ..Load::default()
+                };
+                let request = Request::Report(FromMember {
+                    member: MemberId(index as u32),
+                    incarnation,
+                    seq: round + 1,
+                    epoch: 1,
+                    applied,
+                    revision: 1,
+                    loads: (0..self.limits).map(load).collect(),
+                    held: Vec::new(),
+                });
+                let started = Instant::now();
+                let now = Monotonic::from_nanos(at);
+                self.leader.receive(now, request, &mut effects);
+                took += started.elapsed();
+                self.acknowledge(&mut effects);
+            }
+        }
+        took.as_nanos() as f64 / (rounds * count) as f64
+    }
+
+    fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
+        for effect in effects.drain(..) {
+            let Effect::Answer { to, answer } = effect else {
+                continue;
+            };
+            let applied = &mut self.members[to.0 as usize].1;
+            match answer {
+                Answer::Grant(grant) => *applied = grant.version,
+                Answer::Push(push) => *applied = push.version,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn plan(members: u32, limits: u32) -> Plan {
+    let quota = Quota {
+        rate: u64::from(members) * 1_000 * MICRO,
+        burst: u64::from(members) * 1_000 * MICRO,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    };
+    Plan {
+        revision: 1,
+        limits: vec![quota; limits as usize],
+        total_weight: u64::from(members),
+        seats: members,
+        timing: Timing::DEFAULT,
+        sizing: Sizing::Fixed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_report_is_answered_with_a_grant() {
+        let mut fleet = Fleet::new(3, 2);
+        fleet.measure();
+        assert_eq!(fleet.members.len(), 3);
+        assert!(fleet.members.iter().all(|(_, applied)| *applied > 1_000));
+    }
+}

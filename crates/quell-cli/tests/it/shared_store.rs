@@ -1,0 +1,227 @@
+//! Servers that share a store: one limit, whichever of them is asked.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::clients::{ab, redis_cli};
+use crate::files::{Folder, of_repository, window_rules};
+use crate::process::{quell, run, until};
+use crate::server::Server;
+
+/// A Redis server on a free port, killed when the test is over.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Redis {
+    fn start() -> Self {
+        Self::start_on(free_port())
+    }
+
+    fn start_on(port: u16) -> Self {
+        let mut command = Command::new("redis-server");
+        let words = [
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--port",
+            &port.to_string(),
+        ];
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let child = command.spawn();
+        let child = child.expect("redis-server is missing: install Debian's redis-server");
+        until("redis-server answers", || {
+            let pong = run(redis_cli(port).arg("PING"));
+            pong.stdout.starts_with("PONG").then_some(())
+        });
+        Self { child, port }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    fn say(&self, words: &[&str]) -> String {
+        run(redis_cli(self.port).args(words)).expect_success()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn of_110_calls_spread_over_two_servers_100_pass() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let store = redis.url();
+    let start = || {
+        Server::start(&[
+            "--rules",
+            &rules,
+            "--store",
+            &store,
+            "--store-timeout",
+            "10s",
+        ])
+    };
+    let servers = [start(), start()];
+    let mut passed = 0;
+    for server in &servers {
+        let url = server.url("/v1/authorize?domain=ab");
+        let report = run(ab().args(["-n", "55", "-c", "5", &url])).expect_success();
+        let refused = report
+            .lines()
+            .find_map(|line| line.strip_prefix("Non-2xx responses:"));
+        let refused: u64 = refused.map_or(0, |count| count.trim().parse().unwrap());
+        passed += 55 - refused;
+    }
+    assert_eq!(passed, 100);
+    for server in servers {
+        server.stop();
+    }
+}
+
+#[test]
+fn every_scenario_goes_on_redis_as_it_says() {
+    let redis = Redis::start();
+    let arguments = [
+        "rules",
+        "test",
+        "--store",
+        &redis.url(),
+        &of_repository("examples"),
+    ];
+    let report = run(&mut quell(&arguments)).expect_success();
+    assert!(report.contains(" as expected, 0 not"), "{report}");
+    assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
+}
+
+/// A store behind TLS with a password: whom the system trusts is let in, nobody else.
+#[test]
+fn tls_asks_who_the_store_is() {
+    let folder = Folder::new();
+    let (key, certificate) = (
+        folder.write("key.pem", ""),
+        folder.write("certificate.pem", ""),
+    );
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ]);
+    openssl.args([
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        &key,
+        "-out",
+        &certificate,
+    ]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    run(&mut openssl).expect_success();
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
+    command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    command.args(["--tls-auth-clients", "no", "--requirepass", "secret"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child = child.expect("redis-server is missing: install Debian's redis-server");
+    let _redis = Redis { child, port };
+    let url = format!("rediss://:secret@localhost:{port}/0");
+    let test = || quell(&["rules", "test", "--store", &url, &of_repository("examples")]);
+    until("the store answers", || {
+        let run = run(test().env("SSL_CERT_FILE", &certificate));
+        run.status.success().then_some(())
+    });
+    let stranger = run(&mut test());
+    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
+}
+
+#[test]
+fn health_says_where_the_store_is_and_that_it_is_gone() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
+    until("the store answers", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    assert_eq!(server.health()["store"]["url"], redis.url());
+    let port = redis.port;
+    drop(redis);
+    let health = server.health();
+    assert_eq!(health["status"], "degraded");
+    let failure = health["store"]["failure"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(
+        failure.contains(&format!("127.0.0.1:{port}")) || failure.contains("broke"),
+        "{failure}"
+    );
+    // It comes back without anyone's help.
+    let _redis = Redis::start_on(port);
+    until("the store answers again", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_meant_says_what_to_write() {
+    let folder = Folder::new();
+    let directory = folder.write("a", "");
+    let directory = Path::new(&directory)
+        .parent()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    for (arguments, words) in [
+        (
+            vec!["--store", "localhost:6379"],
+            "write redis://HOST:PORT/DATABASE",
+        ),
+        (
+            vec!["--store", "redis://me@host"],
+            "write redis://USER:PASSWORD@HOST",
+        ),
+        (
+            vec!["--store", "redis://host", "--data-dir", &directory],
+            "leave data_dir or store out",
+        ),
+    ] {
+        let run = run(quell(&["serve"]).args(&arguments));
+        assert_eq!(run.code(), Some(2), "{run:?}");
+        assert!(run.stderr.contains(words), "{run:?}");
+    }
+    let shown = run(&mut quell(&[
+        "serve",
+        "--store",
+        "redis://me:secret@h",
+        "--print-config",
+    ]));
+    let shown = shown.expect_success();
+    assert!(
+        shown.contains("redis://me:***@h:6379/0") && !shown.contains("secret"),
+        "{shown}"
+    );
+}

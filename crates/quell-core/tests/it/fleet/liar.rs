@@ -1,0 +1,124 @@
+//! A member that says what cannot be: it must not raise what others get, nor cost memory.
+
+use std::time::Duration;
+
+use quell_core::fleet::leader::{Coordinator, Effect, Elected};
+use quell_core::fleet::message::{Answer, Grant, Held, Load, Report, Request};
+use quell_core::fleet::plan::{
+    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
+};
+use quell_core::fleet::schedule::Right;
+use quell_core::time::Monotonic;
+
+const SECOND: u64 = 1_000_000_000;
+const RATE: u64 = 1_000 * MICRO;
+
+fn at(tenths: u64) -> Monotonic {
+    Monotonic::from_nanos(1_000 * SECOND + tenths * SECOND / 10)
+}
+
+fn record() -> Record {
+    let quota = Quota {
+        rate: RATE,
+        burst: RATE,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    };
+    let mut record = Record::new(Plan {
+        revision: 1,
+        limits: vec![quota],
+        total_weight: 2,
+        seats: 2,
+        timing: Timing::DEFAULT,
+        sizing: Sizing::Fixed,
+    });
+    record.seats = [1, 2]
+        .map(|id| Seat {
+            member: MemberId(id),
+            incarnation: u64::from(id),
+            nonce: u64::from(id),
+            weight: 1,
+            based: true,
+        })
+        .to_vec();
+    record
+}
+
+fn report(member: u32, seq: u64, applied: u64, held: Vec<Held>) -> Request {
+    let load = Load {
+        demand: 2 * RATE,
+        ..Load::default()
+    };
+    Request::Report(Report {
+        member: MemberId(member),
+        incarnation: u64::from(member),
+        seq,
+        epoch: 7,
+        applied,
+        revision: 1,
+        loads: vec![load],
+        held,
+    })
+}
+
+fn impossible() -> Held {
+    let all = Right {
+        rate: u64::MAX,
+        burst: u64::MAX,
+    };
+    Held {
+        leases: [(all, Duration::MAX); 3],
+        gap: all,
+        base_in: Duration::MAX,
+        base: all,
+        base_for: Duration::MAX,
+        floor: all,
+        whole: Right { rate: 1, burst: 1 },
+    }
+}
+
+fn granted(leader: &mut Coordinator, now: Monotonic, request: Request) -> Option<Grant> {
+    let mut effects = Vec::new();
+    leader.receive(now, request, &mut effects);
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Answer {
+            answer: Answer::Grant(grant),
+            ..
+        } => Some(grant),
+        _ => None,
+    })
+}
+
+#[test]
+fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
+    let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+    let elected = Elected {
+        epoch: 7,
+        asked: at(0),
+        record: record(),
+        snapshot: None,
+    };
+    leader.elected(at(0), elected);
+    let nothing = vec![Held::default()];
+    assert!(granted(&mut leader, at(1), report(1, 1, 0, nothing.clone())).is_none());
+    assert!(granted(&mut leader, at(2), report(2, 1, 0, vec![impossible()])).is_none());
+    leader.kept(7, at(31));
+    // Both are fenced and the leader before is over: grants begin, and nothing is left for anybody.
+    let honest = granted(&mut leader, at(32), report(1, 2, 0, nothing)).unwrap();
+    assert_eq!(honest.rights[0].leases[0].0.rate, 0);
+    let in_use = leader.leads(at(32)).unwrap().in_use(0).unwrap();
+    assert_eq!(in_use, (RATE, RATE));
+    // What it is granted replaces what it claimed, and then there is room.
+    let liar = granted(&mut leader, at(33), report(2, 2, 0, vec![impossible()])).unwrap();
+    assert!(liar.rights[0].leases[0].0.rate <= RATE);
+    granted(&mut leader, at(38), report(2, 3, liar.version, Vec::new())).unwrap();
+    let honest = granted(
+        &mut leader,
+        at(39),
+        report(1, 3, honest.version, Vec::new()),
+    )
+    .unwrap();
+    assert!(honest.rights[0].base.rate >= RATE / 2);
+    let (in_use, _) = leader.leads(at(39)).unwrap().in_use(0).unwrap();
+    assert!(in_use <= RATE);
+}

@@ -1,0 +1,75 @@
+//! Bodies of `/v1/bans` and `/v1/keys`.
+
+use quell_protocol::http::{BodyError, Problem, parse_key};
+
+#[test]
+fn sound_bodies() {
+    let body = r#"{"for": "10m", "entries": {"user": "e\u0076e", "path": "/"}, "rule": "login", "domain": "shop"}"#;
+    let request = parse_key(body.as_bytes()).unwrap();
+    assert_eq!(
+        (
+            &*request.domain,
+            request.rule.as_deref(),
+            request.length.as_deref()
+        ),
+        ("shop", Some("login"), Some("10m"))
+    );
+    assert_eq!(request.descriptor.get("user"), Some(&b"eve"[..]));
+    let request = parse_key(br#"{"domain":"shop"}"#).unwrap();
+    assert_eq!((request.rule, request.length), (None, None));
+    assert!(request.descriptor.entries().is_empty());
+}
+
+#[test]
+fn mistakes_are_pointed_at() {
+    let long = format!(
+        r#"{{"domain":"a","entries":{{"n":"{}"}}}}"#,
+        "x".repeat(9_000)
+    );
+    for (body, pointer, words) in [
+        ("{}", "", "write \"domain\""),
+        ("7", "", "an object: write {\"domain\""),
+        (r#"{"domain":""}"#, "/domain", "the domain is empty"),
+        (r#"{"domain":7}"#, "/domain", "write it in quotes"),
+        (r#"{"domain":"a","rule":[]}"#, "/rule", "write it in quotes"),
+        (r#"{"domain":"a","rule":""}"#, "/rule", "leave \"rule\" out"),
+        (
+            r#"{"domain":"a","rule":"r","rule":"r"}"#,
+            "/rule",
+            "stands twice",
+        ),
+        (r#"{"domain":"a","for":60}"#, "/for", "write it in quotes"),
+        (
+            r#"{"domain":"a","entries":{"user":7}}"#,
+            "/entries/user",
+            "write it in quotes",
+        ),
+        (
+            r#"{"domain":"a","entries":{"u":"a","u":"b"}}"#,
+            "/entries/u",
+            "stands twice",
+        ),
+        (
+            r#"{"domain":"a","entries":[]}"#,
+            "/entries",
+            "an object of names and strings",
+        ),
+        (
+            r#"{"domain":"a","who":1}"#,
+            "/who",
+            "write domain, rule, entries or for",
+        ),
+        (&long, "/entries/n", "longer than 8192 bytes"),
+    ] {
+        let error = parse_key(body.as_bytes()).unwrap_err();
+        assert_eq!(error.pointer(), Some(pointer), "{body}: {error}");
+        let problem = Problem::from(&error);
+        assert_eq!(problem.title, "Something in the body is wrong");
+        assert!(error.to_string().contains(words), "{body}: {error}");
+    }
+    for body in ["", "{", "[", "\u{1}"] {
+        let error = parse_key(body.as_bytes()).unwrap_err();
+        assert!(matches!(error, BodyError::Syntax { .. }) || body == "[");
+        assert!(error.to_string().contains("\"rule\": \"login\""), "{error}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Answer: from the script's numbers to decisions.
+//!
+//! The script says for each limit whether the cost fits, what was used before, and whether a ban
+//! stands. What a caller wants to know follows from that by the same algebra as in `quell-core`.
+
+use std::time::Duration;
+
+use quell_core::charge::{Charge, Operation};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use redis::Value;
+
+use crate::code::Numbers;
+use crate::ticks::{Span, Ticks};
+
+const FITS: u64 = 1;
+const BANNED: u64 = 2;
+const BAN_STARTS: u64 = 4;
+
+/// What the script says of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    flags: u64,
+    x: i64,
+    y: i64,
+    z: i64,
+    /// How much longer a ban stands, in microseconds.
+    left: u64,
+    /// The clock of the server that said so, in microseconds.
+    now: u64,
+}
+
+impl Said {
+    pub(crate) const fn fits(self) -> bool {
+        self.flags & FITS != 0
+    }
+
+    pub(crate) const fn is_banned(self) -> bool {
+        self.flags & BANNED != 0
+    }
+
+    pub(crate) const fn starts_ban(self) -> bool {
+        self.flags & BAN_STARTS != 0
+    }
+
+    /// Whether the limit lets the call pass.
+    pub(crate) const fn allows(self) -> bool {
+        self.fits() && !self.is_banned()
+    }
+
+    /// The clock of the server that said so, in microseconds.
+    pub(crate) const fn now(self) -> u64 {
+        self.now
+    }
+
+    pub(crate) const fn ban_left(self) -> u64 {
+        self.left
+    }
+}
+
+/// What the script answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// What each limit says.
+    Said(Vec<Said>),
+    /// The calendar's edges were not those around the store's clock, which reads so.
+    OtherEdges { wall: u64 },
+}
+
+impl Answer {
+    /// Reads the reply to a set of `count` limits; `None` if it is none.
+    pub(crate) fn read(reply: &Value, count: usize) -> Option<Self> {
+        let Value::Array(values) = reply else {
+            return None;
+        };
+        let mut numbers = values.iter().map(|value| match value {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        });
+        let mut next = || numbers.next().flatten();
+        let now = next()?;
+        if now < 0 {
+            let wall = u64::try_from(next()?).ok()?;
+            return Some(Self::OtherEdges { wall });
+        }
+        let clock = u64::try_from(now).ok()?;
+        if values.len() == 2 && count == 1 {
+            return Self::read_short(next()?, clock);
+        }
+        let mut said = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut one = Said {
+                flags: u64::try_from(next()?).ok()?,
+                x: next()?,
+                y: next()?,
+                z: next()?,
+                left: 0,
+                now: clock,
+            };
+            if one.is_banned() {
+                one.left = u64::try_from(next()?).unwrap_or(0);
+            }
+            said.push(one);
+        }
+        Some(Self::Said(said))
+    }
+
+    /// Reads the answer of the short way: twice what was used before, and one if the cost fits.
+    fn read_short(number: i64, now: u64) -> Option<Self> {
+        let said = Said {
+            flags: u64::try_from(number & 1).ok()?,
+            x: number >> 1,
+            now,
+            ..Said::default()
+        };
+        Some(Self::Said(vec![said]))
+    }
+}
+
+/// The decisions on all limits of a set.
+pub(crate) fn decisions(
+    charges: &[Charge<'_>],
+    numbers: &[Numbers],
+    said: &[Said],
+    operation: Operation,
+) -> Vec<Decision> {
+    let passes = charges
+        .iter()
+        .zip(said)
+        .all(|(charge, said)| said.allows() || charge.shadow);
+    let each = charges.iter().zip(numbers).zip(said);
+    each.map(|((charge, numbers), said)| {
+        let taken = if said.allows() && passes && operation == Operation::Acquire {
+            charge.cost.get()
+        } else {
+            0
+        };
+        let cost = charge.cost.get();
+        let seen = numbers.see(*said, cost, taken, said.now);
+        let left = Duration::from_micros(said.left);
+        let mut outcome = match said.fits() {
+            true => Outcome::Allow,
+            false if cost > seen.limit => Outcome::Deny(RetryAfter::Never),
+            false => Outcome::Deny(RetryAfter::After(seen.wait)),
+        };
+        if said.is_banned() {
+            outcome = Outcome::Deny(later(outcome, left));
+        }
+        Decision {
+            outcome,
+            limit: seen.limit,
+            remaining: if said.is_banned() { 0 } else { seen.remaining },
+            reset_after: seen.reset_after.max(left),
+            delay: if said.allows() && passes {
+                seen.delay
+            } else {
+                Duration::ZERO
+            },
+            banned: said.is_banned(),
+        }
+    })
+    .collect()
+}
+
+/// The later of a ban's end and the wait that the limit asks for.
+fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
+    let ban = RetryAfter::After(left);
+    match by_limit {
+        Outcome::Allow => ban,
+        Outcome::Deny(wait) => wait.max(ban),
+    }
+}
+
+/// What the algebra gives, whatever is made of it.
+struct Seen {
+    limit: u64,
+    remaining: u64,
+    wait: Duration,
+    reset_after: Duration,
+    delay: Duration,
+}
+
+impl Numbers {
+    fn see(&self, said: Said, cost: u64, taken: u64, now: u64) -> Seen {
+        match *self {
+            Self::Bucket {
+                ticks,
+                burst,
+                undelayed,
+            } => see_bucket(ticks, burst, undelayed, said, cost, taken, now),
+            Self::Batches {
+                amount,
+                every,
+                limit,
+            } => {
+                let elapsed = u128::from(natural(said.y));
+                let until_back = |units: u64| {
+                    let ticks = u128::from(units.div_ceil(amount));
+                    duration((ticks * u128::from(every)).saturating_sub(elapsed))
+                };
+                Seen::of_window(limit, said, cost, taken, until_back, until_back)
+            }
+            Self::Window { limit } => {
+                let left = duration(u128::from(natural(said.y)));
+                Seen::of_window(limit, said, cost, taken, |_| left, |_| left)
+            }
+            Self::Segments {
+                limit,
+                length,
+                parts,
+                segments,
+            } => {
+                let left = |segment: u128| {
+                    let after = segment + u128::from(segments) + 1;
+                    let gone = (after * u128::from(length)).div_ceil(u128::from(parts));
+                    duration(gone.saturating_sub(u128::from(now)))
+                };
+                let newest = if taken > 0 {
+                    u128::from(now) * u128::from(parts) / u128::from(length)
+                } else {
+                    u128::from(natural(said.z))
+                };
+                let wait = left(u128::from(natural(said.y)));
+                Seen::of_window(limit, said, cost, taken, |_| wait, |_| left(newest))
+            }
+            Self::Log { limit, window } => {
+                let left = |entry: u64| {
+                    let gone = u128::from(entry) + u128::from(window);
+                    duration(gone.saturating_sub(u128::from(now)))
+                };
+                let newest = if taken > 0 { now } else { natural(said.z) };
+                let wait = left(natural(said.y));
+                Seen::of_window(limit, said, cost, taken, |_| wait, |_| left(newest))
+            }
+        }
+    }
+}
+
+fn see_bucket(
+    ticks: Ticks,
+    burst: u64,
+    undelayed: Option<u64>,
+    said: Said,
+    cost: u64,
+    taken: u64,
+    now: u64,
+) -> Seen {
+    let interval = u128::from(ticks.interval);
+    let ahead = ticks.ticks(Span {
+        units: natural(said.x),
+        parts: natural(said.y),
+    });
+    let full = ticks.ticks(ticks.span(burst));
+    let after = ahead + u128::from(taken) * interval;
+    let excess = (ahead + u128::from(cost) * interval).saturating_sub(full);
+    let queue = undelayed.map_or(0, |undelayed| {
+        ahead.saturating_sub(u128::from(undelayed) * interval)
+    });
+    let time = |count| duration(ticks.micros(count, now));
+    Seen {
+        limit: burst,
+        remaining: narrow(full.saturating_sub(after) / interval).min(burst),
+        wait: time(excess),
+        reset_after: time(after),
+        delay: time(queue),
+    }
+}
+
+impl Seen {
+    /// For limits that count units used: `x` says how many were. `wait` is given how many too many
+    /// there are, `reset` how many are used after the answer, if any.
+    fn of_window(
+        limit: u64,
+        said: Said,
+        cost: u64,
+        taken: u64,
+        wait: impl Fn(u64) -> Duration,
+        reset: impl Fn(u64) -> Duration,
+    ) -> Self {
+        let before = natural(said.x);
+        let used = before.saturating_add(taken);
+        Self {
+            limit,
+            remaining: limit.saturating_sub(used),
+            wait: wait(before.saturating_add(cost).saturating_sub(limit)),
+            reset_after: if used == 0 {
+                Duration::ZERO
+            } else {
+                reset(used)
+            },
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+fn natural(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn narrow(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn duration(micros: u128) -> Duration {
+    let seconds = narrow(micros / 1_000_000);
+    let rest = u32::try_from(micros % 1_000_000).unwrap_or(0);
+    Duration::new(seconds, rest * 1_000)
+}

@@ -1,0 +1,217 @@
+//! Asked: one set on its way through the script, or through several where a cluster spreads its keys.
+//!
+//! Keys in one slot are decided by one script call, all or nothing. Where a set spans slots, every
+//! slot is asked at the same time and charges what it allows; if one refuses, the others give back
+//! what they charged. No limit ever admits more than it should, since every charge was allowed when
+//! it was made; but until it is given back, which takes one more trip, others may be refused for it.
+//! Should this process end in between, or a server be gone, what was charged stays and drains as if
+//! it had been used.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::rule::CalendarEdges;
+use quell_core::time::{Monotonic, Now, Wall};
+use redis::Value;
+
+use crate::answer::{Answer, Said};
+use crate::code::{Numbers, code};
+use crate::link::Failure;
+use crate::store::{RedisStore, Request};
+
+/// How often the edges of calendar windows are looked up again for one call. Once is enough unless
+/// the store's clock runs past two edges in between.
+const MOST_LOOKS: usize = 3;
+
+/// A set in the words of the script.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    store: &'a RedisStore,
+    set: &'a LimitSet<'a>,
+    names: Vec<Vec<u8>>,
+    numbers: Vec<Numbers>,
+    /// Which charges one script call may see together.
+    groups: Vec<Vec<usize>>,
+    codes: Vec<Vec<u8>>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(store: &'a RedisStore, set: &'a LimitSet<'a>) -> Self {
+        let charges = set.charges();
+        let names: Vec<_> = charges
+            .iter()
+            .map(|charge| store.names.of(set.key(charge)))
+            .collect();
+        let mut numbers = Vec::with_capacity(names.len());
+        let mut codes = Vec::with_capacity(names.len());
+        for charge in charges {
+            let code = code(charge);
+            numbers.push(code.numbers);
+            codes.push(code.bytes);
+        }
+        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, name) in names.iter().enumerate() {
+            groups
+                .entry(store.link.group_of(name))
+                .or_default()
+                .push(index);
+        }
+        Self {
+            store,
+            set,
+            names,
+            numbers,
+            groups: groups.into_values().collect(),
+            codes,
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> &[Numbers] {
+        &self.numbers
+    }
+
+    pub(crate) fn into_names(self) -> Vec<Vec<u8>> {
+        self.names
+    }
+
+    /// What each limit says, in the set's order; charged if all that have a say allow.
+    pub(crate) async fn charge(
+        &self,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Said>, Failure> {
+        let request = match operation {
+            Operation::Acquire => Request::Acquire,
+            Operation::Peek => Request::Peek,
+        };
+        let head = self.store.head(request, Duration::ZERO, now);
+        if let [group] = self.groups.as_slice() {
+            return self.store.in_time(self.say(group, &head)).await;
+        }
+        let asked = self
+            .groups
+            .iter()
+            .map(|group| self.store.in_time(self.say(group, &head)));
+        let answers = futures_util::future::join_all(asked).await;
+        let passes = self
+            .groups
+            .iter()
+            .zip(&answers)
+            .all(|(group, answer)| answer.as_ref().is_ok_and(|said| self.passes(group, said)));
+        if operation == Operation::Acquire && !passes {
+            self.give_back(&answers, now).await;
+        }
+        let mut all = vec![Said::default(); self.names.len()];
+        for (group, answer) in self.groups.iter().zip(answers) {
+            for (index, said) in group.iter().zip(answer?) {
+                if let Some(place) = all.get_mut(*index) {
+                    *place = said;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether all limits of a group allow that have a say: whether it charged.
+    fn passes(&self, group: &[usize], said: &[Said]) -> bool {
+        group.iter().zip(said).all(|(index, said)| {
+            let charge = self.set.charges().get(*index);
+            said.allows() || charge.is_some_and(|charge| charge.shadow)
+        })
+    }
+
+    /// Gives back what the groups charged that allowed.
+    async fn give_back(&self, answers: &[Result<Vec<Said>, Failure>], now: Now) {
+        let charged = self
+            .groups
+            .iter()
+            .zip(answers)
+            .filter_map(|(group, answer)| {
+                let said = answer.as_ref().ok()?;
+                self.passes(group, said).then_some((group, said))
+            });
+        let refunds = charged.map(|(group, said)| {
+            let taken = group.iter().zip(said).filter(|(_, said)| said.allows());
+            let indices: Vec<usize> = taken.map(|(index, _)| *index).collect();
+            let at = said.first().map_or(0, |said| said.now());
+            let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
+            let head = self.store.head(Request::Refund, length, now);
+            async move {
+                let refunded = self.store.in_time(self.run(&indices, &head));
+                if let Err(failure) = refunded.await {
+                    tracing::debug!(%failure, "a refused set stays charged in one slot");
+                }
+            }
+        });
+        futures_util::future::join_all(refunds).await;
+    }
+
+    /// Does something by hand to each key; returns to how many it made a difference, and a clock.
+    pub(crate) async fn administer(
+        &self,
+        request: Request,
+        length: Duration,
+        now: Now,
+    ) -> Result<(usize, u64), Failure> {
+        let head = self.store.head(request, length, now);
+        let mut changed = 0;
+        let mut clock = 0;
+        for group in &self.groups {
+            let reply = self.store.in_time(self.run(group, &head)).await?;
+            let Value::Array(values) = &reply else {
+                return Err(strange(&reply));
+            };
+            let [Value::Int(now), Value::Int(count)] = values.as_slice() else {
+                return Err(strange(&reply));
+            };
+            changed += usize::try_from(*count).unwrap_or(0);
+            clock = u64::try_from(*now).unwrap_or(0);
+        }
+        Ok((changed, clock))
+    }
+
+    async fn say(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, Failure> {
+        let reply = self.run(group, head).await?;
+        match Answer::read(&reply, group.len()) {
+            Some(Answer::Said(said)) => Ok(said),
+            _ => Err(strange(&reply)),
+        }
+    }
+
+    /// Runs the script on some of the charges, with other calendar edges where the store's clock asks
+    /// for them.
+    async fn run(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
+        let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
+            let picked = group.iter().filter_map(|index| from.get(*index));
+            picked.cloned().collect()
+        };
+        let names = pick(&self.names);
+        let mut arguments = vec![head.to_vec()];
+        arguments.extend(pick(&self.codes));
+        for _ in 0..MOST_LOOKS {
+            let script = &self.store.scripts.decide;
+            let reply = script.run(&self.store.link, &names, &arguments).await?;
+            let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) else {
+                return Ok(reply);
+            };
+            let wall = Wall::from_nanos(wall.saturating_mul(1_000));
+            for (argument, index) in arguments.iter_mut().skip(1).zip(group) {
+                let charge = self.set.charges().get(*index);
+                let calendar = charge.and_then(|charge| charge.installed.limit.calendar());
+                if let (Some(charge), Some(calendar)) = (charge, calendar) {
+                    let mut charge = charge.clone();
+                    charge.edges = Some(self.store.calendar.edges(calendar, wall));
+                    *argument = code(&charge).bytes;
+                }
+            }
+        }
+        Err(Failure::Refused(
+            "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
+        ))
+    }
+}
+
+fn strange(reply: &Value) -> Failure {
+    Failure::Refused(format!("a reply that means nothing: {reply:?}"))
+}

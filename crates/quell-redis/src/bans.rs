@@ -1,0 +1,139 @@
+//! Bans: the list of banned keys, by their names.
+//!
+//! A state's name in Redis does not say what the key was, so a key whose ban begins is put on a list
+//! in a command of its own. A ban whose server dies in between stands all the same and is only not
+//! listed. Whoever reads the list looks at the states, so what was lifted meanwhile does not show.
+
+use std::time::Duration;
+
+use quell::store::Banned;
+use quell::store::memory::MAX_NAMED_BANS;
+use quell_core::key::{Key, KeyName};
+use quell_core::time::Now;
+use redis::{Cmd, Value};
+
+use crate::link::Failure;
+use crate::store::{RedisStore, Request};
+
+/// States that are looked at in one call: a fraction of a millisecond of the server's time.
+const AT_ONCE: usize = 200;
+
+/// The list of banned keys in one store.
+#[derive(Debug)]
+pub(crate) struct Bans<'a> {
+    store: &'a RedisStore,
+}
+
+impl RedisStore {
+    /// Lists `key` as banned until an instant of the store's clock.
+    pub(crate) async fn name_ban(&self, key: Key<'_>, until: u64, now: u64) {
+        let list = [self.names.bans()];
+        let arguments = [
+            member(key),
+            text(until),
+            text(now),
+            text(MAX_NAMED_BANS as u64),
+            text(self.shortest_expiry()),
+        ];
+        let named = self.scripts.name_ban.run(&self.link, &list, &arguments);
+        if let Err(failure) = self.in_time(named).await {
+            tracing::debug!(%failure, "a ban stands but is not listed");
+        }
+    }
+}
+
+impl<'a> Bans<'a> {
+    pub(crate) const fn new(store: &'a RedisStore) -> Self {
+        Self { store }
+    }
+
+    /// Bans that stand, the longest first, at most `most`.
+    pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
+        let mut bans = Vec::new();
+        let listed = self.members(most.min(MAX_NAMED_BANS)).await?;
+        for members in listed.chunks(AT_ONCE) {
+            let left = self.left(members, now).await?;
+            for (member, left) in members.iter().zip(left) {
+                match (left, split(member).and_then(|(_, key)| KeyName::parse(key))) {
+                    (0, _) | (_, None) => self.drop(member).await?,
+                    (left, Some(key)) => bans.push(Banned {
+                        key,
+                        left: Duration::from_micros(left),
+                    }),
+                }
+            }
+        }
+        bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
+        Ok(bans)
+    }
+
+    async fn members(&self, most: usize) -> Result<Vec<Vec<u8>>, Failure> {
+        let Some(last) = most.checked_sub(1) else {
+            return Ok(Vec::new());
+        };
+        let list = self.store.names.bans();
+        let mut range = Cmd::new();
+        range.arg("ZREVRANGE").arg(list.as_slice()).arg(0).arg(last);
+        match self
+            .store
+            .in_time(self.store.link.call(&list, &range))
+            .await?
+        {
+            Value::Array(members) => Ok(members
+                .into_iter()
+                .filter_map(|member| match member {
+                    Value::BulkString(bytes) => Some(bytes),
+                    _ => None,
+                })
+                .collect()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// How much longer the bans on these keys stand, in microseconds.
+    async fn left(&self, members: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
+        let store = self.store;
+        let names: Vec<_> = members
+            .iter()
+            .filter_map(|member| split(member))
+            .map(|(scope, key)| store.names.of_parts(key, scope))
+            .collect();
+        let head = [store.head(Request::Look, Duration::ZERO, now)];
+        let mut left = Vec::with_capacity(names.len());
+        for keys in store.link.together(&names) {
+            let script = &store.scripts.decide;
+            let reply = store.in_time(script.run(&store.link, keys, &head)).await?;
+            let Value::Array(values) = reply else {
+                return Err(Failure::Refused("no list of bans".to_owned()));
+            };
+            left.extend(values.iter().skip(1).map(|value| match value {
+                Value::Int(left) => u64::try_from(*left).unwrap_or(0),
+                _ => 0,
+            }));
+        }
+        Ok(left)
+    }
+
+    async fn drop(&self, member: &[u8]) -> Result<(), Failure> {
+        let list = self.store.names.bans();
+        let mut remove = Cmd::new();
+        remove.arg("ZREM").arg(list.as_slice()).arg(member);
+        let removed = self.store.link.call(&list, &remove);
+        self.store.in_time(removed).await.map(|_| ())
+    }
+}
+
+/// A key with the length of its scope before it.
+fn member(key: Key<'_>) -> Vec<u8> {
+    let scope = u32::try_from(key.scope().len()).unwrap_or(u32::MAX);
+    [&scope.to_be_bytes(), key.as_bytes()].concat()
+}
+
+fn split(member: &[u8]) -> Option<(usize, &[u8])> {
+    let (scope, key) = member.split_first_chunk::<4>()?;
+    Some((usize::try_from(u32::from_be_bytes(*scope)).ok()?, key))
+}
+
+fn text(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}

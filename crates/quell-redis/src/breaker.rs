@@ -1,0 +1,207 @@
+//! Breaker: while the store is gone, nobody waits for it.
+//!
+//! Waiting out a timeout per call is how a store that is gone takes its servers with it. So after a
+//! few failures in a row calls fail at once, and one at a time may try whether the store is back: the
+//! first after a short pause, each next one after twice as long, spread at random so that a fleet does
+//! not come back all at once.
+//!
+//! ```text
+//! closed --MOST failures in a row--> open --pause over--> half open (one probe) --answer--> closed
+//!                                     ^------------------------ failure ----'
+//! ```
+//!
+//! Only what says nothing came back counts as a failure. A store that refuses a call is there.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Failures in a row that open it: one timeout is a hiccup, five are 250 ms of everyone's time.
+const MOST_FAILURES: u32 = 5;
+
+/// The first pause: about how long a restart or a short fail-over takes.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause: a store is found again within two seconds of coming back.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// After this long a probe that never ended (its caller went away) no longer counts.
+const PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// Says whether a call may try the store.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Closed {
+        failures: u32,
+    },
+    Open {
+        /// When the next probe may go.
+        until: Instant,
+        pause: Duration,
+        reason: String,
+    },
+}
+
+/// What a call may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Try the store.
+    Go,
+    /// Try whether it is back.
+    Probe,
+    /// Do not: for this reason it is thought to be gone.
+    Stay(String),
+}
+
+/// What changed with an outcome: worth a line in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Opened,
+    Closed,
+}
+
+impl Breaker {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: Mutex::new(State::Closed { failures: 0 }),
+        }
+    }
+
+    /// Asks for leave at `now`. While it is open the first to ask after the pause is the probe; the
+    /// next may ask once that probe failed, or has been gone for too long.
+    pub(crate) fn leave(&self, now: Instant) -> Leave {
+        match &mut *self.state.lock() {
+            State::Closed { .. } => Leave::Go,
+            State::Open { until, reason, .. } if now < *until => Leave::Stay(reason.clone()),
+            State::Open { until, .. } => {
+                *until = now + PROBE_TIME;
+                Leave::Probe
+            }
+        }
+    }
+
+    /// The store answered.
+    pub(crate) fn answered(&self) -> Option<Turn> {
+        let mut state = self.state.lock();
+        let turn = matches!(*state, State::Open { .. }).then_some(Turn::Closed);
+        if !matches!(*state, State::Closed { failures: 0 }) {
+            *state = State::Closed { failures: 0 };
+        }
+        turn
+    }
+
+    /// Nothing came back to a call that had this leave. `share` of 0 to 255 spreads the pause between half and all of its length.
+    pub(crate) fn failed(
+        &self,
+        leave: &Leave,
+        now: Instant,
+        share: u8,
+        reason: &str,
+    ) -> Option<Turn> {
+        let mut state = self.state.lock();
+        let (pause, turn) = match &*state {
+            State::Closed { failures } if failures + 1 < MOST_FAILURES => {
+                *state = State::Closed {
+                    failures: failures + 1,
+                };
+                return None;
+            }
+            State::Closed { .. } => (FIRST_PAUSE, Some(Turn::Opened)),
+            // A call that left before it opened says nothing new.
+            State::Open { .. } if *leave != Leave::Probe => return None,
+            State::Open { pause, .. } => ((*pause * 2).min(LONGEST_PAUSE), None),
+        };
+        let spread = pause / 2 + pause / 2 * u32::from(share) / 255;
+        *state = State::Open {
+            until: now + spread,
+            pause,
+            reason: reason.to_owned(),
+        };
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(now: Instant) -> Breaker {
+        let breaker = Breaker::new();
+        for _ in 1..MOST_FAILURES {
+            assert_eq!(breaker.failed(&Leave::Go, now, 255, "gone"), None);
+            assert_eq!(breaker.leave(now), Leave::Go);
+        }
+        assert_eq!(
+            breaker.failed(&Leave::Go, now, 255, "gone"),
+            Some(Turn::Opened)
+        );
+        breaker
+    }
+
+    #[test]
+    fn opens_after_failures_in_a_row_only() {
+        let now = Instant::now();
+        let breaker = Breaker::new();
+        for _ in 0..10 {
+            for _ in 1..MOST_FAILURES {
+                assert_eq!(breaker.failed(&Leave::Go, now, 0, "gone"), None);
+            }
+            assert_eq!(breaker.answered(), None);
+        }
+        assert_eq!(breaker.leave(now), Leave::Go);
+        let breaker = opened(now);
+        assert_eq!(breaker.leave(now), Leave::Stay("gone".to_owned()));
+    }
+
+    #[test]
+    fn one_probe_at_a_time_and_longer_pauses_up_to_a_bound() {
+        let mut now = Instant::now();
+        let breaker = opened(now);
+        for pause in [100, 200, 400, 800, 1_000, 1_000] {
+            let pause = Duration::from_millis(pause);
+            let early = now + pause - Duration::from_millis(1);
+            assert!(matches!(breaker.leave(early), Leave::Stay(_)), "{pause:?}");
+            now += pause;
+            assert_eq!(breaker.leave(now), Leave::Probe);
+            assert!(matches!(breaker.leave(now), Leave::Stay(_)), "only one");
+            // A call that left before it opened says nothing new.
+            assert_eq!(breaker.failed(&Leave::Go, now, 255, "gone"), None);
+            assert_eq!(breaker.failed(&Leave::Probe, now, 255, "still"), None);
+        }
+    }
+
+    #[test]
+    fn a_probe_that_is_answered_closes_it() {
+        let now = Instant::now();
+        let breaker = opened(now);
+        let then = now + FIRST_PAUSE;
+        assert_eq!(breaker.leave(then), Leave::Probe);
+        assert_eq!(breaker.answered(), Some(Turn::Closed));
+        assert_eq!(breaker.leave(then), Leave::Go);
+    }
+
+    #[test]
+    fn a_probe_whose_caller_went_away_does_not_keep_it_open() {
+        let now = Instant::now();
+        let breaker = opened(now);
+        let then = now + FIRST_PAUSE;
+        assert_eq!(breaker.leave(then), Leave::Probe);
+        assert!(matches!(breaker.leave(then + FIRST_PAUSE), Leave::Stay(_)));
+        assert_eq!(breaker.leave(then + PROBE_TIME), Leave::Probe);
+    }
+
+    #[test]
+    fn pauses_are_spread() {
+        let now = Instant::now();
+        let breaker = Breaker::new();
+        for _ in 0..MOST_FAILURES {
+            breaker.failed(&Leave::Go, now, 0, "gone");
+        }
+        assert_eq!(breaker.leave(now + FIRST_PAUSE / 2), Leave::Probe);
+    }
+}

@@ -1,0 +1,398 @@
+//! Code: what the script reads of a charge, and the numbers that its answer is made of.
+//!
+//! A limit is a byte for its kind and then its numbers, seven bits to a byte. These bytes begin every
+//! state, so they are few: four for 100 per second with burst 200. The numbers of one call follow as
+//! doubles, which cost the script nothing to read.
+
+use std::time::Duration;
+
+use quell_core::algorithm::Algorithm;
+use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::sliding_window::SlidingWindow;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::ban::Ban;
+use quell_core::charge::Charge;
+use quell_core::limit::Limit;
+use quell_core::rate::Rate;
+use quell_core::time::{Monotonic, Wall};
+use sha2::{Digest, Sha256};
+
+use crate::ticks::{MOST_UNITS, Span, Ticks};
+
+const TOKEN: u8 = 1;
+const LEAKY: u8 = 2;
+const REFILL: u8 = 3;
+const FIXED: u8 = 4;
+const CALENDAR: u8 = 5;
+const SEGMENTS: u8 = 6;
+const LOG: u8 = 7;
+/// Set if the limit has a ban.
+const HAS_BAN: u8 = 8;
+/// Set if the tick is not a whole unit.
+const HAS_PARTS: u8 = 16;
+/// Set if the unit is not a microsecond.
+const HAS_SHIFT: u8 = 32;
+/// Set if one more number follows: what is missing at the start, or how many wait undelayed.
+const HAS_MORE: u8 = 64;
+
+/// Set if the charge may go the short way: a bucket in whole units, and nothing else.
+const PLAIN: u8 = 1;
+/// Set if the rule is in shadow.
+const SHADOW: u8 = 2;
+
+/// The latest instant that there is, for where nothing is known: 2^52 microseconds, the year 2112.
+const NEVER: u64 = 1 << 52;
+
+/// A charge for the script, and what its answer means.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) numbers: Numbers,
+}
+
+/// The numbers of a limit, as this store counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    Bucket {
+        ticks: Ticks,
+        burst: u64,
+        /// Units that wait undelayed; `None` where calls are not delayed at all.
+        undelayed: Option<u64>,
+    },
+    Batches {
+        amount: u64,
+        every: u64,
+        limit: u64,
+    },
+    /// A window from the first request or on the calendar.
+    Window {
+        limit: u64,
+    },
+    Segments {
+        limit: u64,
+        /// A segment is `length / parts` microseconds.
+        length: u64,
+        parts: u64,
+        segments: u64,
+    },
+    Log {
+        limit: u64,
+        window: u64,
+    },
+}
+
+/// Writes `charge` for the script. `edges` are those around the store's clock, where the charge's own
+/// turned out to be others.
+pub(crate) fn code(charge: &Charge<'_>) -> Code {
+    let limit = &charge.installed.limit;
+    let mut writer = Writer::new(charge);
+    let numbers = match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => match spec.batches() {
+            Some(_) => writer.batches(spec, charge),
+            None => writer.token(spec, charge),
+        },
+        Algorithm::LeakyBucket(spec) => {
+            let more = (spec.undelayed() > 0).then_some(spec.undelayed().min(MOST_UNITS));
+            writer.bucket(LEAKY, spec.rate(), spec.burst_size(), more, charge);
+            Numbers::Bucket {
+                ticks: Ticks::new(spec.rate(), spec.burst_size().min(MOST_UNITS)),
+                burst: spec.burst_size().min(MOST_UNITS),
+                undelayed: Some(spec.undelayed()),
+            }
+        }
+        Algorithm::FixedWindow(spec) => writer.window(spec, charge),
+        Algorithm::SlidingWindow(spec) => writer.segments(spec, charge),
+        Algorithm::SlidingLog(spec) => {
+            let (limit, window) = (spec.limit(), micros_up(spec.window()));
+            writer.limit(LOG, 0, &[limit, window]);
+            writer.cost(charge, limit);
+            Numbers::Log { limit, window }
+        }
+        // An algorithm that this store does not know: nothing is admitted.
+        _ => {
+            writer.limit(LOG, 0, &[1, 1]);
+            writer.number(2);
+            Numbers::Log {
+                limit: 1,
+                window: 1,
+            }
+        }
+    };
+    if let Some(ban) = limit.ban() {
+        writer.ban(ban);
+    }
+    Code {
+        bytes: writer.bytes,
+        numbers,
+    }
+}
+
+/// Builds up the bytes of one charge.
+struct Writer {
+    bytes: Vec<u8>,
+    has_ban: bool,
+}
+
+impl Writer {
+    fn new(charge: &Charge<'_>) -> Self {
+        let has_ban = charge.installed.limit.ban().is_some();
+        let flags = if charge.shadow { SHADOW } else { 0 };
+        let mut bytes = Vec::with_capacity(64);
+        bytes.push(flags);
+        Self { bytes, has_ban }
+    }
+
+    /// The limit, with its length before it.
+    fn limit(&mut self, kind: u8, flags: u8, numbers: &[u64]) {
+        self.limit_and(kind, flags, numbers, &[]);
+    }
+
+    fn limit_and(&mut self, kind: u8, flags: u8, numbers: &[u64], rest: &[u8]) {
+        let at = self.bytes.len();
+        self.bytes.push(0);
+        let ban = if self.has_ban { HAS_BAN } else { 0 };
+        self.bytes.push(kind | flags | ban);
+        for number in numbers {
+            push_varint(&mut self.bytes, *number);
+        }
+        self.bytes.extend_from_slice(rest);
+        // Five numbers of nine bytes at the most.
+        let length = u8::try_from(self.bytes.len() - at - 1).unwrap_or(u8::MAX);
+        if let Some(place) = self.bytes.get_mut(at) {
+            *place = length;
+        }
+    }
+
+    fn plain(&mut self) {
+        if let Some(flags) = self.bytes.first_mut() {
+            *flags |= PLAIN;
+        }
+    }
+
+    /// Appends a number, exact up to 2^53; nothing here is above it.
+    fn number(&mut self, number: u64) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "at most 2^53, where doubles are exact"
+        )]
+        let double = number.min(1 << 53) as f64;
+        self.bytes.extend_from_slice(&double.to_be_bytes());
+    }
+
+    fn span(&mut self, span: Span) {
+        self.number(span.units);
+        self.number(span.parts);
+    }
+
+    fn cost(&mut self, charge: &Charge<'_>, limit: u64) {
+        self.number(charge.cost.get().min(limit + 1));
+    }
+
+    fn bucket(
+        &mut self,
+        kind: u8,
+        rate: Rate,
+        burst: u64,
+        more: Option<u64>,
+        charge: &Charge<'_>,
+    ) -> Ticks {
+        let burst = burst.min(MOST_UNITS);
+        let ticks = Ticks::new(rate, burst);
+        let mut flags = 0;
+        let mut numbers = Vec::with_capacity(5);
+        numbers.push(ticks.interval);
+        if ticks.parts > 1 {
+            flags |= HAS_PARTS;
+            numbers.push(ticks.parts);
+        }
+        if ticks.shift > 0 {
+            flags |= HAS_SHIFT;
+            numbers.push(u64::from(ticks.shift));
+        }
+        numbers.push(burst);
+        if let Some(more) = more {
+            flags |= HAS_MORE;
+            numbers.push(more);
+        }
+        self.limit(kind, flags, &numbers);
+        let is_whole = ticks.parts == 1 && ticks.shift == 0;
+        let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
+        let full = ticks.span(burst);
+        let cost = charge.cost.get();
+        let need = if cost <= burst {
+            ticks.span(cost)
+        } else {
+            Span {
+                units: full.units + 1,
+                parts: 0,
+            }
+        };
+        if is_plain {
+            self.plain();
+            self.number(need.units);
+            self.number(full.units);
+        } else {
+            self.span(need);
+            self.span(full);
+        }
+        ticks
+    }
+
+    fn token(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> Numbers {
+        let limit = &charge.installed.limit;
+        let burst = limit.max().min(MOST_UNITS);
+        let Ok(rate) = Rate::new(spec.count(), spec.period()) else {
+            return self.nothing();
+        };
+        let missing = missing(limit, spec);
+        let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
+        if let Some(missing) = missing {
+            self.span(ticks.span(missing));
+            self.number(instant_up(charge.installed.since));
+        }
+        Numbers::Bucket {
+            ticks,
+            burst,
+            undelayed: None,
+        }
+    }
+
+    /// What stands for a limit that cannot be: none was built from such numbers.
+    fn nothing(&mut self) -> Numbers {
+        self.limit(LOG, 0, &[1, 1]);
+        self.number(2);
+        Numbers::Log {
+            limit: 1,
+            window: 1,
+        }
+    }
+
+    fn batches(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> Numbers {
+        let limit = charge.installed.limit.max().min(MOST_UNITS);
+        let refill = spec.batches();
+        let amount = refill.map_or(1, |refill| refill.amount).min(MOST_UNITS);
+        let every = micros_up(refill.map_or(Duration::MAX, |refill| refill.every));
+        let missing = missing(&charge.installed.limit, spec);
+        let mut numbers = vec![amount, every, limit];
+        numbers.extend(missing);
+        let flags = if missing.is_some() { HAS_MORE } else { 0 };
+        self.limit(REFILL, flags, &numbers);
+        self.cost(charge, limit);
+        if missing.is_some() {
+            self.number(instant_up(charge.installed.since));
+        }
+        Numbers::Batches {
+            amount,
+            every,
+            limit,
+        }
+    }
+
+    fn window(&mut self, spec: &FixedWindow, charge: &Charge<'_>) -> Numbers {
+        let limit = spec.limit().min(MOST_UNITS);
+        match spec.window() {
+            Window::FirstRequest(window) => {
+                self.limit(FIXED, 0, &[limit, micros_up(*window)]);
+                self.cost(charge, limit);
+            }
+            Window::Calendar(calendar) => {
+                self.limit_and(CALENDAR, 0, &[limit], &calendar_bytes(calendar));
+                self.cost(charge, limit);
+                let edges = charge.edges.map(|edges| {
+                    [edges.start, edges.end, edges.next_end].map(|edge| wall_up(edge).min(NEVER))
+                });
+                for edge in edges.unwrap_or([0, 0, NEVER]) {
+                    self.number(edge);
+                }
+                self.number(micros_up(calendar.unit.longest()));
+            }
+        }
+        Numbers::Window { limit }
+    }
+
+    fn segments(&mut self, spec: &SlidingWindow, charge: &Charge<'_>) -> Numbers {
+        let limit = spec.limit().min(MOST_UNITS);
+        let window = spec.window().as_nanos();
+        // A segment shorter than a microsecond counts as one: a charge counts longer for it, by less
+        // than a microsecond.
+        let most = window.div_ceil(1_000).max(1);
+        let segments = u128::from(spec.segment_count()).min(most);
+        let parts = segments * 1_000;
+        let divisor = gcd(window, parts);
+        let mut length = u64::try_from(window / divisor).unwrap_or(u64::MAX);
+        let mut parts = u64::try_from(parts / divisor).unwrap_or(u64::MAX);
+        if length > NEVER {
+            // Only a window of months in odd nanoseconds: whole microseconds do.
+            length = u64::try_from(window.div_ceil(1_000 * segments)).unwrap_or(NEVER);
+            parts = 1;
+        }
+        let segments = u64::try_from(segments).unwrap_or(u64::MAX);
+        self.limit(SEGMENTS, 0, &[limit, length, parts, segments]);
+        self.cost(charge, limit);
+        Numbers::Segments {
+            limit,
+            length,
+            parts,
+            segments,
+        }
+    }
+
+    fn ban(&mut self, ban: &Ban) {
+        self.number(u64::from(ban.after()));
+        self.number(micros_up(ban.within()));
+        self.number(ban.durations().len() as u64);
+        for length in ban.durations() {
+            self.number(micros_up(*length));
+        }
+    }
+}
+
+/// Units that are missing when the rule comes into force.
+fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
+    let initial = spec.initial_tokens()?;
+    let missing = limit.max().saturating_sub(initial).min(MOST_UNITS);
+    (missing > 0).then_some(missing)
+}
+
+/// Stands for a calendar in a state, in nine bytes.
+fn calendar_bytes(calendar: &Calendar) -> [u8; 9] {
+    let digest = Sha256::digest(calendar.zone.as_bytes());
+    let mut bytes = [calendar.unit as u8; 9];
+    for (to, from) in bytes.iter_mut().skip(1).zip(digest) {
+        *to = from;
+    }
+    bytes
+}
+
+fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(low_bits(number) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(low_bits(number));
+}
+
+fn low_bits(number: u64) -> u8 {
+    number.to_le_bytes()[0] & 0x7f
+}
+
+/// A duration in microseconds, rounded up; at most 2^52.
+pub(crate) fn micros_up(duration: Duration) -> u64 {
+    let micros = duration.as_nanos().div_ceil(1_000);
+    u64::try_from(micros).unwrap_or(NEVER).min(NEVER)
+}
+
+fn instant_up(instant: Monotonic) -> u64 {
+    instant.as_nanos().div_ceil(1_000).min(NEVER)
+}
+
+fn wall_up(wall: Wall) -> u64 {
+    wall.as_nanos().div_ceil(1_000)
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,38 @@
+//! The Redis and Valkey store: many servers, one limit.
+//!
+//! One script decides a limit set, all or nothing, by the store's clock and in one round trip. What
+//! it decides is what `quell-core` decides: the conformance suite of `quell` holds both against each
+//! other.
+//!
+//! ```no_run
+//! use quell::{Limiter, Query};
+//! use quell_redis::{RedisStore, StoreUrl};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: StoreUrl = "redis://localhost:6379/0".parse()?;
+//! let limiter = Limiter::new(RedisStore::new(url));
+//! limiter.set_rules(Vec::new())?;
+//! let verdict = limiter.try_acquire(&Query::new("shop").entry("user", "alice")).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Open first: `store` (the way of a limit set), `code` (what the script reads), and the script
+//! itself, beside `script.rs`.
+
+mod answer;
+mod asked;
+mod bans;
+mod breaker;
+mod code;
+mod key;
+mod link;
+mod rehearsal;
+mod script;
+mod store;
+mod ticks;
+mod url;
+
+pub use link::Failure;
+pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, StoreClock};
+pub use url::{StoreUrl, UrlError};

@@ -1,0 +1,192 @@
+//! Link: the way to whichever server has a key now.
+//!
+//! A command is sent once. It is sent again only where the server said that it did not run it (it is
+//! a replica, it is loading, the key moved, the script is gone), or where it was never sent because
+//! no connection stood. When a connection breaks with commands on the way, nobody knows whether they
+//! ran: they fail, and nothing is charged twice.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, ServerErrorKind, Value};
+
+use crate::url::{Address, Shape, StoreUrl};
+
+mod cluster;
+mod counted;
+mod node;
+mod sentinel;
+mod settings;
+
+use cluster::{Cluster, slot_of};
+use node::Node;
+use sentinel::Sentinel;
+pub(crate) use settings::Settings;
+
+/// How long to wait before a server is asked again that said to come back later.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// No connection: the command was not sent.
+    Unreachable(String),
+    /// The connection broke, or there was no answer in time: nobody knows whether the command ran.
+    Unknown(String),
+    /// The server refused the command and did not run it.
+    Refused(String),
+    /// The server does not know the script. It is sent along in the same call, so nobody sees this.
+    NoScript,
+    /// A value stands under one of our names that is none of ours.
+    Foreign(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(reason) => write!(f, "not reachable: {reason}"),
+            Self::Unknown(reason) => write!(f, "{reason}"),
+            Self::Refused(reason) => write!(f, "it refused: {reason}"),
+            Self::NoScript => f.write_str("it forgets scripts at once"),
+            Self::Foreign(reason) => write!(
+                f,
+                "a key of ours holds something that Quell did not write: {reason}; delete it, or \
+                 give Quell a database of its own"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What became of one attempt.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// It is over, one way or the other.
+    Failed(Failure),
+    /// Not run: somebody else has the key, from now on.
+    Moved(Address),
+    /// Not run: somebody else has the key, for this once.
+    Ask(Address),
+    /// Not run: this server is no primary (any more), or not yet up.
+    Away(String),
+}
+
+/// The way to the servers.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// One server, always at the same address.
+    Single(Arc<Node>),
+    /// One primary at a time, as sentinels say.
+    Sentinel(Sentinel),
+    /// Many primaries, each with some of the keys.
+    Cluster(Cluster),
+}
+
+impl Link {
+    pub(crate) fn new(url: &StoreUrl) -> Self {
+        let settings = Arc::new(Settings::new(url));
+        match url.shape() {
+            Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
+            Shape::Sentinel { sentinels, name } => {
+                Self::Sentinel(Sentinel::new(sentinels, name, settings))
+            }
+            Shape::Cluster(seeds) => Self::Cluster(Cluster::new(seeds, settings)),
+        }
+    }
+
+    /// What one script may see together: keys with the same of these.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => 0,
+            Self::Cluster(_) => slot_of(key),
+        }
+    }
+
+    /// Keys in the groups that one script may see together.
+    pub(crate) fn together<'k>(&self, keys: &'k [Vec<u8>]) -> Vec<&'k [Vec<u8>]> {
+        match self {
+            _ if keys.is_empty() => Vec::new(),
+            Self::Single(_) | Self::Sentinel(_) => vec![keys],
+            Self::Cluster(_) => keys.chunks(1).collect(),
+        }
+    }
+
+    /// Sends `command`, which is about `key`, to the server that has it. Goes on trying while servers
+    /// say that they ran nothing: the caller limits the time.
+    pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
+        match self {
+            Self::Single(node) => call_single(node, command).await,
+            Self::Sentinel(sentinel) => sentinel.call(command).await,
+            Self::Cluster(cluster) => cluster.call(key, command).await,
+        }
+    }
+}
+
+async fn call_single(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
+    loop {
+        match node.call(command).await {
+            Ok(value) => return Ok(value),
+            Err(Attempt::Failed(failure)) => return Err(failure),
+            Err(Attempt::Moved(_) | Attempt::Ask(_)) => {
+                return Err(Failure::Refused(
+                    "this server is one of a cluster: write redis+cluster:// in place of redis://"
+                        .to_owned(),
+                ));
+            }
+            Err(Attempt::Away(reason)) => {
+                tracing::debug!(?node, reason, "asking again");
+                // Another server may answer at this address soon.
+                node.hang_up();
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What an error of a server or a connection means.
+fn judge(error: &RedisError) -> Attempt {
+    let text = || match error.detail() {
+        Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
+        None => error.to_string(),
+    };
+    let code = error.code().unwrap_or_default();
+    if let Some((host, port)) = error.redirect_node() {
+        let there = redirected(host, port);
+        return match error.kind() {
+            redis::ErrorKind::Server(ServerErrorKind::Ask) => Attempt::Ask(there),
+            _ => Attempt::Moved(there),
+        };
+    }
+    match error.kind() {
+        redis::ErrorKind::Server(ServerErrorKind::NoScript) => Attempt::Failed(Failure::NoScript),
+        redis::ErrorKind::Io => Attempt::Failed(Failure::Unknown(format!(
+            "the connection broke before the answer: {error}"
+        ))),
+        _ => match code {
+            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
+                Attempt::Away(text())
+            }
+            "WRONGTYPE" => Attempt::Failed(Failure::Foreign(text())),
+            _ => Attempt::Failed(of_script(&text())),
+        },
+    }
+}
+
+/// `HOST:PORT` and a slot, as redis-rs takes them apart.
+fn redirected(host: &str, _slot: u16) -> Address {
+    match host.rsplit_once(':') {
+        Some((host, port)) => Address::new(host, port.parse().unwrap_or_default()),
+        None => Address::new(host, 0),
+    }
+}
+
+/// Errors inside a script carry the error of the command that failed in their text.
+fn of_script(text: &str) -> Failure {
+    if text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
+        return Failure::Foreign(text.to_owned());
+    }
+    Failure::Refused(text.to_owned())
+}

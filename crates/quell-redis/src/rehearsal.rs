@@ -1,0 +1,94 @@
+//! Rehearsal: what one process would do, on a store that is made for many.
+//!
+//! In production nobody knows all keys, so a limit that changed reaches a key when it is next charged.
+//! A scenario tells the story of one process, in which a change reaches all keys at once. So here
+//! every key that was charged is remembered, and changes are carried out on all of them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+/// Keys by name, and what is still to be done to them.
+#[derive(Debug, Default)]
+pub(crate) struct Rehearsal {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The limit under which each key was last charged.
+    keys: BTreeMap<Vec<u8>, LimitId>,
+    limits: HashMap<LimitId, Installed>,
+    changes: Vec<Change>,
+}
+
+/// Something to do before the next call.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// Names of states to delete.
+    pub(crate) forgotten: Vec<Vec<u8>>,
+    /// Names of states to carry over to this limit at this instant.
+    pub(crate) carried: Vec<Vec<u8>>,
+    pub(crate) carried_to: Option<(Installed, Now)>,
+}
+
+impl Rehearsal {
+    pub(crate) fn adopt(&self, changes: &Changes) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        for installed in &changes.installed {
+            inner.limits.insert(installed.id, installed.clone());
+        }
+        for replaced in &changes.replaced {
+            let Some(to) = inner.limits.get(&replaced.to) else {
+                continue;
+            };
+            let mut carried = Vec::new();
+            for (name, limit) in &mut inner.keys {
+                if *limit == replaced.from {
+                    *limit = replaced.to;
+                    carried.push(name.clone());
+                }
+            }
+            inner.changes.push(Change {
+                carried,
+                carried_to: Some((to.clone(), replaced.at)),
+                ..Change::default()
+            });
+        }
+        for removed in &changes.removed {
+            let mut forgotten = Vec::new();
+            inner.keys.retain(|name, limit| {
+                if limit == removed {
+                    forgotten.push(name.clone());
+                }
+                limit != removed
+            });
+            inner.changes.push(Change {
+                forgotten,
+                ..Change::default()
+            });
+        }
+    }
+
+    pub(crate) fn touched(&self, keys: impl Iterator<Item = (Vec<u8>, LimitId)>) {
+        self.inner.lock().keys.extend(keys);
+    }
+
+    pub(crate) fn take_changes(&self) -> Vec<Change> {
+        std::mem::take(&mut self.inner.lock().changes)
+    }
+
+    /// Every name that may stand in the store.
+    pub(crate) fn take_all(&self) -> Vec<Vec<u8>> {
+        let mut inner = self.inner.lock();
+        let forgotten = std::mem::take(&mut inner.changes);
+        let forgotten = forgotten.into_iter().flat_map(|change| change.forgotten);
+        let mut names: Vec<_> = forgotten.collect();
+        names.extend(std::mem::take(&mut inner.keys).into_keys());
+        names
+    }
+}

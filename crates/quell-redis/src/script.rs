@@ -1,0 +1,81 @@
+//! The script: how it is called, whatever the server has forgotten.
+
+use redis::{Cmd, Script, Value};
+
+use crate::link::{Failure, Link};
+
+/// The script that decides, in the order in which its parts need each other.
+const DECIDE: &str = concat!(
+    include_str!("script/usual.lua"),
+    include_str!("script/number.lua"),
+    include_str!("script/limit.lua"),
+    include_str!("script/state.lua"),
+    include_str!("script/bucket.lua"),
+    include_str!("script/window.lua"),
+    include_str!("script/carry.lua"),
+    include_str!("script/check.lua"),
+    include_str!("script/ban.lua"),
+    include_str!("script/load.lua"),
+    include_str!("script/decide.lua"),
+);
+
+/// Adds a key to the list of banned keys, and drops those whose ban is over.
+const NAME_BAN: &str = include_str!("script/name_ban.lua");
+
+/// Scripts by name; a server that does not know one gets its text in the same call.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) decide: Loaded,
+    pub(crate) name_ban: Loaded,
+}
+
+/// A script with its hash.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    text: &'static str,
+    hash: String,
+}
+
+impl Scripts {
+    pub(crate) fn new() -> Self {
+        Self {
+            decide: Loaded::new(DECIDE),
+            name_ban: Loaded::new(NAME_BAN),
+        }
+    }
+}
+
+impl Loaded {
+    fn new(text: &'static str) -> Self {
+        let hash = Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    /// Runs the script on the server that has `keys`.
+    pub(crate) async fn run(
+        &self,
+        link: &Link,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, Failure> {
+        let first = keys.first().map_or(&[][..], Vec::as_slice);
+        let by_hash = command("EVALSHA", &self.hash, keys, arguments);
+        match link.call(first, &by_hash).await {
+            // Never loaded, flushed, or the server was started anew: it ran nothing.
+            Err(Failure::NoScript) => {
+                let with_text = command("EVAL", self.text, keys, arguments);
+                link.call(first, &with_text).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+fn command(name: &str, script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(name).arg(script).arg(keys.len());
+    for bytes in keys.iter().chain(arguments) {
+        command.arg(bytes.as_slice());
+    }
+    command
+}

@@ -1,0 +1,48 @@
+-- Brings what was used to now; says whether that mends what a clock that went back left.
+local function settle(limit, ask, usage)
+  if limit.kind <= LEAKY then return settle_bucket(limit, ask, usage) end
+  if limit.kind == REFILL then return settle_batches(limit, ask, usage) end
+  if limit.kind == FIXED then return settle_fixed(limit, usage) end
+  if limit.kind == CALENDAR then return settle_calendar(ask, usage) end
+  if limit.kind == SEGMENTS then
+    local current = segment_of(limit, mono)
+    return settle_entries(usage, current, current - limit.n)
+  end
+  return settle_entries(usage, mono, mono - limit.window + 1)
+end
+
+-- What was used under another limit, under this one from now on.
+local function carry(from, usage, ask)
+  local to = ask.limit
+  local before = {ends = ask.ends, next_ends = ask.next_ends, longest = ask.longest}
+  if from.kind <= LEAKY then before.full, before.full_r = muldiv(from.limit, from.p, 0, from.c) end
+  if from.kind == CALENDAR and to.kind ~= CALENDAR then return nil end
+  usage = settle(from, before, usage)
+  if not usage then return nil end
+  local is_token = from.kind == TOKEN or from.kind == REFILL
+  if is_token and (to.kind == TOKEN or to.kind == REFILL) then
+    local used = from.kind == TOKEN and bucket_used(from, usage) or usage.used
+    if to.kind == TOKEN then return bucket_with(to, ask, used) end
+    local since_tick = from.kind == REFILL and (mono - usage.at) % to.every or 0
+    return batches_with(to, ask, used, mono - since_tick)
+  elseif from.kind ~= to.kind then
+    return nil
+  elseif from.kind == LEAKY then
+    return bucket_with(to, ask, bucket_used(from, usage))
+  elseif from.kind == FIXED then
+    return {at = usage.at, used = min(usage.used, to.limit)}
+  elseif from.kind == CALENDAR then
+    local used = min(usage.used, to.limit)
+    if from.calendar == to.calendar then return {at = usage.at, used = used} end
+    return {at = window_end(ask), used = used}
+  end
+  usage = drop_oldest(usage, to.limit)
+  if #usage == 0 then return nil end
+  if from.kind == LOG or (from.a == to.a and from.b == to.b and from.n == to.n) then return usage end
+  local moved = {}
+  for _, entry in ipairs(usage) do
+    local last = min(segment_start(from, entry.at + 1) - 1, mono)
+    add(moved, segment_of(to, last), entry.used)
+  end
+  return moved
+end

@@ -1,0 +1,69 @@
+local TOKEN, LEAKY, REFILL, FIXED, CALENDAR, SEGMENTS, LOG = 1, 2, 3, 4, 5, 6, 7
+
+-- Reads a limit; `size` is how many bytes it takes.
+local function describe(s)
+  local first, at = byte(s, 1), 2
+  if not first then foreign() end
+  local limit = {kind = first % 8}
+  local function has(bit) return first % (bit + bit) >= bit end
+  local function number(name) limit[name], at = varint(s, at) end
+  limit.bans = has(8)
+  if limit.kind <= LEAKY then
+    number('p')
+    limit.c, limit.unit = 1, 1
+    if has(16) then number('c') end
+    if has(32) then number('k') limit.unit = 2 ^ limit.k end
+    number('limit')
+    if has(64) then number('more') end
+  elseif limit.kind == REFILL then
+    number('amount') number('every') number('limit')
+    if has(64) then number('more') end
+  elseif limit.kind == CALENDAR then
+    number('limit')
+    limit.calendar = sub(s, at, at + 8)
+    at = at + 9
+  elseif limit.kind == SEGMENTS then
+    number('limit') number('a') number('b') number('n')
+    limit.short = limit.a * limit.b < 9007199254740992
+  else
+    number('limit') number('window')
+  end
+  if limit.kind == 0 or limit.limit < 1 or at - 1 > #s then foreign() end
+  limit.size = at - 1
+  return limit
+end
+
+-- Reads what is asked of a limit.
+local function charge(s)
+  local flags, limit, at = unpack('>BBc0', s)
+  local ask = {shadow = flags % 4 >= 2, bytes = limit}
+  limit = describe(limit)
+  ask.limit = limit
+  local function numbers(format, ...)
+    local values = {unpack(format, s, at)}
+    for i, name in ipairs({...}) do ask[name] = values[i] end
+    at = values[#values]
+  end
+  if limit.kind <= LEAKY then
+    ask.need_r, ask.full_r = 0, 0
+    if flags % 2 == 1 then
+      numbers('>dd', 'need', 'full')
+    else
+      numbers('>dddd', 'need', 'need_r', 'full', 'full_r')
+    end
+    if limit.kind == TOKEN and limit.more then numbers('>ddd', 'missing', 'missing_r', 'since') end
+  else
+    numbers('>d', 'cost')
+    if limit.kind == REFILL and limit.more then
+      ask.missing = limit.more
+      numbers('>d', 'since')
+    elseif limit.kind == CALENDAR then
+      numbers('>dddd', 'starts', 'ends', 'next_ends', 'longest')
+    end
+  end
+  if limit.bans then
+    numbers('>ddd', 'after', 'within', 'steps')
+    ask.lengths = {unpack('>' .. string.rep('d', ask.steps), s, at)}
+  end
+  return ask
+end

@@ -1,0 +1,39 @@
+-- Reads a state, under the limit of the charge.
+local function load(key, ask)
+  local raw = call('GET', key)
+  local state = {key = key, ask = ask, is_there = raw and true or false}
+  if not raw then return state end
+  local from, at = ask.limit
+  if sub(raw, 1, #ask.bytes) == ask.bytes then
+    state.usage, at = read_usage(from, raw, #ask.bytes + 1)
+    state.ban = read_ban(raw, at)
+    return state
+  end
+  from = describe(raw)
+  state.usage, at = read_usage(from, raw, from.size + 1)
+  state.ban = read_ban(raw, at)
+  state.is_changed = true
+  if state.ban and not ask.limit.bans then state.ban.refusals, state.ban.level = {}, 0 end
+  -- All but the bit that says whether there is a ban.
+  local function numbers(s, size, bans) return byte(s, 1) - (bans and 8 or 0) .. ':' .. sub(s, 2, size) end
+  local is_same = numbers(raw, from.size, from.bans) == numbers(ask.bytes, -1, ask.limit.bans)
+  if not is_same and state.usage then state.usage = carry(from, state.usage, ask) end
+  return state
+end
+
+-- Writes a state, or nothing where it is at rest. It expires half a second after it is at rest, which
+-- is early enough for the shortest and late enough for a clock that is a little behind.
+local function store(state)
+  local ask = state.ask
+  local rest_ban = rest_of_ban(ask, state.ban)
+  if rest_ban == 0 then state.ban = nil end
+  local rest = max(rest_of(ask.limit, state.usage), rest_ban)
+  if not state.usage and not state.ban then
+    if state.is_there then call('DEL', state.key) end
+    return
+  end
+  local value = ask.bytes .. write_usage(ask.limit, state.usage)
+  if state.ban then value = value .. write_ban(state.ban) end
+  local expiry = floor(rest / 1000) + 502
+  call('SET', state.key, value, 'PX', max(expiry, least))
+end

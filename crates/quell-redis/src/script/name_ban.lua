@@ -1,0 +1,11 @@
+-- Adds a banned key to the list of them. KEYS[1] is the list; ARGV: the key's bytes, until when, now
+-- (microseconds), the most that are listed, and the shortest expiry in milliseconds.
+redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+if last then
+  local left = math.ceil((last - ARGV[3]) / 1000) + 500
+  redis.call('PEXPIRE', KEYS[1], math.max(left, ARGV[5] + 0))
+end
+return 1

@@ -1,0 +1,410 @@
+//! Store: the way of a limit set to Redis and back.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use quell::calendar::SystemCalendar;
+use quell::store::{Action, Banned, Store, StoreError};
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::rule::{CalendarEdges, Changes};
+use quell_core::time::Now;
+
+use crate::answer::{Said, decisions};
+use crate::asked::Asked;
+use crate::bans::Bans;
+use crate::breaker::{Breaker, Leave, Turn};
+use crate::code::code;
+use crate::key::{Names, PREFIX};
+use crate::link::{Failure, Link};
+use crate::rehearsal::Rehearsal;
+use crate::script::Scripts;
+use crate::url::StoreUrl;
+
+/// How long a call may take unless said: a store beside its servers answers in one, and nobody's
+/// request should hang on a limit for longer.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
+const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
+
+/// Whose instants decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreClock {
+    /// The store's, one for all servers. What a caller says of the time is not looked at.
+    #[default]
+    Own,
+    /// The caller's, for tests; to the microsecond, rounded down. Real expiries are at least ten
+    /// minutes.
+    Caller,
+}
+
+/// What the script is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Peek = 0,
+    Acquire = 1,
+    Forgive = 2,
+    Ban = 3,
+    Lift = 4,
+    Carry = 5,
+    Look = 6,
+    Refund = 7,
+}
+
+/// States in Redis or Valkey, shared by all servers that name it.
+///
+/// Connects when it is first asked, and again whenever the connection breaks. Needs a tokio runtime
+/// with time and I/O.
+#[derive(Debug)]
+pub struct RedisStore {
+    pub(crate) link: Link,
+    pub(crate) names: Names,
+    pub(crate) scripts: Scripts,
+    url: StoreUrl,
+    clock: StoreClock,
+    timeout: Duration,
+    pub(crate) calendar: SystemCalendar,
+    rehearsal: Option<Rehearsal>,
+    breaker: Breaker,
+}
+
+/// Puts a [`RedisStore`] together.
+#[derive(Debug)]
+pub struct RedisStoreBuilder {
+    url: StoreUrl,
+    clock: StoreClock,
+    prefix: String,
+    timeout: Duration,
+    is_rehearsal: bool,
+}
+
+impl RedisStoreBuilder {
+    /// Takes other instants than the store's.
+    #[must_use]
+    pub const fn clock(mut self, clock: StoreClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Keeps the keys of a test apart from all others: they begin with `quell:test:NAME:`.
+    #[must_use]
+    pub fn test_keys(mut self, name: &str) -> Self {
+        self.prefix = format!("quell:test:{name}:");
+        self
+    }
+
+    /// Does what one process with its states in memory would do, for scenarios: instants are the
+    /// caller's, a limit that changes reaches every key at once, and a rule that is gone forgets.
+    ///
+    /// The store remembers every key that it charged, to do so.
+    #[must_use]
+    pub const fn rehearsal(mut self) -> Self {
+        self.clock = StoreClock::Caller;
+        self.is_rehearsal = true;
+        self
+    }
+
+    /// Sets how long a call may take. Default: [`DEFAULT_TIMEOUT`].
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The store. Nothing is sent yet.
+    #[must_use]
+    pub fn build(self) -> RedisStore {
+        RedisStore {
+            link: Link::new(&self.url),
+            names: Names::new(&self.prefix),
+            scripts: Scripts::new(),
+            url: self.url,
+            clock: self.clock,
+            timeout: self.timeout,
+            calendar: SystemCalendar::default(),
+            rehearsal: self.is_rehearsal.then(Rehearsal::default),
+            breaker: Breaker::new(),
+        }
+    }
+}
+
+impl RedisStore {
+    /// The unit in which a Redis server counts time: instants are rounded down to it, waits up.
+    pub const UNIT: Duration = Duration::from_micros(1);
+
+    /// The store at `url`, by its own clock.
+    #[must_use]
+    pub fn new(url: StoreUrl) -> Self {
+        Self::builder(url).build()
+    }
+
+    /// Begins to put a store together.
+    #[must_use]
+    pub fn builder(url: StoreUrl) -> RedisStoreBuilder {
+        RedisStoreBuilder {
+            url,
+            clock: StoreClock::Own,
+            prefix: PREFIX.to_owned(),
+            timeout: DEFAULT_TIMEOUT,
+            is_rehearsal: false,
+        }
+    }
+
+    /// Where it is; shows no password.
+    #[must_use]
+    pub const fn url(&self) -> &StoreUrl {
+        &self.url
+    }
+
+    /// Asks whether the store answers.
+    ///
+    /// # Errors
+    /// [`Failure`] with what is known of the reason.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        let reply = self.in_time(async {
+            let mut ping = redis::Cmd::new();
+            ping.arg("PING");
+            self.link.call(b"", &ping).await
+        });
+        reply.await.map(|_| ())
+    }
+
+    /// Deletes every key that a rehearsal charged.
+    ///
+    /// # Errors
+    /// [`Failure`] if the store does not answer; then the keys expire.
+    pub async fn forget_rehearsal(&self) -> Result<(), Failure> {
+        let Some(rehearsal) = &self.rehearsal else {
+            return Ok(());
+        };
+        let mut names = rehearsal.take_all();
+        names.push(self.names.bans());
+        self.delete(names).await
+    }
+
+    async fn delete(&self, names: Vec<Vec<u8>>) -> Result<(), Failure> {
+        for name in names {
+            let mut delete = redis::Cmd::new();
+            delete.arg("DEL").arg(name.as_slice());
+            self.in_time(self.link.call(&name, &delete)).await?;
+        }
+        Ok(())
+    }
+
+    /// Awaits `call` for as long as it may take, or not at all while the store is gone.
+    pub(crate) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let leave = self.breaker.leave(Instant::now());
+        if let Leave::Stay(reason) = leave {
+            let reason = format!("it did not answer a moment ago: {reason}");
+            return Err(Failure::Unreachable(reason));
+        }
+        let answer = tokio::time::timeout(self.timeout, call).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(Failure::Unknown(format!(
+                "no answer within {:?}",
+                self.timeout
+            )))
+        });
+        let turn = match &answer {
+            Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
+                let reason = failure.to_string();
+                self.breaker
+                    .failed(&leave, Instant::now(), share(), &reason)
+            }
+            _ => self.breaker.answered(),
+        };
+        match turn {
+            None => {}
+            Some(Turn::Opened) => tracing::error!(
+                store = %self.url,
+                failure = answer.as_ref().err().map(tracing::field::display),
+                "the store is gone: calls fail at once until it is back"
+            ),
+            Some(Turn::Closed) => tracing::info!(store = %self.url, "the store is back"),
+        }
+        answer
+    }
+
+    pub(crate) fn error(&self, failure: &Failure) -> StoreError {
+        StoreError::Unavailable(format!("{}: {failure}", self.url))
+    }
+
+    /// What the script is told before all charges: what to do, and where it does not follow from its
+    /// own clock, when.
+    pub(crate) fn head(&self, request: Request, length: Duration, now: Now) -> Vec<u8> {
+        let mut head = vec![request as u8];
+        let is_short = !matches!(request, Request::Ban | Request::Refund);
+        if self.clock == StoreClock::Own && is_short {
+            return head;
+        }
+        let micros = |nanos: u64| whole(nanos / 1_000);
+        let given = match self.clock {
+            StoreClock::Own => [-1.0, -1.0, 0.0],
+            StoreClock::Caller => [
+                micros(now.monotonic.as_nanos()),
+                micros(now.wall.as_nanos()),
+                whole(self.shortest_expiry()),
+            ],
+        };
+        for number in given.iter().chain([&whole(crate::code::micros_up(length))]) {
+            head.extend_from_slice(&number.to_be_bytes());
+        }
+        head
+    }
+
+    /// In milliseconds.
+    pub(crate) fn shortest_expiry(&self) -> u64 {
+        match self.clock {
+            StoreClock::Own => 0,
+            StoreClock::Caller => SHORTEST_GIVEN.as_secs() * 1_000,
+        }
+    }
+
+    /// Carries out what changed since the last call, in a rehearsal.
+    async fn catch_up(&self) -> Result<(), Failure> {
+        let Some(rehearsal) = &self.rehearsal else {
+            return Ok(());
+        };
+        for change in rehearsal.take_changes() {
+            self.delete(change.forgotten).await?;
+            let Some((to, at)) = change.carried_to else {
+                continue;
+            };
+            let mut charge = Charge::alone(&to, quell_core::cost::Cost::ONE);
+            let calendar = to.limit.calendar();
+            charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
+            let head = self.head(Request::Carry, Duration::ZERO, at);
+            let arguments = [head, code(&charge).bytes];
+            for name in change.carried {
+                let script = &self.scripts.decide;
+                self.in_time(script.run(&self.link, &[name], &arguments))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
+        if let Some(rehearsal) = &self.rehearsal {
+            let limits = set.charges().iter().map(|charge| charge.installed.id);
+            rehearsal.touched(names.into_iter().zip(limits));
+        }
+    }
+
+    async fn try_charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, Failure> {
+        self.catch_up().await?;
+        let asked = Asked::new(self, set);
+        let said = asked.charge(operation, now).await?;
+        let decisions = decisions(set.charges(), asked.numbers(), &said, operation);
+        if operation == Operation::Acquire {
+            self.name_bans(set, &said).await;
+            self.touched(set, asked.into_names());
+        }
+        Ok(decisions)
+    }
+
+    /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
+    async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
+        for (charge, said) in set.charges().iter().zip(said) {
+            if said.starts_ban() {
+                let until = said.now().saturating_add(said.ban_left());
+                self.name_ban(set.key(charge), until, said.now()).await;
+            }
+        }
+    }
+
+    async fn try_administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, Failure> {
+        self.catch_up().await?;
+        let (request, length) = match action {
+            Action::Forgive => (Request::Forgive, Duration::ZERO),
+            Action::Ban(length) => (Request::Ban, length),
+            Action::Lift => (Request::Lift, Duration::ZERO),
+        };
+        let asked = Asked::new(self, set);
+        let (changed, clock) = asked.administer(request, length, now).await?;
+        if let Action::Ban(length) = action {
+            let until = clock.saturating_add(crate::code::micros_up(length));
+            for charge in set.charges() {
+                self.name_ban(set.key(charge), until, clock).await;
+            }
+        }
+        self.touched(set, asked.into_names());
+        Ok(changed)
+    }
+}
+
+/// Anything from 0 to 255.
+fn share() -> u8 {
+    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
+}
+
+/// A whole number as the script reads it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "at most 2^53, where doubles are exact"
+)]
+pub(crate) fn whole(number: u64) -> f64 {
+    number.min(1 << 53) as f64
+}
+
+impl Store for RedisStore {
+    fn adopt(&self, changes: &Changes) {
+        // Every charge brings its limit along, and every state the limit it was charged under.
+        if let Some(rehearsal) = &self.rehearsal {
+            rehearsal.adopt(changes);
+        }
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        if set.charges().is_empty() {
+            return Ok(Vec::new());
+        }
+        let decisions = self.try_charge(set, operation, now).await;
+        decisions.map_err(|failure| self.error(&failure))
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        if set.charges().is_empty() {
+            return Ok(0);
+        }
+        let changed = self.try_administer(set, action, now).await;
+        changed.map_err(|failure| self.error(&failure))
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let bans = Bans::new(self).list(most, now).await;
+        bans.map_err(|failure| self.error(&failure))
+    }
+}
+
+impl fmt::Display for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}

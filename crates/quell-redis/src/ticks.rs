@@ -1,0 +1,168 @@
+//! Ticks: a rate in whole numbers that the script can add.
+//!
+//! The emission interval of a rate is a fraction of a microsecond as often as not. A TAT is kept as
+//! whole units and `parts`-ths of one, so that adding intervals is exact; a unit is a microsecond,
+//! or 2^k of them where a full refill is longer than 2^52 microseconds (142 years).
+
+use quell_core::rate::Rate;
+
+/// The largest number that the script handles: with one bit to spare below 2^53, for a sum.
+const MOST: u128 = 1 << 52;
+
+/// The most units that a limit holds on this store; a larger limit counts as this one.
+pub(crate) const MOST_UNITS: u64 = 1 << 50;
+
+/// An emission interval, `interval / parts` units of `2^shift` microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    pub(crate) interval: u64,
+    pub(crate) parts: u64,
+    pub(crate) shift: u32,
+}
+
+/// A span of time in whole units and parts of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) units: u64,
+    pub(crate) parts: u64,
+}
+
+impl Ticks {
+    /// The ticks of `rate` for a bucket that holds `burst` units.
+    ///
+    /// Exact, but for rates whose fraction, fully reduced, has a part above 2^52 (counts above 10^12
+    /// per period that share no factor with it): these are rounded to 2^-51 of the interval, up.
+    pub(crate) fn new(rate: Rate, burst: u64) -> Self {
+        let interval = rate.period().as_nanos();
+        let parts = u128::from(rate.count()) * 1_000;
+        let mut shift = 0;
+        // At most 2^100 microseconds: at most 50 steps.
+        while (u128::from(burst) * interval / parts) >> shift >= MOST {
+            shift += 1;
+        }
+        let parts = parts << shift;
+        let divisor = gcd(interval, parts);
+        let (mut interval, mut parts) = (interval / divisor, parts / divisor);
+        if interval > MOST || parts > MOST {
+            (interval, parts) = round_up(interval, parts);
+        }
+        Self {
+            interval: narrow(interval),
+            parts: narrow(parts),
+            shift,
+        }
+    }
+
+    /// How long `count` units take.
+    pub(crate) fn span(&self, count: u64) -> Span {
+        let ticks = u128::from(count) * u128::from(self.interval);
+        let parts = u128::from(self.parts);
+        Span {
+            units: narrow(ticks / parts),
+            parts: narrow(ticks % parts),
+        }
+    }
+
+    /// A span in ticks.
+    pub(crate) fn ticks(&self, span: Span) -> u128 {
+        u128::from(span.units) * u128::from(self.parts) + u128::from(span.parts)
+    }
+
+    /// How many microseconds after `now` the `ticks` counted from the unit that holds `now` are over.
+    pub(crate) fn micros(&self, ticks: u128, now: u64) -> u128 {
+        if ticks == 0 {
+            return 0;
+        }
+        let units = ticks.div_ceil(u128::from(self.parts));
+        let into = u128::from(now) & ((1 << self.shift) - 1);
+        (units << self.shift) - into
+    }
+}
+
+/// The next fraction above, with a power of two below the line, whose both parts fit.
+fn round_up(interval: u128, parts: u128) -> (u128, u128) {
+    let mut below = 1 << 50;
+    loop {
+        let above = (interval * below).div_ceil(parts);
+        if above <= MOST || below == 1 {
+            return (above, below);
+        }
+        below >>= 1;
+    }
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn narrow(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+    fn ticks(count: u64, period: Duration, burst: u64) -> Ticks {
+        Ticks::new(Rate::new(count, period).unwrap(), burst)
+    }
+
+    #[test]
+    fn usual_rates_are_exact() {
+        let second = Duration::from_secs(1);
+        let exact = |interval, parts| Ticks {
+            interval,
+            parts,
+            shift: 0,
+        };
+        assert_eq!(ticks(100, second, 200), exact(10_000, 1));
+        assert_eq!(ticks(7, 60 * second, 7), exact(60_000_000, 7));
+        assert_eq!(ticks(1_000_003, second, 10), exact(1_000_000, 1_000_003));
+        assert_eq!(
+            ticks(999_999_999, second, 999_999_999),
+            exact(1_000_000, 999_999_999)
+        );
+        assert_eq!(ticks(1, Duration::from_nanos(1), 1), exact(1, 1_000));
+    }
+
+    #[test]
+    fn a_long_refill_has_a_longer_unit() {
+        let slow = ticks(1, YEAR, 1_000);
+        assert_eq!(slow.shift, 3);
+        let full = slow.span(1_000);
+        assert_eq!((full.units << 3, full.parts), (31_536_000_000_000_000, 0));
+        // An answer is exact to the microsecond all the same.
+        assert_eq!(slow.micros(slow.ticks(full), 5), 31_535_999_999_999_995);
+    }
+
+    #[test]
+    fn everything_fits_and_is_as_said() {
+        let counts = [1, 3, 7, 1_000_003, 4_611_686_018_427_387_847, 1 << 61];
+        let periods = [1, 999_999_937, 3_153_599_999_999_999_989].map(Duration::from_nanos);
+        for (count, period) in counts.iter().flat_map(|c| periods.map(|p| (*c, p))) {
+            let Ok(rate) = Rate::new(count, period) else {
+                continue;
+            };
+            for burst in [1, 1_000, MOST_UNITS] {
+                let ticks = Ticks::new(rate, burst);
+                let fits = |number: u64| u128::from(number) <= MOST;
+                assert!(
+                    fits(ticks.interval) && fits(ticks.parts),
+                    "{rate} {ticks:?}"
+                );
+                assert!(fits(ticks.span(burst).units), "{rate} {burst} {ticks:?}");
+                let unit = 2_f64.powi(i32::try_from(ticks.shift).unwrap());
+                let got = ticks.interval as f64 / ticks.parts as f64 * unit;
+                let said = period.as_nanos() as f64 / 1_000.0 / count as f64;
+                assert!((got / said - 1.0).abs() < 1e-15, "{rate}: {ticks:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Three primaries with a replica each.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::conformance::{Carries, same_as_model_in_micros};
+use quell::{Limit, Limiter, Query};
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::limits::{SECOND, built, limiter};
+use crate::server::{Server, free_port};
+
+struct Cluster {
+    servers: Vec<Server>,
+}
+
+/// The bus of a cluster listens on the port plus 10,000.
+fn low_port() -> u16 {
+    loop {
+        let port = free_port() / 3 + 1_024;
+        let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
+        }
+    }
+}
+
+impl Cluster {
+    fn start(replicas: usize) -> Self {
+        let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let server = |_| {
+            (0..20)
+                .find_map(|_| Server::try_start(low_port(), &words))
+                .expect("a server of a cluster comes up")
+        };
+        let servers: Vec<_> = (0..3 * (1 + replicas)).map(server).collect();
+        let cluster = Self { servers };
+        let hosts = cluster
+            .servers
+            .iter()
+            .map(|one| format!("127.0.0.1:{}", one.port()));
+        let mut words: Vec<_> = ["--cluster", "create"].map(str::to_owned).into();
+        words.extend(hosts);
+        words.extend(["--cluster-replicas".to_owned(), replicas.to_string()]);
+        words.push("--cluster-yes".to_owned());
+        redis_cli(&words);
+        for server in &cluster.servers {
+            while !server
+                .command(&["CLUSTER", "INFO"])
+                .contains("cluster_state:ok")
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        cluster
+    }
+
+    fn store(&self) -> RedisStoreBuilder {
+        // One seed is enough, whoever it is.
+        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
+        RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)
+    }
+
+    fn is_primary(server: &Server) -> bool {
+        server.command(&["ROLE"]).starts_with("master")
+    }
+}
+
+fn redis_cli(words: &[String]) {
+    let mut command = Command::new("redis-cli");
+    let run = command.args(words).stdin(Stdio::null()).output();
+    let run = run.expect("redis-cli is missing: install Debian's redis-tools");
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+}
+
+/// Sets that span slots are charged slot by slot and given back on a refusal: the same answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_traces_have_the_same_answers_over_many_slots() {
+    let cluster = Cluster::start(0);
+    for seed in 1..31 {
+        let name = format!("one-{seed}");
+        let store = cluster.store().test_keys(&name).rehearsal().build();
+        same_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_one_rule_lie_on_all_primaries() {
+    let cluster = Cluster::start(0);
+    let limit = built(Limit::fixed_window(1, 3_600 * SECOND).build());
+    let subject = limiter(cluster.store().build(), &[limit]);
+    for user in 0..3_000 {
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+    }
+    for server in &cluster.servers {
+        let keys: u64 = server.command(&["DBSIZE"]).parse().unwrap();
+        assert!((850..=1_150).contains(&keys), "{keys} of 3000");
+    }
+}
+
+async fn count(subject: &Limiter<RedisStore>, calls: usize) -> usize {
+    let mut passed = 0;
+    for call in 0..calls {
+        let query = Query::new("d").entry("user", format!("user-{}", call % 20));
+        passed += usize::from(subject.try_acquire(&query).await.unwrap().is_allow());
+    }
+    passed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resharding_under_load_admits_exactly_the_limit() {
+    let cluster = Cluster::start(0);
+    let limit = built(Limit::fixed_window(50, 3_600 * SECOND).build());
+    let subject = Arc::new(limiter(cluster.store().build(), &[limit]));
+    let (from, to) = (&cluster.servers[0], &cluster.servers[1]);
+    let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
+    let words = [
+        "--cluster",
+        "reshard",
+        &format!("127.0.0.1:{}", from.port()),
+        "--cluster-from",
+        &id(from),
+        "--cluster-to",
+        &id(to),
+        "--cluster-slots",
+        "3000",
+        "--cluster-yes",
+    ]
+    .map(str::to_owned);
+    let moving = tokio::task::spawn_blocking(move || redis_cli(&words));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let subject = Arc::clone(&subject);
+        callers.spawn(async move { count(&subject, 1_000).await });
+    }
+    let passed: usize = callers.join_all().await.into_iter().sum();
+    assert_eq!(passed, 20 * 50);
+    // Also once it is over: nothing was forgotten on the way.
+    moving.await.unwrap();
+    assert_eq!(count(&subject, 40).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
+    let mut cluster = Cluster::start(1);
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let subject = limiter(cluster.store().build(), &[limit]);
+    assert_eq!(count(&subject, 20 * 4).await, 80);
+    for server in cluster
+        .servers
+        .iter()
+        .filter(|server| Cluster::is_primary(server))
+    {
+        server.command(&["WAIT", "1", "5000"]);
+    }
+    let lost = cluster
+        .servers
+        .iter()
+        .position(Cluster::is_primary)
+        .unwrap();
+    cluster.servers[lost].kill();
+    // Calls wait until its replica has taken over.
+    assert_eq!(count(&subject, 20 * 10).await, 20 * 6);
+}
+
+#[tokio::test]
+async fn a_server_of_a_cluster_is_not_taken_for_a_single_one() {
+    let cluster = Cluster::start(0);
+    let limit = built(Limit::fixed_window(1, SECOND).build());
+    let url = format!("redis://127.0.0.1:{}", cluster.servers[0].port());
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
+    let subject = limiter(store.build(), &[limit]);
+    let mut errors = Vec::new();
+    for user in 0..20 {
+        let query = Query::new("d").entry("user", format!("{user}"));
+        errors.extend(subject.try_acquire(&query).await.err());
+    }
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.to_string().contains("write redis+cluster://"))
+    );
+    assert!(!errors.is_empty());
+}

@@ -1,0 +1,44 @@
+//! The suite that every store must pass: the same decisions as the model, to the microsecond.
+
+use quell::conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
+use quell_redis::StoreClock;
+
+use crate::server::Server;
+
+fn seeds(most: u64) -> impl Iterator<Item = u64> {
+    let first = std::env::var("QUELL_SEED").ok();
+    let first = first.and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    first..first + most
+}
+
+#[tokio::test]
+async fn random_traces_have_the_same_answers_as_in_one_process() {
+    let server = Server::start(&[]);
+    for seed in seeds(60) {
+        let name = format!("one-{seed}");
+        let store = server.store().test_keys(&name).rehearsal().build();
+        same_as_model_in_micros(store, Carries::AtOnce, seed, 400).await;
+    }
+}
+
+#[tokio::test]
+async fn random_traces_have_the_same_answers_as_among_many_processes() {
+    let server = Server::start(&[]);
+    for seed in seeds(60) {
+        let name = format!("many-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        same_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
+    }
+}
+
+#[test]
+fn many_callers_at_once_get_exactly_the_limit() {
+    let server = Server::start(&[]);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let store = server.store().build();
+    exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
+}

@@ -1,0 +1,196 @@
+//! What a server can do to us: forget the script, restart, refuse, hold something foreign.
+
+use std::time::Duration;
+
+use quell::{Limit, Limiter, Query};
+use quell_redis::{Failure, RedisStore, StoreUrl};
+
+use crate::limits::{SECOND, built, limiter};
+use crate::server::Server;
+
+fn five_per_minute() -> Limit {
+    built(Limit::fixed_window(5, 60 * SECOND).build())
+}
+
+async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
+    let query = Query::new("d").entry("user", "a");
+    let verdict = subject.try_acquire(&query).await;
+    verdict
+        .map(|verdict| verdict.is_allow())
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_script_that_is_gone_is_sent_again_in_the_same_call() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[five_per_minute()]);
+    for _ in 0..5 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(passes(&subject).await, Ok(true));
+    }
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(
+        passes(&subject).await,
+        Ok(false),
+        "none was charged twice or not at all"
+    );
+}
+
+#[tokio::test]
+async fn a_restart_goes_unnoticed() {
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let subject = limiter(server.store().build(), &[five_per_minute()]);
+    for _ in 0..5 {
+        assert_eq!(passes(&subject).await, Ok(true));
+        // Elsewhere, so that this runtime hears of the end of its connection.
+        let restart = move || {
+            server.restart();
+            server
+        };
+        server = tokio::task::spawn_blocking(restart).await.unwrap();
+    }
+    assert_eq!(passes(&subject).await, Ok(false));
+}
+
+#[tokio::test]
+async fn no_server_is_an_error_that_says_where() {
+    let port = crate::server::free_port();
+    let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
+    let subject = limiter(RedisStore::new(url), &[five_per_minute()]);
+    let error = passes(&subject).await.unwrap_err();
+    assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+    assert!(error.contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_up_later_is_found() {
+    let port = crate::server::free_port();
+    let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
+    let store = RedisStore::builder(url).timeout(20 * SECOND).build();
+    let subject = limiter(store, &[five_per_minute()]);
+    assert!(passes(&subject).await.is_err());
+    let _server = Server::try_start(port, &[]).unwrap();
+    while passes(&subject).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_in_time() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url());
+    let subject = limiter(store.build(), &[five_per_minute()]);
+    while passes(&subject).await.is_err() {}
+    server.command(&["CLIENT", "PAUSE", "2000"]);
+    let error = passes(&subject).await.unwrap_err();
+    assert!(error.contains("no answer within 50ms"), "{error}");
+}
+
+/// While the store is gone nobody waits for it; it is found again without anyone's help.
+#[tokio::test]
+async fn a_store_that_is_gone_holds_nobody_up() {
+    let server = Server::start(&[]);
+    let subject = limiter(
+        RedisStore::builder(server.url()).build(),
+        &[five_per_minute()],
+    );
+    while passes(&subject).await.is_err() {}
+    server.command(&["CLIENT", "PAUSE", "1500"]);
+    let mut at_once = 0;
+    for _ in 0..200 {
+        let error = passes(&subject).await.unwrap_err();
+        at_once += usize::from(error.contains("a moment ago"));
+    }
+    assert!(at_once >= 190, "{at_once} of 200 did not wait");
+    while passes(&subject).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_an_error_that_says_so() {
+    let server = Server::start(&["--requirepass", "right"]);
+    for (login, words) in [("", "NOAUTH"), (":wrong@", "WRONGPASS")] {
+        let url = format!("redis://{login}127.0.0.1:{}", server.port());
+        let store = RedisStore::builder(url.parse().unwrap())
+            .timeout(20 * SECOND)
+            .build();
+        let error = match store.ping().await {
+            Err(error) => error.to_string(),
+            Ok(()) => panic!("{url} got in"),
+        };
+        assert!(
+            error.contains(words) || error.contains("assword"),
+            "{login}: {error}"
+        );
+        assert!(!error.contains("wrong@"), "{error}");
+    }
+    let url = format!("redis://:right@127.0.0.1:{}/2", server.port());
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(20 * SECOND);
+    assert_eq!(
+        passes(&limiter(store.build(), &[five_per_minute()])).await,
+        Ok(true)
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_our_name_is_an_error_and_stays() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[five_per_minute()]);
+    assert_eq!(passes(&subject).await, Ok(true));
+
+    for foreign in ["EVAL_LIST", "EVAL_TEXT"] {
+        let script = match foreign {
+            "EVAL_LIST" => {
+                "local k = redis.call('KEYS','*')[1] redis.call('DEL',k) return redis.call('RPUSH',k,'x')"
+            }
+            _ => {
+                "local k = redis.call('KEYS','*')[1] redis.call('DEL',k) return redis.call('SET',k,'{\"a\":1}')"
+            }
+        };
+        server.command(&["EVAL", script, "0"]);
+        let error = passes(&subject).await.unwrap_err();
+        assert!(error.contains("did not write"), "{foreign}: {error}");
+        assert_eq!(server.command(&["DBSIZE"]), "1");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_and_charges_nothing() {
+    let server = Server::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
+    let store = server.store().build();
+    let subject = limiter(store, &[five_per_minute()]);
+    let error = passes(&subject).await.unwrap_err();
+    assert!(error.contains("OOM"), "{error}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for _ in 0..5 {
+        assert_eq!(passes(&subject).await, Ok(true));
+    }
+    assert_eq!(passes(&subject).await, Ok(false));
+}
+
+#[tokio::test]
+async fn a_replica_is_never_mistaken_for_its_primary() {
+    let primary = Server::start(&[]);
+    let port = primary.port().to_string();
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &port]);
+    let store = RedisStore::builder(replica.url()).timeout(SECOND);
+    let subject = limiter(store.build(), &[five_per_minute()]);
+    let error = passes(&subject).await.unwrap_err();
+    assert!(error.contains("no answer within"), "{error}");
+    // Promoted, it answers; nobody restarts anything.
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(passes(&subject).await, Ok(true));
+}
+
+#[tokio::test]
+async fn failures_are_values() {
+    let port = crate::server::free_port();
+    let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
+    let answer = RedisStore::builder(url)
+        .timeout(20 * SECOND)
+        .build()
+        .ping()
+        .await;
+    assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
+}

@@ -1,0 +1,20 @@
+//! The Redis store against real servers. Every test starts its own, on a free port of this machine,
+//! and stops it; where there is no `redis-server` it fails and says so.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
+mod bans;
+mod cluster;
+mod conformance;
+mod expiry;
+mod extremes;
+mod faults;
+mod hostile_time;
+mod limits;
+mod processes;
+mod sentinel;
+mod server;

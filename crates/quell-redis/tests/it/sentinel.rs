@@ -1,0 +1,134 @@
+//! A primary with a replica, watched by three sentinels.
+
+use std::time::Duration;
+
+use quell::{Limit, Query};
+use quell_redis::{RedisStore, StoreUrl};
+
+use crate::limits::{SECOND, built, limiter};
+use crate::server::{Server, free_port};
+
+struct Watched {
+    primary: Server,
+    replica: Server,
+    sentinels: Vec<Server>,
+}
+
+impl Watched {
+    fn start() -> Self {
+        let primary = Server::start(&[]);
+        let port = primary.port().to_string();
+        let replica = Server::start(&["--replicaof", "127.0.0.1", &port]);
+        let configuration = format!(
+            "sentinel monitor shop 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds shop 500\n\
+             sentinel failover-timeout shop 3000\n"
+        );
+        let sentinel = || {
+            (0..10)
+                .find_map(|_| Server::try_start_with(&configuration, free_port(), &["--sentinel"]))
+                .expect("a sentinel comes up")
+        };
+        let watched = Self {
+            primary,
+            replica,
+            sentinels: (0..3).map(|_| sentinel()).collect(),
+        };
+        // They have found the replica and each other.
+        watched.until("num-slaves", "1");
+        watched.until("num-other-sentinels", "2");
+        watched
+    }
+
+    fn until(&self, field: &str, value: &str) {
+        for sentinel in &self.sentinels {
+            while !sentinel
+                .command(&["SENTINEL", "MASTER", "shop"])
+                .contains(&format!("{field}\n{value}\n"))
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn url(&self) -> StoreUrl {
+        let hosts = self.sentinels.iter();
+        let hosts: Vec<_> = hosts
+            .map(|one| format!("127.0.0.1:{}", one.port()))
+            .collect();
+        let url = format!("redis+sentinel://{}/0?master=shop", hosts.join(","));
+        url.parse().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_goes_on_where_its_primary_was() {
+    let mut watched = Watched::start();
+    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let subject = limiter(store.build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    for _ in 0..4 {
+        assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+    }
+    // What was not replicated is lost with its server: here all is.
+    assert_eq!(watched.primary.command(&["WAIT", "1", "5000"]), "1");
+    watched.primary.kill();
+    let mut passed = 0;
+    for _ in 0..10 {
+        // The first call waits until the sentinels agreed; a call that was on the way fails.
+        if subject
+            .try_acquire(&query)
+            .await
+            .is_ok_and(|verdict| verdict.is_allow())
+        {
+            passed += 1;
+        }
+    }
+    assert_eq!(passed, 6);
+    assert!(watched.replica.command(&["ROLE"]).starts_with("master"));
+    assert!(watched.sentinels.len() == 3);
+}
+
+/// The old primary is up and is told to follow: calls find the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_loses_nothing() {
+    let watched = Watched::start();
+    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let limit = built(Limit::fixed_window(200, 3_600 * SECOND).build());
+    let subject = limiter(store.build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    let mut passed = 0;
+    for call in 0..300 {
+        if call == 100 {
+            assert_eq!(watched.primary.command(&["WAIT", "1", "5000"]), "1");
+            watched.sentinels[0].command(&["SENTINEL", "FAILOVER", "shop"]);
+            while !watched.replica.command(&["ROLE"]).starts_with("master") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            while !watched.primary.command(&["ROLE"]).starts_with("slave") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        if subject
+            .try_acquire(&query)
+            .await
+            .is_ok_and(|verdict| verdict.is_allow())
+        {
+            passed += 1;
+        }
+    }
+    assert_eq!(passed, 200);
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
+    let watched = Watched::start();
+    let url = watched
+        .url()
+        .to_string()
+        .replace("master=shop", "master=shoe");
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
+    let error = store.build().ping().await.unwrap_err().to_string();
+    assert!(error.contains("watches nobody called \"shoe\""), "{error}");
+}

@@ -1,0 +1,186 @@
+//! A Redis server for one test.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quell_redis::{RedisStore, RedisStoreBuilder, StoreUrl};
+use tempfile::TempDir;
+
+/// Long enough for a machine that does much else; a server that is up answers in a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that stops when it is dropped.
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+    directory: TempDir,
+    arguments: Vec<String>,
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Server {
+    /// Starts a server with more words on its command line.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        for _ in 0..10 {
+            if let Some(server) = Self::try_start(free_port(), arguments) {
+                return server;
+            }
+        }
+        panic!("no redis-server comes up: is Debian's redis-server installed?");
+    }
+
+    pub(crate) fn try_start(port: u16, arguments: &[&str]) -> Option<Self> {
+        Self::try_start_with("", port, arguments)
+    }
+
+    /// Starts a server that reads this configuration first, and may write its own to it.
+    pub(crate) fn try_start_with(
+        configuration: &str,
+        port: u16,
+        arguments: &[&str],
+    ) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        fs::write(directory.path().join("redis.conf"), configuration).unwrap();
+        let process = launch(port, &directory, &arguments);
+        let mut server = Self {
+            process,
+            port,
+            directory,
+            arguments,
+        };
+        server.is_up().then_some(server)
+    }
+
+    fn is_up(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if let Some(pong) = try_command(self.port, &["PING"])
+                && !pong.contains("LOADING")
+            {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> StoreUrl {
+        format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
+    /// A store on this server that waits long enough for a busy machine.
+    pub(crate) fn store(&self) -> RedisStoreBuilder {
+        RedisStore::builder(self.url()).timeout(PATIENCE)
+    }
+
+    /// Sends one command and returns the reply as text.
+    pub(crate) fn command(&self, words: &[&str]) -> String {
+        try_command(self.port, words).unwrap_or_else(|| panic!("no answer to {words:?}"))
+    }
+
+    /// In how many milliseconds the only key expires; -1 for never, -2 for no key.
+    pub(crate) fn left(&self) -> i64 {
+        let script = "return redis.call('PTTL', redis.call('KEYS', '*')[1] or '')";
+        self.command(&["EVAL", script, "0"]).parse().unwrap()
+    }
+
+    /// Kills the server at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.process = launch(self.port, &self.directory, &self.arguments);
+        assert!(self.is_up(), "the server does not come back");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
+    let log = File::create(directory.path().join("log")).unwrap();
+    let port = port.to_string();
+    let mut command = Command::new("redis-server");
+    // A configuration file, because sentinels write theirs.
+    let file = directory.path().join("redis.conf");
+    command
+        .arg(file)
+        .args(["--port", &port, "--bind", "127.0.0.1"]);
+    command.args(["--daemonize", "no", "--dir"]);
+    command.arg(directory.path());
+    if !arguments.iter().any(|word| word == "--sentinel") {
+        command.args(["--save", ""]);
+    }
+    command.args(arguments);
+    command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .stdout(log);
+    command.spawn().expect("redis-server is not installed")
+}
+
+/// One command on a connection of its own. Arrays come back as their elements, a line each.
+pub(crate) fn try_command(port: u16, words: &[&str]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    stream.write_all(bytes.as_bytes()).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut lines = Vec::new();
+    read_reply(&mut reader, &mut lines)?;
+    Some(lines.join("\n"))
+}
+
+fn read_reply(reader: &mut impl BufRead, lines: &mut Vec<String>) -> Option<()> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let line = line.trim_end();
+    let (kind, rest) = line.split_at_checked(1)?;
+    match kind {
+        "*" => {
+            for _ in 0..rest.parse::<i64>().ok()?.max(0) {
+                read_reply(reader, lines)?;
+            }
+        }
+        "$" => {
+            let length: i64 = rest.parse().ok()?;
+            let Ok(length) = usize::try_from(length) else {
+                lines.push("(nil)".to_owned());
+                return Some(());
+            };
+            let mut bytes = vec![0; length + 2];
+            reader.read_exact(&mut bytes).ok()?;
+            bytes.truncate(length);
+            lines.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        _ => lines.push(rest.to_owned()),
+    }
+    Some(())
+}

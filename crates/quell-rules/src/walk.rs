@@ -1,0 +1,152 @@
+//! Walk: from files and directories to the files that they stand for, each once.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::problem::Sink;
+
+/// The most files of one run: each costs an open file and a watch.
+pub const MAX_FILES: usize = 10_000;
+
+/// The most entries that a walk through a directory looks at: who names `/` by mistake waits no
+/// longer than this takes.
+const MAX_ENTRIES: usize = 100_000;
+
+/// What is looked for in directories. A file that is named itself is taken whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Files of rules: `*.yaml` and `*.yml`, but not those of scenarios.
+    Rules,
+    /// Files of scenarios: `*.test.yaml` and `*.test.yml`.
+    Scenarios,
+}
+
+impl Wanted {
+    fn is_met_by(self, name: &str) -> bool {
+        let stem = name
+            .strip_suffix(".yaml")
+            .or_else(|| name.strip_suffix(".yml"));
+        stem.is_some_and(|stem| stem.ends_with(".test") == (self == Self::Scenarios))
+    }
+}
+
+/// Whether a file is called as those of scenarios are.
+pub(crate) fn is_called_scenario(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Wanted::Scenarios.is_met_by(&name)
+}
+
+/// The files that `paths` stand for, each once however often and by whichever links and directories
+/// it is named, in the order in which they are first met.
+pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink) -> Vec<PathBuf> {
+    let mut walk = Walk {
+        wanted,
+        files: Vec::new(),
+        seen: HashSet::new(),
+        has_met: false,
+        entries: 0,
+    };
+    for path in paths {
+        walk.top(path.as_ref(), sink);
+    }
+    walk.files
+}
+
+/// A walk through files and directories.
+struct Walk {
+    wanted: Wanted,
+    files: Vec<PathBuf>,
+    /// Files and directories by their true paths; so links do not lead round in circles, either.
+    seen: HashSet<PathBuf>,
+    /// Whether the directory that was named has anything that is wanted, taken now or before.
+    has_met: bool,
+    /// Entries seen below the directory that was named.
+    entries: usize,
+}
+
+impl Walk {
+    fn top(&mut self, path: &Path, sink: &mut Sink) {
+        if !path.is_dir() {
+            self.file(path);
+            return;
+        }
+        sink.enter(&path.display().to_string());
+        self.has_met = false;
+        self.entries = 0;
+        let is_complete = self.directory(path, sink);
+        if !is_complete || self.has_met {
+            return;
+        }
+        match self.wanted {
+            Wanted::Rules => {
+                sink.file_warning("no rules in this directory: write files named *.yaml or *.yml");
+            }
+            // Tests that are not there must not pass.
+            Wanted::Scenarios => {
+                sink.file_problem("no tests in this directory: write files named *.test.yaml");
+            }
+        }
+    }
+
+    /// Takes a file unless it is there. What cannot be looked up will be told when it is read.
+    fn file(&mut self, path: &Path) {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if self.seen.insert(real) {
+            self.files.push(path.to_owned());
+        }
+    }
+
+    /// Walks through `directory`; says whether to go on.
+    fn directory(&mut self, directory: &Path, sink: &mut Sink) -> bool {
+        let left = MAX_ENTRIES.saturating_sub(self.entries).saturating_add(1);
+        let entries = fs::canonicalize(directory).and_then(|path| {
+            if !self.seen.insert(path) {
+                self.has_met = true;
+                return Ok(Vec::new());
+            }
+            let entries = fs::read_dir(directory)?.take(left).flatten();
+            Ok(entries.map(|entry| entry.path()).collect())
+        });
+        let mut entries: Vec<PathBuf> = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                let name = directory.display();
+                sink.file_problem(format!(
+                    "{name} cannot be read ({error}): write the path of a directory that can"
+                ));
+                return true;
+            }
+        };
+        self.entries += entries.len();
+        if self.entries > MAX_ENTRIES {
+            sink.file_problem(format!(
+                "more than {MAX_ENTRIES} entries: write the path of a directory that holds rules only"
+            ));
+            return false;
+        }
+        entries.sort();
+        entries.iter().all(|path| self.entry(path, sink))
+    }
+
+    fn entry(&mut self, path: &Path, sink: &mut Sink) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') {
+            return true;
+        }
+        if path.is_dir() {
+            return self.directory(path, sink);
+        }
+        if self.wanted.is_met_by(&name) && path.is_file() {
+            self.has_met = true;
+            if self.files.len() >= MAX_FILES {
+                sink.file_problem(format!(
+                    "more than {MAX_FILES} files: write several documents into one file"
+                ));
+                return false;
+            }
+            self.file(path);
+        }
+        true
+    }
+}

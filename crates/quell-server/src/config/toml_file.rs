@@ -1,0 +1,170 @@
+//! TOML file: where something stands in a configuration file, and what is said of mistakes in one.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue, Error};
+
+use super::ConfigError;
+
+/// What to write where the reader of a file expected one of these.
+const EXPECTED: [(&str, &str); 8] = [
+    (
+        "usize",
+        "a whole number: write digits without quotes, such as 1000",
+    ),
+    (
+        "u64",
+        "a whole number: write digits without quotes, such as 1000",
+    ),
+    ("a string", "a string: write it in quotes"),
+    ("path string", "a path: write it in quotes"),
+    ("a boolean", "true or false: write it without quotes"),
+    ("a sequence", "a list: write [\"one\", \"two\"]"),
+    (
+        "struct RawAuthorize",
+        "a table: write [authorize], and its fields below",
+    ),
+    (
+        "struct RawEntrySource",
+        "a table: write { entry = \"tenant\", headers = [\"x-tenant\"] }",
+    ),
+];
+
+/// A mistake in the file `name`: `quell.toml:3:8: http: what is wrong: what to write`.
+pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
+    let message = error.message().trim_end();
+    let expected = message.rsplit_once("expected ").and_then(|(before, word)| {
+        let (_, better) = EXPECTED.iter().find(|(known, _)| *known == word)?;
+        Some(format!("{before}expected {better}"))
+    });
+    let message = expected.unwrap_or_else(|| message.to_owned());
+    let Some(span) = error.span() else {
+        return ConfigError::File {
+            file: name.to_owned(),
+            reason: message,
+        };
+    };
+    let (line, column) = position(text, span.start);
+    let key = DeTable::parse(text)
+        .ok()
+        .and_then(|table| path_of(table.get_ref(), &span))
+        .map(|key| format!("{key}: "))
+        .unwrap_or_default();
+    ConfigError::File {
+        file: format!("{name}:{line}:{column}"),
+        reason: format!("{key}{message}"),
+    }
+}
+
+/// The line, from 1, on which the file `text` says `field`, such as `authorize.gateway`.
+pub(super) fn line_of(text: &str, field: &str) -> Option<usize> {
+    let table = DeTable::parse(text).ok()?;
+    let mut table = table.get_ref();
+    let (above, last) = field.rsplit_once('.').unwrap_or(("", field));
+    for name in above.split('.').filter(|name| !name.is_empty()) {
+        table = match table.get(name)?.get_ref() {
+            DeValue::Table(inner) => inner,
+            _ => return None,
+        };
+    }
+    let (key, _) = table.iter().find(|(key, _)| key.get_ref() == last)?;
+    Some(position(text, key.span().start).0)
+}
+
+/// The way to the innermost value that holds `span`. A table may stand in several places, so its own
+/// span says nothing of what is in it.
+fn path_of(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let (key, place) = (key.get_ref(), value.span());
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => path_of(inner, span),
+            _ => None,
+        };
+        match inner {
+            Some(inner) => Some(format!("{key}.{inner}")),
+            None => (place.start <= span.start && span.end <= place.end).then(|| key.to_string()),
+        }
+    })
+}
+
+/// Line and column of a byte, both from 1, columns in characters.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let column = before.get(start..).unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::RawConfig;
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        for (text, expected) in [
+            (
+                "shadow = true\n  max_keys = 'many'",
+                "q.toml:2:14: max_keys: invalid type: string \"many\", expected a whole number: \
+                 write digits without quotes, such as 1000",
+            ),
+            (
+                "max_keys = -1",
+                "q.toml:1:12: max_keys: invalid value: integer `-1`, expected a whole number: \
+                 write digits without quotes, such as 1000",
+            ),
+            (
+                "shadow = 'yes'",
+                "q.toml:1:10: shadow: invalid type: string \"yes\", expected true or false: \
+                 write it without quotes",
+            ),
+            (
+                "http = 8080",
+                "q.toml:1:8: http: invalid type: integer `8080`, expected a string: write it in quotes",
+            ),
+            (
+                "rules = 'a.yaml'",
+                "q.toml:1:9: rules: invalid type: string \"a.yaml\", expected a list: \
+                 write [\"one\", \"two\"]",
+            ),
+            (
+                "data_dir = 7",
+                "q.toml:1:12: data_dir: invalid type: integer `7`, expected a path: write it in quotes",
+            ),
+            (
+                "[authorize]\ngateway = 1",
+                "q.toml:2:11: authorize.gateway: invalid type: integer `1`, expected a string: \
+                 write it in quotes",
+            ),
+            ("authorize = 7", "write [authorize], and its fields below"),
+            (
+                "prot = 1",
+                "q.toml:1:1: unknown field `prot`, expected one of `rules`",
+            ),
+            ("http = ", "q.toml:1:8: "),
+            ("http = 'off'\nhttp = 'off'", "q.toml:2:1: duplicate key"),
+        ] {
+            let error = RawConfig::from_toml("q.toml", text)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn fields_are_found_where_they_stand() {
+        let text = "\n# http\nhttp = 'off'\n[authorize]\n\ngateway = 'any'";
+        for (field, line) in [
+            ("http", Some(3)),
+            ("authorize", Some(4)),
+            ("authorize.gateway", Some(6)),
+            ("gateway", None),
+            ("resp", None),
+            ("http.x", None),
+        ] {
+            assert_eq!(RawConfig::line_of(text, field), line, "{field}");
+        }
+        assert_eq!(RawConfig::line_of("= no TOML", "http"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Direct: questions over HTTP/1.1 as nearly all are, answered as they lie in the connection's bytes.
+//!
+//! Every connection begins here. With the first thing that is not a whole question it goes to hyper
+//! with all that came, and stays there: other routes, HTTP/2, bodies in pieces, requests that are
+//! wrong. So each of those is answered in one place only, and nothing is charged twice, since a
+//! question is left to hyper before it is asked.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use quell_core::time::Wall;
+use quell_protocol::http::{VerdictBody, find_question, parse_query};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::stream::Watched;
+use crate::shared::Shared;
+
+/// Room for what comes at once: a dozen questions. A longer one goes to hyper.
+const ROOM: usize = 4 * 1_024;
+
+/// What a connection has come to.
+pub(super) enum Left {
+    /// Its end: the client is gone, or the server stops and all that came is answered.
+    Closed,
+    /// Something else than questions, which begins with these bytes.
+    Other(Vec<u8>),
+}
+
+/// Answers questions until there is something else.
+///
+/// # Errors
+/// If the connection breaks off, or stands still for too long.
+pub(super) async fn serve(
+    stream: &mut Watched,
+    shared: &Shared,
+    has_asked: &AtomicBool,
+    stop: &mut watch::Receiver<bool>,
+) -> io::Result<Left> {
+    let mut input = Vec::new();
+    let mut output = Vec::new();
+    loop {
+        input.reserve(ROOM);
+        let read = tokio::select! {
+            biased;
+            read = stream.read_buf(&mut input) => read?,
+            _ = stop.changed() => return Ok(Left::Closed),
+        };
+        if read == 0 {
+            return Ok(Left::Closed);
+        }
+        let mut rest = input.as_slice();
+        while let Some(length) = answer(shared, rest, &mut output) {
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        if !output.is_empty() {
+            has_asked.store(true, Ordering::Relaxed);
+            stream.write_all(&output).await?;
+            output.clear();
+        }
+        if !rest.is_empty() {
+            return Ok(Left::Other(rest.to_vec()));
+        }
+        input.clear();
+    }
+}
+
+/// Answers the question that `input` begins with, and says how long it is; `None` if that is for
+/// others to do.
+fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+    let question = find_question(input)?;
+    if question.body.len() > shared.config.bounds.body {
+        return None;
+    }
+    let query = parse_query(question.body).ok()?;
+    let now = shared.limiter.now();
+    let asked = shared.limiter.ask_at_once(question.operation, &query, now);
+    let verdict = asked.ok()??;
+    thread_local! {
+        static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BODY.with_borrow_mut(|body| {
+        body.clear();
+        VerdictBody::from(&verdict).write_json(body);
+        output.extend_from_slice(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
+        );
+        push_digits(output, body.len());
+        output.extend_from_slice(b"\r\ndate: ");
+        push_date(output, now.wall);
+        output.extend_from_slice(b"\r\n\r\n");
+        output.extend_from_slice(body);
+    });
+    Some(question.length)
+}
+
+/// Appends a number; a body has rarely more than three digits of bytes.
+fn push_digits(output: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_digits(output, number / 10);
+    }
+    output.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
+}
+
+/// Appends the date as HTTP has it (RFC 9110, 5.6.7), made once a second.
+fn push_date(output: &mut Vec<u8>, wall: Wall) {
+    thread_local! {
+        static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+    }
+    let second = wall.as_nanos() / 1_000_000_000;
+    LAST.with_borrow_mut(|(made_at, text)| {
+        if *made_at != second || text.is_empty() {
+            *made_at = second;
+            let timestamp = i64::try_from(second).ok();
+            let timestamp = timestamp.and_then(|second| Timestamp::from_second(second).ok());
+            let timestamp = timestamp.unwrap_or_default();
+            *text = timestamp.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        }
+        output.extend_from_slice(text.as_bytes());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_as_http_has_them() {
+        for (second, expected) in [
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_778, "Sun, 06 Nov 1994 08:49:38 GMT"),
+        ] {
+            let mut date = Vec::new();
+            push_date(&mut date, Wall::from_nanos(second * 1_000_000_000));
+            assert_eq!(String::from_utf8(date).unwrap(), expected);
+        }
+        push_date(&mut Vec::new(), Wall::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn digits() {
+        for number in [0, 9, 10, 361, usize::MAX] {
+            let mut digits = Vec::new();
+            push_digits(&mut digits, number);
+            assert_eq!(String::from_utf8(digits).unwrap(), number.to_string());
+        }
+    }
+}

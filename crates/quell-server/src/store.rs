@@ -1,0 +1,135 @@
+//! Store: where this server keeps its states, in memory or in Redis.
+
+use quell::store::memory::{HashKey, MemoryStore};
+use quell::store::{Action, Banned, Store, StoreError};
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::key::Key;
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+use quell_redis::RedisStore;
+
+use crate::config::Config;
+
+/// One of the stores that a server can have.
+#[derive(Debug)]
+pub(crate) enum ServerStore {
+    /// In this process.
+    Memory(MemoryStore),
+    /// Shared with all servers that name it.
+    Redis(RedisStore),
+}
+
+impl ServerStore {
+    /// The store that `config` asks for; `secret` is for keys in memory.
+    pub(crate) fn new(config: &Config, secret: HashKey) -> Self {
+        match &config.store {
+            None => Self::Memory(MemoryStore::with(config.max_keys, secret)),
+            Some(url) => {
+                let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
+                Self::Redis(store.build())
+            }
+        }
+    }
+
+    /// The store in this process, if states are kept there.
+    pub(crate) const fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// Keys with a state of their own in this process.
+    pub(crate) fn keys(&self) -> usize {
+        self.memory().map_or(0, MemoryStore::keys)
+    }
+
+    /// Where a store beside this process is, and why it does not answer if it does not.
+    pub(crate) async fn look(&self) -> Option<(String, Option<String>)> {
+        let Self::Redis(store) = self else {
+            return None;
+        };
+        let failure = store.ping().await.err();
+        let failure = failure.map(|failure| failure.to_string());
+        Some((store.url().to_string(), failure))
+    }
+
+    /// Says where states are kept, and whether that answers.
+    pub(crate) async fn announce(&self) {
+        match self.look().await {
+            None => {}
+            Some((url, None)) => tracing::info!(url, "store"),
+            Some((url, Some(failure))) => tracing::error!(
+                url,
+                failure,
+                "the store does not answer, so nobody is answered until it does"
+            ),
+        }
+    }
+}
+
+impl Store for ServerStore {
+    fn adopt(&self, changes: &Changes) {
+        match self {
+            Self::Memory(store) => store.adopt(changes),
+            Self::Redis(store) => store.adopt(changes),
+        }
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        match self {
+            Self::Memory(store) => store.charge(set, operation, now).await,
+            Self::Redis(store) => store.charge(set, operation, now).await,
+        }
+    }
+
+    fn charge_at_once(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Vec<Decision>> {
+        match self {
+            Self::Memory(store) => store.charge_at_once(set, operation, now),
+            Self::Redis(store) => store.charge_at_once(set, operation, now),
+        }
+    }
+
+    fn charge_one_at_once(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        match self {
+            Self::Memory(store) => store.charge_one_at_once(key, charge, operation, now),
+            Self::Redis(store) => store.charge_one_at_once(key, charge, operation, now),
+        }
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        match self {
+            Self::Memory(store) => store.administer(set, action, now).await,
+            Self::Redis(store) => store.administer(set, action, now).await,
+        }
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        match self {
+            Self::Memory(store) => store.bans(most, now).await,
+            Self::Redis(store) => store.bans(most, now).await,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Mix: faults at random, of every kind and at any time.
+
+use quell_core::fleet::plan::{Fallback, Sizing};
+
+use crate::fault::{Change, Fault};
+use crate::rng::Rng;
+use crate::setup::SECOND;
+use crate::world::{Event, World};
+
+/// Fills the queue with a random mix of everything.
+pub fn random(world: &mut World) {
+    let mut rng = Rng::new(world.rng.number());
+    let (from, to) = world.setup.faults;
+    let (nodes, chairs) = (world.nodes.len(), world.chairs.len());
+    demands(world, &mut rng, to);
+    // About one fault in so many seconds; some seeds are rough, some have a single one.
+    let every = [4, 8, 15, 40][rng.index(4)] * SECOND;
+    let mut at = from;
+    while at < to {
+        let fault = one(&mut rng, nodes, chairs);
+        for (after, fault) in fault {
+            world.at(at + after, Event::Fault(fault));
+        }
+        at += rng.between(every / 10, 2 * every);
+    }
+    world.at(to, Event::Fault(Fault::Quiet));
+}
+
+/// Demand that moves: most wants are small, some more than the whole limit.
+fn demands(world: &mut World, rng: &mut Rng, to: u64) {
+    for node in 0..world.nodes.len() {
+        for limit in 0..world.judges.len() {
+            let rate = world.setup.plan.limits[limit].rate;
+            let mut at = 0;
+            while at < to {
+                let want = match rng.index(4) {
+                    0 => 0,
+                    1 => rate / 20,
+                    2 => rng.between(0, rate / 2),
+                    _ => rng.between(rate / 2, 2 * rate),
+                };
+                world.at(at, Event::Fault(Fault::Demand(node, limit, want)));
+                at += rng.between(5 * SECOND, 90 * SECOND);
+            }
+        }
+    }
+}
+
+/// The nodes that something happens to: one, or of a large fleet now and then a tenth or all.
+fn group(rng: &mut Rng, nodes: usize) -> Vec<usize> {
+    let many = match rng.index(6) {
+        0 if nodes > 8 => nodes / 10,
+        1 if nodes > 8 => nodes,
+        _ => 1,
+    };
+    let first = rng.index(nodes);
+    (first..first + many.max(1))
+        .map(|node| node % nodes)
+        .collect()
+}
+
+fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
+    let chair = rng.index(chairs);
+    let short = rng.between(SECOND, 25 * SECOND);
+    let down = rng.between(SECOND / 2, 80 * SECOND);
+    match rng.index(27) {
+        kind @ 0..=9 => {
+            let group = group(rng, nodes);
+            let mut faults = Vec::new();
+            for node in group {
+                // A group fails within a second, and comes back as it can.
+                let later = rng.between(0, SECOND);
+                let back = down + rng.between(0, SECOND);
+                faults.extend(of_node(kind, node, short, back).map(|(at, f)| (later + at, f)));
+            }
+            faults
+        }
+        10..=13 => partition(rng, nodes, chairs),
+        14..=16 => vec![
+            (0, Fault::KillChair(chair)),
+            (down / 2, Fault::StartChair(chair)),
+        ],
+        17 | 18 => vec![(0, Fault::PauseChair(chair, short))],
+        19 => vec![(0, Fault::StopChair(chair, short))],
+        20 => vec![(0, Fault::CutChair(chair, short))],
+        21 => vec![(0, Fault::HandOver)],
+        22 => vec![(0, Fault::Revoke)],
+        23 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
+        24 => vec![(0, Fault::StoreDown(short * 2))],
+        _ => vec![(0, Fault::Change(change(rng)))],
+    }
+}
+
+/// What happens to a node, and when after the first of its group.
+fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Item = (u64, Fault)> {
+    let start = Some((down, Fault::StartNode(node)));
+    let faults = match kind {
+        0..=3 => [Some((0, Fault::KillNode(node))), start, None],
+        4 | 5 => [Some((0, Fault::PauseNode(node, short))), None, None],
+        6 => [Some((0, Fault::StallNode(node, short))), None, None],
+        9 => [Some((0, Fault::StopNode(node, short))), None, None],
+        7 => [Some((0, Fault::LeaveNode(node))), start, None],
+        _ => [
+            Some((0, Fault::KillNode(node))),
+            Some((down / 2, Fault::Deregister(node))),
+            start,
+        ],
+    };
+    faults.into_iter().flatten()
+}
+
+fn change(rng: &mut Rng) -> Change {
+    match rng.index(10) {
+        0..=3 => Change::Rates(rng.between(100, 300)),
+        4 | 5 => Change::Lease(rng.between(4, 20)),
+        6 => Change::Hold(rng.between(0, 100)),
+        7 => Change::Fallback([Fallback::Share, Fallback::Floor, Fallback::Deny][rng.index(3)]),
+        8 => Change::Weight(rng.between(50, 200)),
+        _ if rng.chance(50) => Change::Limit,
+        _ if rng.chance(60) => Change::Least(rng.between(1, 40)),
+        _ if rng.chance(50) => Change::Seats(u32::try_from(rng.between(1, 4)).unwrap_or(1)),
+        _ => Change::Sizing([Sizing::Auto, Sizing::Fixed][rng.index(2)]),
+    }
+}
+
+/// Some nodes or all, from one coordinator or all, one way or both.
+fn partition(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
+    let lasts = rng.between(2 * SECOND, 90 * SECOND);
+    let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.index(4)];
+    let all_chairs = rng.chance(60);
+    let chair = rng.index(chairs);
+    let share = [20, 50, 100][rng.index(3)];
+    let mut cuts = Vec::new();
+    for node in 0..nodes {
+        if !rng.chance(share) {
+            continue;
+        }
+        for other in 0..chairs {
+            if all_chairs || other == chair {
+                let cut = Fault::Cut {
+                    node,
+                    chair: other,
+                    up,
+                    down,
+                    lasts,
+                };
+                cuts.push((0, cut));
+            }
+        }
+    }
+    cuts
+}

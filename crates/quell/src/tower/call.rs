@@ -1,0 +1,195 @@
+//! Call layer: limits in front of a service that does not speak HTTP.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use quell_core::descriptor::Query;
+use quell_core::verdict::Verdict;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::gate::{Admission, Failure, Gate, OnFailure};
+use crate::limiter::Limiter;
+use crate::store::{LocalStore, Store};
+
+/// Puts limits in front of any service: a closure makes the query of a call, and the response is an
+/// [`Answer`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use quell::store::memory::MemoryStore;
+/// use quell::tower::CallLayer;
+/// use quell::{Limiter, Query};
+///
+/// struct Job { user: String }
+///
+/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let layer = CallLayer::new(limiter, |job: &Job| {
+///     Query::new("jobs").entry("user", job.user.clone())
+/// });
+/// # drop(layer);
+/// ```
+pub struct CallLayer<S, D> {
+    gate: Arc<Gate<S>>,
+    describe: D,
+}
+
+impl<S: LocalStore, D> CallLayer<S, D> {
+    /// Limits on a store in this process; `describe` is a `Fn(&Call) -> Query<'static>`.
+    #[must_use]
+    pub fn new(limiter: Arc<Limiter<S>>, describe: D) -> Self {
+        // A store in this process always can tell.
+        Self::with_on_failure(limiter, describe, OnFailure::Deny)
+    }
+}
+
+impl<S: Store, D> CallLayer<S, D> {
+    /// Limits on any store, and what is answered when it cannot tell.
+    #[must_use]
+    pub fn with_on_failure(limiter: Arc<Limiter<S>>, describe: D, on_failure: OnFailure) -> Self {
+        Self {
+            gate: Arc::new(Gate::new(limiter, on_failure)),
+            describe,
+        }
+    }
+
+    /// As [`LimitLayer::max_delay`](super::LimitLayer::max_delay).
+    #[must_use]
+    pub fn max_delay(mut self, longest: Duration) -> Self {
+        Arc::make_mut(&mut self.gate).max_delay = longest;
+        self
+    }
+
+    /// As [`LimitLayer::max_waiting`](super::LimitLayer::max_waiting).
+    #[must_use]
+    pub fn max_waiting(mut self, calls: usize) -> Self {
+        Arc::make_mut(&mut self.gate).max_waiting = calls;
+        self
+    }
+
+    /// As [`LimitLayer::on_each_failure`](super::LimitLayer::on_each_failure).
+    #[must_use]
+    pub fn on_each_failure(mut self, listener: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
+        Arc::make_mut(&mut self.gate).listener = Some(Arc::new(listener));
+        self
+    }
+}
+
+impl<S, D: Clone> Clone for CallLayer<S, D> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: Arc::clone(&self.gate),
+            describe: self.describe.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, D> fmt::Debug for CallLayer<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallLayer")
+            .field("gate", &self.gate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, D: Clone, Inner> Layer<Inner> for CallLayer<S, D> {
+    type Service = CallService<S, D, Inner>;
+
+    fn layer(&self, inner: Inner) -> Self::Service {
+        CallService {
+            layer: self.clone(),
+            inner,
+        }
+    }
+}
+
+/// A service with limits in front of it, made by a [`CallLayer`].
+#[derive(Debug)]
+pub struct CallService<S, D, Inner> {
+    layer: CallLayer<S, D>,
+    inner: Inner,
+}
+
+impl<S, D: Clone, Inner: Clone> Clone for CallService<S, D, Inner> {
+    fn clone(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// It went on: the service's response.
+    Passed(T),
+    /// A limit denies it, or the store cannot tell and that was declared to be a no.
+    Refused(Box<Verdict>),
+    /// It would have to wait, and too many do; nothing was charged.
+    Overloaded,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError<E> {
+    /// There are no rules for the query's domain.
+    Limits(Failure),
+    /// The service failed.
+    Service(E),
+}
+
+impl<E: fmt::Display> fmt::Display for CallError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(failure) => failure.fmt(f),
+            Self::Service(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for CallError<E> {}
+
+type Answering<T, E> = Pin<Box<dyn Future<Output = Result<Answer<T>, CallError<E>>> + Send>>;
+
+impl<S, D, Inner, Call> Service<Call> for CallService<S, D, Inner>
+where
+    S: Store,
+    D: Fn(&Call) -> Query<'static>,
+    Inner: Service<Call> + Clone + Send + 'static,
+    Inner::Future: Send,
+    Call: Send + 'static,
+{
+    type Response = Answer<Inner::Response>;
+    type Error = CallError<Inner::Error>;
+    type Future = Answering<Inner::Response, Inner::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(CallError::Service)
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let gate = Arc::clone(&self.layer.gate);
+        let query = (self.layer.describe)(&call);
+        // The one that is ready does the work; the clone that stays has to become ready again.
+        let fresh = self.inner.clone();
+        let mut inner = mem::replace(&mut self.inner, fresh);
+        Box::pin(async move {
+            match gate.admit(&query).await {
+                Admission::Allowed(_) => {
+                    let response = inner.call(call).await;
+                    response.map(Answer::Passed).map_err(CallError::Service)
+                }
+                Admission::Denied(verdict) => Ok(Answer::Refused(Box::new(verdict))),
+                Admission::Overloaded => Ok(Answer::Overloaded),
+                Admission::Broken(failure) => Err(CallError::Limits(failure)),
+            }
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! Entries: how a request becomes a query.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{COOKIE, HeaderName};
+use http::request::Parts;
+use quell_core::cost::Cost;
+use quell_core::descriptor::{Descriptor, Query};
+
+use super::address::{RemoteAddress, Unconnected};
+use super::path_pattern::{PathPattern, PathPatternError};
+
+/// Which entries describe a request, and what it costs.
+///
+/// ```
+/// use axum::http::HeaderName;
+/// use quell::tower::Entries;
+/// let entries = Entries::new()
+///     .method()
+///     .path_pattern("/users/{user}/orders")?
+///     .header("api_key", HeaderName::from_static("x-api-key"))
+///     .cookie("session", "sid")
+///     .with("language", |request| {
+///         let value = request.headers.get("accept-language")?;
+///         Some(value.as_bytes().get(..2)?.to_vec())
+///     });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// An entry that a request does not have is missing from its query; `on_missing` of a rule says what
+/// that means. Of several with one name the first that is there counts. Values are as long as the
+/// server lets a request's head be.
+#[derive(Clone, Default)]
+pub struct Entries {
+    sources: Vec<Source>,
+    cost: Option<ReadCost>,
+}
+
+type ReadCost = Arc<dyn Fn(&Parts) -> Cost + Send + Sync>;
+
+type ReadValue = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
+
+#[derive(Clone)]
+enum Source {
+    Method,
+    Path,
+    Pattern(PathPattern),
+    Header(String, HeaderName),
+    Cookie(String, String),
+    Address(RemoteAddress),
+    Closure(String, ReadValue),
+}
+
+/// The names of the entries that need none said.
+const METHOD: &str = "method";
+const PATH: &str = "path";
+const PATTERN: &str = "path_pattern";
+pub(super) const ADDRESS: &str = "remote_address";
+
+impl Entries {
+    /// No entries yet, and a cost of 1.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The entry `method`: `GET`, `POST` and so on.
+    #[must_use]
+    pub fn method(self) -> Self {
+        self.push(Source::Method)
+    }
+
+    /// The entry `path`, as it was sent and without its query.
+    ///
+    /// The routers of axum and tonic take `/%6cogin` and `//login` for other paths than `/login`, so
+    /// nobody gets past a rule with them. If your service takes them for the same, put what it takes
+    /// them for into an entry with [`Entries::with`]. Inside `Router::nest` the path begins where
+    /// the nested router's does.
+    #[must_use]
+    pub fn path(self) -> Self {
+        self.push(Source::Path)
+    }
+
+    /// Entries from a path of this form: `{name}` is one segment and becomes the entry `name`,
+    /// `{*name}` at the end is all that is left. The entry `path_pattern` is the pattern itself, so
+    /// that a rule can count all users' orders together. May be said several times: the first pattern
+    /// that fits counts.
+    ///
+    /// # Errors
+    /// [`PathPatternError`] if it is no path pattern.
+    pub fn path_pattern(self, pattern: &str) -> Result<Self, PathPatternError> {
+        Ok(self.push(Source::Pattern(PathPattern::parse(pattern)?)))
+    }
+
+    /// The entry `entry` from a header field: of several lines the first, as it is.
+    #[must_use]
+    pub fn header(self, entry: impl Into<String>, header: HeaderName) -> Self {
+        self.push(Source::Header(entry.into(), header))
+    }
+
+    /// The entry `entry` from the cookie `cookie`: of several the first, as it is.
+    #[must_use]
+    pub fn cookie(self, entry: impl Into<String>, cookie: impl Into<String>) -> Self {
+        self.push(Source::Cookie(entry.into(), cookie.into()))
+    }
+
+    /// The entry `remote_address`: who asks.
+    #[must_use]
+    pub fn remote_address(self, address: RemoteAddress) -> Self {
+        self.push(Source::Address(address))
+    }
+
+    /// The entry `entry` from an extension that another layer, such as one that authenticates, added
+    /// to the request before.
+    ///
+    /// ```
+    /// use axum::extract::MatchedPath;
+    /// use quell::tower::Entries;
+    /// let entries = Entries::new()
+    ///     .extension("route", |matched: &MatchedPath| Some(matched.as_str().to_owned()));
+    /// # drop(entries);
+    /// ```
+    #[must_use]
+    pub fn extension<T: Send + Sync + 'static, V: Into<Vec<u8>>>(
+        self,
+        entry: impl Into<String>,
+        read: impl Fn(&T) -> Option<V> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(entry, move |request| read(request.extensions.get()?))
+    }
+
+    /// The entry `entry` from anything in a request's head.
+    #[must_use]
+    pub fn with<V: Into<Vec<u8>>>(
+        self,
+        entry: impl Into<String>,
+        read: impl Fn(&Parts) -> Option<V> + Send + Sync + 'static,
+    ) -> Self {
+        let read = move |request: &Parts| read(request).map(Into::into);
+        self.push(Source::Closure(entry.into(), Arc::new(read)))
+    }
+
+    /// What a request costs, as far as its head says so.
+    #[must_use]
+    pub fn cost(mut self, read: impl Fn(&Parts) -> Cost + Send + Sync + 'static) -> Self {
+        self.cost = Some(Arc::new(read));
+        self
+    }
+
+    fn push(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// The names of all entries, each once.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for source in &self.sources {
+            match source {
+                Source::Method => names.push(METHOD),
+                Source::Path => names.push(PATH),
+                Source::Pattern(pattern) => {
+                    names.push(PATTERN);
+                    names.extend(pattern.names());
+                }
+                Source::Address(_) => names.push(ADDRESS),
+                Source::Header(entry, _) | Source::Cookie(entry, _) | Source::Closure(entry, _) => {
+                    names.push(entry.as_str());
+                }
+            }
+        }
+        let mut unique = Vec::with_capacity(names.len());
+        for name in names {
+            if !unique.contains(&name) {
+                unique.push(name);
+            }
+        }
+        unique
+    }
+
+    /// The query that a request makes.
+    pub(super) fn query<'r>(
+        &'r self,
+        domain: &'r str,
+        request: &'r Parts,
+    ) -> Result<Query<'r>, Unconnected> {
+        let mut descriptor = Descriptor::new();
+        for source in &self.sources {
+            source.add(request, &mut descriptor)?;
+        }
+        if let Some(cost) = &self.cost {
+            descriptor.cost = cost(request);
+        }
+        Ok(Query::with_descriptors(domain, vec![descriptor]))
+    }
+}
+
+impl Source {
+    fn add<'r>(
+        &'r self,
+        request: &'r Parts,
+        descriptor: &mut Descriptor<'r>,
+    ) -> Result<(), Unconnected> {
+        match self {
+            Self::Method => add(descriptor, METHOD, request.method.as_str().as_bytes()),
+            Self::Path => add(descriptor, PATH, request.uri.path().as_bytes()),
+            Self::Pattern(pattern) if descriptor.get(PATTERN).is_none() => {
+                if let Some(captured) = pattern.captures(request.uri.path()) {
+                    descriptor.push(PATTERN, pattern.text());
+                    for (name, value) in captured {
+                        add(descriptor, name, value.as_bytes());
+                    }
+                }
+            }
+            Self::Pattern(_) => {}
+            Self::Header(entry, header) => {
+                if let Some(value) = request.headers.get(header) {
+                    add(descriptor, entry, value.as_bytes());
+                }
+            }
+            Self::Cookie(entry, name) => {
+                if let Some(value) = cookie(request, name) {
+                    add(descriptor, entry, value);
+                }
+            }
+            Self::Address(address) => {
+                if let Some(address) = address.read(request)? {
+                    add(descriptor, ADDRESS, address.to_string().into_bytes());
+                }
+            }
+            Self::Closure(entry, read) => {
+                if let Some(value) = read(request) {
+                    add(descriptor, entry, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds an entry unless there is one of that name.
+fn add<'r>(descriptor: &mut Descriptor<'r>, name: &'r str, value: impl Into<Cow<'r, [u8]>>) {
+    if descriptor.get(name).is_none() {
+        descriptor.push(name, value.into());
+    }
+}
+
+/// The value of a cookie: `name=value`, between semicolons.
+fn cookie<'r>(request: &'r Parts, name: &str) -> Option<&'r [u8]> {
+    let lines = request.headers.get_all(COOKIE).iter();
+    let mut pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pairs.find_map(|pair| {
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })
+}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries")
+            .field("names", &self.names())
+            .finish_non_exhaustive()
+    }
+}

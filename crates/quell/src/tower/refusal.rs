@@ -1,0 +1,149 @@
+//! Refusal: what a client is told in place of the service's response.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use quell_core::decision::RetryAfter;
+use quell_core::verdict::Verdict;
+
+use super::body::LimitBody;
+use super::fields::{add_retry_after, write_quoted};
+use super::grpc::{self, Code};
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// What kind of problem it is: the text of its problem document, and gRPC's status.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    uri: &'static str,
+    title: &'static str,
+    detail: &'static str,
+    status: StatusCode,
+    code: Code,
+}
+
+const EXCEEDED: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    title: "Quota exceeded",
+    detail: "Too many requests. Wait as long as Retry-After says.",
+    status: StatusCode::TOO_MANY_REQUESTS,
+    code: Code::ResourceExhausted,
+};
+
+const BANNED: Kind = Kind {
+    detail: "Too many refusals: every request is refused for a while. Wait as long as Retry-After says.",
+    ..EXCEEDED
+};
+
+const PERMANENT: Kind = Kind {
+    detail: "The cost is above what the limit can ever hold. Ask for less at once.",
+    ..EXCEEDED
+};
+
+const DEGRADED: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+    title: "Temporarily reduced capacity",
+    detail: "The limits cannot be counted at the moment. Try again later.",
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    code: Code::Unavailable,
+};
+
+const OVERLOADED: Kind = Kind {
+    uri: "urn:quell:problem:overloaded",
+    title: "The server is overloaded",
+    detail: "Too many requests wait for their turn. Try again later.",
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    code: Code::Unavailable,
+};
+
+const INTERNAL: Kind = Kind {
+    uri: "urn:quell:problem:internal",
+    title: "The server failed",
+    detail: "The limits of this server are not set up.",
+    status: StatusCode::INTERNAL_SERVER_ERROR,
+    code: Code::Internal,
+};
+
+/// The response to a query that was denied.
+pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<LimitBody<B>> {
+    let kind = if verdict.degraded {
+        DEGRADED
+    } else if verdict.is_permanent() {
+        PERMANENT
+    } else if verdict.banned {
+        BANNED
+    } else {
+        EXCEEDED
+    };
+    let wait = match verdict.retry_after {
+        Some(RetryAfter::After(wait)) => Some(wait),
+        Some(RetryAfter::Never) | None => None,
+    };
+    let mut response = respond(kind, verdict, wait, request);
+    add_retry_after(verdict, response.headers_mut());
+    response
+}
+
+/// The response when too many are waiting for their turn.
+pub(super) fn overloaded<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
+    respond(OVERLOADED, &Verdict::default(), None, request)
+}
+
+/// The response when this layer is not set up. What is wrong is nothing for clients.
+pub(super) fn broken<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
+    respond(INTERNAL, &Verdict::default(), None, request)
+}
+
+fn respond<B>(
+    kind: Kind,
+    verdict: &Verdict,
+    wait: Option<Duration>,
+    request: &HeaderMap,
+) -> Response<LimitBody<B>> {
+    if let Some(content_type) = grpc::content_type(request) {
+        let mut response = Response::new(LimitBody::refused(Bytes::new()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type.clone());
+        grpc::add_status(kind.code, kind.detail, wait, headers);
+        return response;
+    }
+    let document = document(&kind, verdict);
+    let mut response = Response::new(LimitBody::refused(Bytes::from(document)));
+    *response.status_mut() = kind.status;
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response
+}
+
+/// A problem document (RFC 9457).
+fn document(kind: &Kind, verdict: &Verdict) -> String {
+    let Kind {
+        uri, title, detail, ..
+    } = kind;
+    let status = kind.status.as_u16();
+    let mut text = String::with_capacity(256);
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        r#"{{"type":"{uri}","title":"{title}","status":{status},"detail":"{detail}""#
+    );
+    let denying = verdict
+        .decisions
+        .iter()
+        .filter(|rule| !rule.shadow && !rule.decision.outcome.is_allow());
+    for (index, rule) in denying.clone().enumerate() {
+        text.push_str(if index == 0 {
+            r#","violated-policies":["#
+        } else {
+            ","
+        });
+        write_quoted(&rule.rule, &mut text);
+    }
+    if denying.count() > 0 {
+        text.push(']');
+    }
+    text.push('}');
+    text
+}

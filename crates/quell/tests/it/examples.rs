@@ -1,0 +1,192 @@
+//! The examples, each served on a free port and asked by `ab` or by a client that keeps a pace.
+//!
+//! Nothing here says how fast anything is. Counts and shortest durations are asserted, which hold on
+//! the slowest machine.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/fixed_window.rs"]
+mod fixed_window;
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/leaky_bucket.rs"]
+mod leaky_bucket;
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/rules_file.rs"]
+mod rules_file;
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/sliding_window.rs"]
+mod sliding_window;
+#[expect(dead_code, reason = "a test serves the app on a port of its own")]
+#[path = "../../examples/token_bucket.rs"]
+mod token_bucket;
+
+/// Longer than anything here takes: it bounds a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An app on a free port, until it is dropped.
+struct Served {
+    address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Served {
+    fn start(app: Router) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self {
+            address,
+            _runtime: runtime,
+        }
+    }
+
+    /// What `ab` reports.
+    fn ab(&self, arguments: &[&str], path: &str) -> String {
+        let mut ab = Command::new("ab");
+        ab.args(arguments)
+            .arg(format!("http://{}{path}", self.address));
+        let output = ab.output();
+        let output = output.expect("ab is missing: install it with `cargo xtask install`");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client(BufReader::new(stream))
+    }
+}
+
+/// One connection that stays open.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    /// The status of `GET /`.
+    fn get(&mut self) -> u16 {
+        let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+        self.0.get_mut().write_all(request).unwrap();
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let status = line.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut length = 0;
+        while line != "\r\n" {
+            line.clear();
+            self.0.read_line(&mut line).unwrap();
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        self.0.read_exact(&mut vec![0; length]).unwrap();
+        status
+    }
+}
+
+/// How many of the calls of an `ab` run were refused.
+fn refused(report: &str) -> u64 {
+    let line = |name| report.lines().find_map(|line| line.strip_prefix(name));
+    let number = |text: &str| text.trim().parse().unwrap();
+    line("Non-2xx responses:").map_or(0, number)
+}
+
+#[test]
+fn fixed_window_five_of_ten_pass() {
+    let served = Served::start(fixed_window::app().unwrap());
+    let report = served.ab(&["-n", "10"], "/");
+    assert!(report.contains("Complete requests:      10\n"), "{report}");
+    assert_eq!(refused(&report), 5, "{report}");
+}
+
+#[test]
+fn leaky_bucket_paces_at_its_rate() {
+    let served = Served::start(leaky_bucket::app().unwrap());
+    let start = Instant::now();
+    let report = served.ab(&["-n", "10", "-c", "10"], "/");
+    let took = start.elapsed();
+    assert!(report.contains("Complete requests:      10\n"), "{report}");
+    assert_eq!(refused(&report), 0, "{report}");
+    let shortest = Duration::from_millis(9 * 50);
+    assert!(took >= shortest, "ten calls, 50 ms apart, in {took:?}");
+}
+
+#[test]
+fn token_bucket_of_100_and_one_per_10_ms_admits_110_calls_paced_1_ms_apart() {
+    let served = Served::start(token_bucket::app().unwrap());
+    let mut client = served.client();
+    let statuses = (0..110).map(|_| {
+        thread::sleep(Duration::from_millis(1));
+        client.get()
+    });
+    assert_eq!(statuses.collect::<Vec<_>>(), [200; 110]);
+}
+
+#[test]
+fn token_bucket_admits_no_more_than_its_burst_and_its_rate() {
+    let served = Served::start(token_bucket::app().unwrap());
+    let start = Instant::now();
+    let report = served.ab(&["-n", "300", "-c", "10"], "/");
+    let most = 100 + start.elapsed().as_millis() / 10;
+    let admitted = u128::from(300 - refused(&report));
+    assert!(
+        (100..=most).contains(&admitted),
+        "{admitted} of {most}\n{report}"
+    );
+}
+
+#[test]
+fn sliding_window_admits_five_in_any_second_and_whoever_keeps_asking() {
+    let served = Served::start(sliding_window::app().unwrap());
+    let mut client = served.client();
+    // Before and after each call that passed: it was charged somewhere in between.
+    let mut passed: Vec<(Instant, Instant)> = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    let mut refused = 0;
+    while passed.len() < 12 {
+        let before = Instant::now();
+        assert!(before < end, "{} passed, {refused} refused", passed.len());
+        if client.get() == 200 {
+            passed.push((before, Instant::now()));
+        } else {
+            refused += 1;
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+    assert!(refused > 0);
+    for (first, sixth) in passed.iter().zip(&passed[5..]) {
+        let apart = sixth.1 - first.0;
+        assert!(
+            apart >= Duration::from_secs(1),
+            "six calls within {apart:?}"
+        );
+    }
+}
+
+#[test]
+fn rules_file_charges_every_limit_of_the_domain() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop.yaml");
+    let served = Served::start(rules_file::app(&rules).unwrap());
+    let report = served.ab(&["-n", "10", "-p", "/dev/null"], "/login");
+    assert!(report.contains("Complete requests:      10\n"), "{report}");
+    assert_eq!(refused(&report), 5, "{report}");
+    let start = Instant::now();
+    let report = served.ab(&["-n", "5", "-c", "5", "-H", "X-User: ann"], "/checkout");
+    let took = start.elapsed();
+    assert_eq!(refused(&report), 0, "{report}");
+    assert!(
+        took >= Duration::from_secs(2),
+        "five calls, 500 ms apart, in {took:?}"
+    );
+}

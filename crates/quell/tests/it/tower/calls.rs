@@ -1,0 +1,94 @@
+//! Call layer: services that do not speak HTTP.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::store::memory::MemoryStore;
+use quell::tower::{Answer, CallError, CallLayer, Failure, OnFailure};
+use quell::{AskError, Limit, Limiter, Query, Rate, RetryAfter};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use super::failures::stranded;
+use super::support::{limiter, rule};
+
+struct Job(&'static str);
+
+fn describe(job: &Job) -> Query<'static> {
+    Query::new("shop").entry("user", job.0)
+}
+
+async fn work(job: Job) -> Result<usize, Infallible> {
+    Ok(job.0.len())
+}
+
+#[tokio::test]
+async fn any_service_can_be_limited() {
+    let limit = Limit::per_minute(1).build().unwrap();
+    let (limiter, clock) = limiter(vec![rule("jobs", limit, &["user"])]);
+    let layer = CallLayer::new(limiter, describe);
+    let mut service = layer.layer(service_fn(work));
+    let mut call = async |user| {
+        service
+            .ready()
+            .await
+            .unwrap()
+            .call(Job(user))
+            .await
+            .unwrap()
+    };
+    assert_eq!(call("ann").await, Answer::Passed(3));
+    let Answer::Refused(verdict) = call("ann").await else {
+        panic!("the second job of a minute is refused");
+    };
+    let wait = Duration::from_secs(60);
+    assert_eq!(verdict.retry_after, Some(RetryAfter::After(wait)));
+    assert_eq!(call("anna").await, Answer::Passed(4));
+    clock.advance(wait);
+    assert_eq!(call("ann").await, Answer::Passed(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_are_slept_here_too() {
+    let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
+    let limit = Limit::leaky_bucket(rate).burst(5).build().unwrap();
+    let (limiter, _clock) = limiter(vec![rule("jobs", limit, &["user"])]);
+    let layer = CallLayer::new(limiter, describe).max_delay(Duration::from_secs(9));
+    let service = layer.layer(service_fn(work));
+    let start = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(
+            service.clone().oneshot(Job("ann")).await,
+            Ok(Answer::Passed(3))
+        );
+    }
+    assert_eq!(start.elapsed().as_secs(), 1);
+    let service = layer.max_waiting(0).layer(service_fn(work));
+    assert_eq!(service.oneshot(Job("ann")).await, Ok(Answer::Overloaded));
+}
+
+#[tokio::test]
+async fn failures_are_declared_here_too() {
+    let ask = async |on_failure| {
+        let layer = CallLayer::with_on_failure(stranded(), describe, on_failure);
+        layer
+            .layer(service_fn(work))
+            .oneshot(Job("ann"))
+            .await
+            .unwrap()
+    };
+    assert_eq!(ask(OnFailure::Allow).await, Answer::Passed(3));
+    let Answer::Refused(verdict) = ask(OnFailure::Deny).await else {
+        panic!("it was declared to be a no");
+    };
+    assert!(verdict.degraded);
+    let empty = Arc::new(Limiter::new(MemoryStore::new()));
+    let service = CallLayer::new(empty, describe).layer(service_fn(work));
+    let error = service.oneshot(Job("ann")).await.unwrap_err();
+    assert_eq!(
+        error,
+        CallError::Limits(Failure::Ask(AskError::UnknownDomain))
+    );
+    assert_eq!(error.to_string(), "no rules for this domain");
+}

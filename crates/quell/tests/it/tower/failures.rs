@@ -1,0 +1,111 @@
+//! Failures: a store that cannot tell, and rules that are not there.
+
+use std::sync::{Arc, Mutex};
+
+use axum::routing::get as route;
+use axum::{Extension, Router};
+use quell::store::memory::MemoryStore;
+use quell::store::{Action, Banned, Store, StoreError};
+use quell::tower::{Entries, LimitLayer, OnFailure};
+use quell::{Decision, Limit, Limiter, Operation, Verdict};
+use quell_core::charge::LimitSet;
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+use super::support::{app, ask, get, rule, shop};
+
+/// A store that is gone.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+fn gone<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unavailable("it is gone".to_owned()))
+}
+
+impl Store for Gone {
+    fn adopt(&self, _changes: &Changes) {}
+
+    async fn charge(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        gone()
+    }
+
+    async fn administer(
+        &self,
+        _set: &LimitSet<'_>,
+        _action: Action,
+        _now: Now,
+    ) -> Result<usize, StoreError> {
+        gone()
+    }
+
+    async fn bans(&self, _most: usize, _now: Now) -> Result<Vec<Banned>, StoreError> {
+        gone()
+    }
+}
+
+/// A limiter on a store that is gone.
+pub(crate) fn stranded() -> Arc<Limiter<Gone>> {
+    let limiter = Limiter::new(Gone);
+    let limit = Limit::per_second(1).build().unwrap();
+    limiter
+        .set_rules(vec![shop(vec![rule("one", limit, &[])])])
+        .unwrap();
+    Arc::new(limiter)
+}
+
+#[tokio::test]
+async fn what_was_declared_happens_and_is_visible() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let layer = |on_failure| {
+        let listener = Arc::clone(&heard);
+        let layer = LimitLayer::with_on_failure(stranded(), "shop", Entries::new(), on_failure);
+        layer.on_each_failure(move |failure| listener.lock().unwrap().push(failure.to_string()))
+    };
+    let handler = |Extension(verdict): Extension<Arc<Verdict>>| async move {
+        assert!(verdict.degraded && verdict.is_allow());
+        "on your own"
+    };
+    let open = Router::new()
+        .route("/", route(handler))
+        .layer(layer(OnFailure::Allow));
+    let yes = ask(&open, get("/", &[])).await;
+    assert_eq!(
+        (yes.status.as_u16(), yes.body.as_str()),
+        (200, "on your own")
+    );
+    assert_eq!(yes.field("ratelimit"), None);
+
+    let no = ask(&app(layer(OnFailure::Deny)), get("/", &[])).await;
+    assert_eq!(no.status, 503);
+    assert_eq!(no.field("retry-after"), Some("1"));
+    let problem: serde_json::Value = serde_json::from_str(&no.body).unwrap();
+    let kind = problem["type"].as_str().unwrap();
+    assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
+    let words = "the store does not answer: it is gone";
+    assert_eq!(*heard.lock().unwrap(), [words, words]);
+}
+
+#[tokio::test]
+async fn a_domain_without_rules_is_never_taken_for_a_yes() {
+    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+    let open = LimitLayer::with_on_failure(limiter, "shop", Entries::new(), OnFailure::Allow);
+    for layer in [layer, open] {
+        let answer = ask(&app(layer.clone()), get("/", &[])).await;
+        assert_eq!(answer.status, 500, "{answer:?}");
+        layer.limiter().set_rules(vec![shop(Vec::new())]).unwrap();
+        assert_eq!(ask(&app(layer.clone()), get("/", &[])).await.status, 200);
+        layer.limiter().set_rules(Vec::new()).unwrap();
+    }
+}
+
+#[test]
+fn impossible_numbers_are_refused_when_the_layer_is_made() {
+    let error = LimitLayer::each("none", Limit::per_second(0), Entries::new()).unwrap_err();
+    assert_eq!(error, quell::LimitError::ZeroRate);
+}

@@ -1,0 +1,11 @@
+//! Layers: in front of axum, tonic and services of any kind.
+
+mod addresses;
+mod calls;
+mod entries;
+mod failures;
+mod grpc;
+mod http;
+mod shaping;
+mod support;
+mod twins;

@@ -1,0 +1,144 @@
+//! Rules, apps and requests that the tests of layers share.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use axum::routing::any;
+use http_body_util::BodyExt;
+use quell::clock::ManualClock;
+use quell::observer::{Event, Observer};
+use quell::store::memory::MemoryStore;
+use quell::tower::{LimitLayer, RemoteAddress};
+use quell::{Limit, Limiter};
+use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use tower::ServiceExt;
+
+/// A rule for every query, with one key per value of `per`.
+pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
+    let per = per.iter().map(|entry| Per {
+        entry: Arc::from(*entry),
+        prefix: None,
+    });
+    Rule {
+        name: Arc::from(name),
+        matchers: Vec::new(),
+        per: per.collect(),
+        on_missing: OnMissing::Skip,
+        effect: Effect::Limit(limit),
+        overrides: Vec::new(),
+        cost: None,
+        shadow: false,
+    }
+}
+
+/// A limiter with these rules in the domain `shop`, on a clock that stands.
+pub(crate) fn limiter(rules: Vec<Rule>) -> (Arc<Limiter<MemoryStore>>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
+    let limiter = limiter.build();
+    limiter.set_rules(vec![shop(rules)]).unwrap();
+    (Arc::new(limiter), clock)
+}
+
+pub(crate) fn shop(rules: Vec<Rule>) -> DomainRules {
+    DomainRules {
+        domain: Arc::from("shop"),
+        rules,
+    }
+}
+
+/// An app that says hello on every path, behind `layer`.
+pub(crate) fn app<S: quell::store::Store>(layer: LimitLayer<S>) -> Router {
+    let hello = any(|| async { "hello" });
+    Router::new()
+        .route("/", hello.clone())
+        .route("/{*rest}", hello)
+        .layer(layer)
+}
+
+/// The address that axum's server tells.
+pub(crate) fn connected() -> RemoteAddress {
+    RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0))
+}
+
+/// A GET of `target` with these fields.
+pub(crate) fn get(target: &str, fields: &[(&str, &str)]) -> Request<Body> {
+    let mut request = Request::get(target);
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+/// The same, on a connection from this address.
+pub(crate) fn get_from(address: &str, target: &str, fields: &[(&str, &str)]) -> Request<Body> {
+    let mut request = get(target, fields);
+    let address: SocketAddr = address.parse().unwrap();
+    request.extensions_mut().insert(ConnectInfo(address));
+    request
+}
+
+/// What an app answered, read to its end.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Read {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        Some(self.headers.get(name)?.to_str().unwrap())
+    }
+}
+
+pub(crate) async fn ask(app: &Router, request: Request<Body>) -> Read {
+    read(app.clone().oneshot(request).await.unwrap()).await
+}
+
+pub(crate) async fn status(app: &Router, request: Request<Body>) -> u16 {
+    ask(app, request).await.status.as_u16()
+}
+
+pub(crate) async fn read(response: Response) -> Read {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Read {
+        status: head.status,
+        headers: head.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+/// Writes down the entries and the cost of each query.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Recorder {
+    fn observe(&self, event: &Event<'_>) {
+        let Event::Query { query, .. } = event else {
+            return;
+        };
+        for descriptor in query.descriptors() {
+            let entries = descriptor.entries().iter();
+            let mut words: Vec<String> = entries
+                .map(|entry| format!("{}={}", entry.name, String::from_utf8_lossy(&entry.value)))
+                .collect();
+            if descriptor.cost.get() > 1 {
+                words.push(format!("cost {}", descriptor.cost));
+            }
+            self.0.lock().unwrap().push(words.join(" "));
+        }
+    }
+}
