@@ -176,7 +176,7 @@ fn keyed_limiter_is_bounded_as_well() {
 
 #[test]
 fn newcomers_make_room_as_fast_as_they_come() {
-    for live in [3_000_u64, 10_000, 30_000, 100_000] {
+    for live in [3_000_u64, 30_000] {
         // With every call time goes on by a nanosecond, and a key is at rest after `live` of them.
         let clock = Arc::new(ManualClock::default());
         let rate = Rate::new(1, Duration::from_nanos(live)).unwrap();
