@@ -180,11 +180,8 @@ fn newcomers_make_room_as_fast_as_they_come() {
         // With every call time goes on by a nanosecond, and a key is at rest after `live` of them.
         let clock = Arc::new(ManualClock::default());
         let rate = Rate::new(1, Duration::from_nanos(live)).unwrap();
-        let limiter = KeyedLimiter::<u64, _>::with(
-            Limit::token_bucket(rate),
-            10_000_000,
-            Arc::clone(&clock),
-        );
+        let limiter =
+            KeyedLimiter::<u64, _>::with(Limit::token_bucket(rate), 10_000_000, Arc::clone(&clock));
         let limiter = limiter.unwrap();
         for key in 0..live * 8 {
             assert!(limiter.try_acquire(&key).outcome.is_allow());
