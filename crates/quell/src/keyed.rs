@@ -96,7 +96,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 }
 
 impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
-    /// A limiter of at most `max_keys` keys; past that, new keys share a fixed set of states.
+    /// A limiter of at most `max_keys` keys (at least 1, at most 2^28); past that, new keys share a
+    /// fixed set of states.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.

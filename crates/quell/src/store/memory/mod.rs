@@ -80,7 +80,7 @@ impl MemoryStore {
         Self::with(DEFAULT_MAX_KEYS, HashKey::random())
     }
 
-    /// An empty store of at most `max_keys` keys (at least 1) that hashes under `key`.
+    /// An empty store of at most `max_keys` keys (at least 1, at most 2^28) that hashes under `key`.
     #[must_use]
     pub fn with(max_keys: usize, key: HashKey) -> Self {
         Self {
