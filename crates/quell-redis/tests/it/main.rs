@@ -15,6 +15,7 @@ mod extremes;
 mod faults;
 mod hostile_time;
 mod limits;
+mod long_states;
 mod processes;
 mod sentinel;
 mod server;
