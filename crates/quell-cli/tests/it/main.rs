@@ -19,6 +19,7 @@ mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod pipelines;
 mod process;
 #[cfg(test)]
 mod readme;
