@@ -10,9 +10,9 @@ use crate::process::{quell, run, until};
 use crate::server::Server;
 
 /// A Redis server on a free port, killed when the test is over.
-struct Redis {
+pub(crate) struct Redis {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 /// A port that was free a moment ago.
@@ -22,7 +22,7 @@ fn free_port() -> u16 {
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_on(free_port())
     }
 

@@ -16,6 +16,7 @@ mod faults;
 mod holds;
 mod hostile_time;
 mod limits;
+mod long_states;
 mod processes;
 mod sentinel;
 mod server;
