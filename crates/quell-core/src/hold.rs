@@ -16,7 +16,7 @@ mod end;
 mod held;
 mod rehearsal;
 
-pub use claim::{Claim, Claimed, advance, claim};
+pub use claim::{Claim, Claimed, Patience, advance, claim};
 pub use end::{Ended, Ending, end, forgive};
 pub use held::Held;
 use rehearsal::Rehearsal;

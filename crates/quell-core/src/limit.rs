@@ -137,6 +137,16 @@ impl Limit {
         self.engine.lease()
     }
 
+    /// Whether an allowed call may be told to wait.
+    #[must_use]
+    pub const fn may_delay(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::LeakyBucket(bucket) => bucket.undelayed() < bucket.burst_size(),
+            Algorithm::Concurrency(permits) => permits.queue_size() > 0,
+            _ => false,
+        }
+    }
+
     /// The algorithm and its numbers.
     #[must_use]
     pub const fn algorithm(&self) -> &Algorithm {

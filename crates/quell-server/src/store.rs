@@ -117,6 +117,13 @@ impl Store for ServerStore {
         }
     }
 
+    fn has_holds(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.has_holds(),
+            Self::Redis(store) => store.has_holds(),
+        }
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

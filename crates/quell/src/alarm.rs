@@ -40,9 +40,16 @@ impl Alarms {
         let mut set = self.set.lock();
         set.next += 1;
         let key = (instant, set.next);
+        let is_first = set
+            .wakers
+            .first_key_value()
+            .is_none_or(|(first, _)| key < *first);
         set.wakers.insert(key, waker.clone());
         drop(set);
-        self.changed.notify_one();
+        if is_first {
+            // Else whoever rings is up before it anyway.
+            self.changed.notify_one();
+        }
         Alarm {
             alarms: Arc::clone(self),
             key,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use quell_core::charge::LimitSet;
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD, Patience};
+use quell_core::rule::RuleSet;
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
@@ -62,21 +63,17 @@ pub(crate) fn new_id(domain: &str) -> HoldId {
 }
 
 /// Gives back the place, and what was charged for it, of a caller that is gone before its turn.
-struct Leaving<'a, S: Store> {
-    limiter: &'a Limiter<S>,
-    id: HoldId,
-    is_placed: bool,
+pub(crate) struct Leaving<'a, S: Store> {
+    pub(crate) limiter: &'a Limiter<S>,
+    pub(crate) id: HoldId,
+    pub(crate) is_placed: bool,
 }
 
 impl<S: Store> Drop for Leaving<'_, S> {
     fn drop(&mut self) {
         self.limiter.room.leave(&self.id);
         if self.is_placed {
-            let limiter = self.limiter;
-            let next = limiter
-                .store
-                .abandon(&self.id, Ending::Cancel, limiter.now());
-            self.limiter.room.call(&next);
+            self.limiter.abandon(&self.id, Ending::Cancel);
         }
     }
 }
@@ -111,7 +108,7 @@ impl<S: Store> Limiter<S> {
         let claim = Claim {
             id: &id,
             hold: None,
-            wait: Some(most),
+            wait: Some(Patience::of(most)),
         };
         self.claim(query, &claim).await
     }
@@ -199,9 +196,14 @@ impl<S: Store> Limiter<S> {
     /// [`Limiter::release`] without waiting for the answer, for whoever drops a permit.
     pub fn let_go(&self, domain: &str, id: &str) {
         if let Some(id) = HoldId::new(domain, id) {
-            let next = self.store.abandon(&id, Ending::Release, self.now());
-            self.room.call(&next);
+            self.abandon(&id, Ending::Release);
         }
+    }
+
+    /// Ends or renews without waiting for the answer.
+    pub(crate) fn abandon(&self, id: &HoldId, ending: Ending) {
+        let next = self.store.abandon(id, ending, self.now());
+        self.room.call(&next);
     }
 
     /// How many callers of this process wait for their turn.
@@ -214,15 +216,25 @@ impl<S: Store> Limiter<S> {
         let now = self.now();
         let rules = self.rules.load_full();
         let set = self.resolve(&rules, query, now)?;
-        let waited = self.hold(&set, claim, now).await;
-        let (placed, waited) = waited?;
-        let is_over = claim.hold.is_none() && !has_permits(&set);
+        self.claim_set(&rules, query, &set, claim, now).await
+    }
+
+    pub(crate) async fn claim_set(
+        &self,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let (placed, waited) = self.hold(set, claim, now).await?;
+        let is_over = claim.hold.is_none() && !has_permits(set);
         let mut placement = Placement::of(placed, claim.id.clone());
         placement.waited = waited;
         if is_over {
             placement.id = None;
         }
-        Ok(self.conclude_held(&rules, query, &set, placement, now))
+        Ok(self.conclude_held(rules, query, set, placement, now))
     }
 
     /// Makes a claim, and waits for what it says to wait for.
@@ -238,7 +250,7 @@ impl<S: Store> Limiter<S> {
         }
         if !self.room.enter(claim.id) {
             // No seat: it goes at once or not at all.
-            claim.wait = Some(Duration::ZERO);
+            claim.wait = Some(Patience::of(Duration::ZERO));
         }
         let mut leaving = Leaving {
             limiter: self,

@@ -24,6 +24,8 @@ pub mod store;
 pub mod tower;
 
 mod ad_hoc;
+#[cfg(feature = "tower")]
+mod admit;
 mod alarm;
 mod by_hand;
 mod error;

@@ -180,14 +180,25 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.resolve(&rules, query, now)?;
-        if operation == Operation::Acquire && has_permits(&set) {
+        self.ask_set(operation, &rules, query, &set, now).await
+    }
+
+    pub(crate) async fn ask_set(
+        &self,
+        operation: Operation,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        if operation == Operation::Acquire && has_permits(set) {
             let id = new_id(query.domain());
-            let placed = self.store.hold(&set, &plain(&id), now).await?;
+            let placed = self.store.hold(set, &plain(&id), now).await?;
             let held = Placement::of(placed, id);
-            return Ok(self.conclude_held(&rules, query, &set, held, now));
+            return Ok(self.conclude_held(rules, query, set, held, now));
         }
-        let decisions = self.store.charge(&set, operation, now).await?;
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        let decisions = self.store.charge(set, operation, now).await?;
+        Ok(self.conclude(rules, operation, query, set, decisions, now))
     }
 
     pub(crate) fn resolve<'r>(

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use quell_core::hold::HoldId;
@@ -21,6 +22,8 @@ pub const MAX_WAITING: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     seats: Mutex<HashMap<HoldId, Seat>>,
+    /// How many there are, for who only wants to know.
+    taken: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +48,16 @@ impl Room {
         if seats.len() >= MAX_WAITING {
             return false;
         }
-        seats.insert(id.clone(), Seat::default());
+        if seats.insert(id.clone(), Seat::default()).is_none() {
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        }
         true
     }
 
     pub(crate) fn leave(&self, id: &HoldId) {
-        self.seats.lock().remove(id);
+        if self.seats.lock().remove(id).is_some() {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Calls those who sit here.
@@ -87,6 +94,6 @@ impl Room {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.seats.lock().len()
+        self.taken.load(Ordering::Relaxed)
     }
 }

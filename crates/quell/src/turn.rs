@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, Operation, decide_one};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Ended, Ending, HoldId};
+use quell_core::hold::{self, Claim, Ended, Ending, HoldId, Patience};
 use quell_core::state::State;
 use quell_core::time::Now;
 
@@ -64,7 +64,7 @@ pub(crate) async fn acquire(
     let claim = Claim {
         id: &id,
         hold: None,
-        wait: Some(if has_seat { most } else { Duration::ZERO }),
+        wait: Some(Patience::of(if has_seat { most } else { Duration::ZERO })),
     };
     let (now, decision, turn) = line.with(|now, charge, state| {
         let entry = Entry { charge, state };

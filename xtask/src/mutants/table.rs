@@ -394,8 +394,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hold: who leaves the line tells nobody",
         file: "crates/quell/src/holding.rs",
-        original: "self.limiter.room.call(&next);",
-        replacement: "drop(next);",
+        original: "let next = self.store.abandon(id, ending, self.now());\n        self.room.call(&next);",
+        replacement: "drop(self.store.abandon(id, ending, self.now()));",
         package: "quell",
         caught_by: "schedules::every_permit_that_comes_back_wakes_somebody",
     },
@@ -425,11 +425,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a delay told and not kept: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "if !delay.is_zero() {",
-        replacement: "if delay > self.max_delay {",
+        file: "crates/quell/src/admit.rs",
+        original: "wait: may_wait.then_some(patience),",
+        replacement: "wait: may_wait.then_some(patience).filter(|_| hold.is_some()),",
         package: "quell",
         caught_by: "tower::shaping::",
+    },
+    Mutant {
+        name: "a lease not renewed while its call lives: layer",
+        file: "crates/quell/src/tower/permit.rs",
+        original: "self.holder.end(Ending::Renew);",
+        replacement: "",
+        package: "quell",
+        caught_by: "tower::permits::",
+    },
+    Mutant {
+        name: "a store without holds lets everybody through uncounted: layer",
+        file: "crates/quell/src/tower/gate.rs",
+        original: "if !matches!(error, StoreError::NoHolds)",
+        replacement: "if !matches!(error, StoreError::TooManyHolds)",
+        package: "quell",
+        caught_by: "tower::bills::",
     },
 ];
 

@@ -18,9 +18,28 @@ pub struct Claim<'a> {
     /// How long what is charged can still be settled, at most [`MAX_HOLD`](super::MAX_HOLD); `None`
     /// charges for good, so that only permits are held.
     pub hold: Option<Duration>,
-    /// How long the caller would wait in all, for its turn and then for the delay of a limit; `None`
-    /// if it does not wait, and is told of a delay only.
-    pub wait: Option<Duration>,
+    /// How long the caller would wait; `None` if it does not, and is told of a delay only.
+    pub wait: Option<Patience>,
+}
+
+/// How long a caller would wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For its turn; zero if it is to be refused where it would have to stand in line.
+    pub turn: Duration,
+    /// In all, for its turn and then for the delay of a limit.
+    pub in_all: Duration,
+}
+
+impl Patience {
+    /// So long in all, whatever for.
+    #[must_use]
+    pub const fn of(most: Duration) -> Self {
+        Self {
+            turn: most,
+            in_all: most,
+        }
+    }
 }
 
 /// The answer to a claim.
@@ -54,10 +73,13 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
         return None;
     }
     if let Some(wait) = claim.wait {
-        if passes && first.iter().any(|decision| decision.delay > wait) {
-            return Some(too_long(wait, entries, first));
+        if passes && first.iter().any(|decision| decision.delay > wait.in_all) {
+            return Some(too_long(wait.in_all, entries, first));
         }
-        if !passes && let Some(claimed) = queue(now, claim, wait, entries, &first) {
+        if !passes
+            && !wait.turn.is_zero()
+            && let Some(claimed) = queue(now, claim, wait, entries, &first)
+        {
             return Some(claimed);
         }
     }
@@ -178,7 +200,7 @@ fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
 fn queue(
     now: Now,
     claim: &Claim<'_>,
-    most: Duration,
+    most: Patience,
     entries: &mut [Entry<'_, '_>],
     first: &[Decision],
 ) -> Option<Claimed> {
@@ -203,7 +225,7 @@ fn queue(
     let (go, delay) = turn(now, entries, None)?;
     let wait = go.since(now.monotonic);
     let in_all = wait.saturating_add(delay);
-    if in_all > most {
+    if wait > most.turn || in_all > most.in_all {
         return None;
     }
     let mut decisions = first.to_vec();

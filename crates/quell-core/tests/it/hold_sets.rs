@@ -8,7 +8,7 @@ use proptest::prelude::Strategy;
 use proptest::{prop_oneof, proptest};
 use quell_core::charge::{Charge, Entry};
 use quell_core::cost::Cost;
-use quell_core::hold::{self, Claim, Claimed};
+use quell_core::hold::{self, Claim, Claimed, Patience};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -85,7 +85,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
     let claim = Claim {
         id: &id,
         hold: None,
-        wait: Some(wait),
+        wait: Some(Patience::of(wait)),
     };
     hold::claim(now, &claim, &mut entries).expect("there is room")
 }

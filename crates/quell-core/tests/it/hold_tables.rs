@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{Ending, OnExpiry};
+use quell_core::hold::{Ending, OnExpiry, Patience};
 use quell_core::limit::Limit;
+use quell_core::rate::Rate;
 
 use crate::bench::Bench;
 use crate::holds::{START, id};
@@ -35,6 +36,39 @@ fn guava_waits_for_the_debts_of_those_before() {
         bench.end(name as u64, Ending::Arrive);
     }
     assert_eq!(waits, [0, 1, 1, 2, 4, 8]);
+}
+
+/// Who stands in no line may still be held back, and leaves no trace when it goes away meanwhile.
+#[test]
+fn a_delay_is_waited_for_without_a_line() {
+    let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
+    let limit = Limit::leaky_bucket(rate).burst(3).build().unwrap();
+    let mut bench = Bench::of(limit, false, START, START);
+    let patience = |in_all: u64| Patience {
+        turn: Duration::ZERO,
+        in_all: Duration::from_millis(in_all),
+    };
+    let mut claim = |name, in_all| {
+        let claimed = bench.claim_patiently(name, 1, None, Some(patience(in_all)));
+        let decision = claimed.decisions[0];
+        (
+            decision.retry_after(),
+            decision.delay.as_millis(),
+            claimed.held[0],
+        )
+    };
+    let wait = |milliseconds| Some(RetryAfter::After(Duration::from_millis(milliseconds)));
+    assert_eq!(claim(1, 200), (None, 0, false), "at once, for good");
+    assert_eq!(claim(2, 99), (wait(1), 0, false), "held back for too long");
+    assert_eq!(claim(3, 100), (None, 100, true));
+    assert_eq!(claim(4, 200), (None, 200, true));
+    assert_eq!(
+        claim(5, 1_000),
+        (wait(100), 0, false),
+        "there is no line for it"
+    );
+    assert!(bench.end(3, Ending::Cancel).found);
+    assert_eq!(bench.peek(1).delay.as_millis(), 200, "one less before it");
 }
 
 #[test]

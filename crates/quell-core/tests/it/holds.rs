@@ -9,7 +9,7 @@ use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Claimed, Ended, Ending, HoldId};
+use quell_core::hold::{self, Claim, Claimed, Ended, Ending, HoldId, Patience};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -43,6 +43,16 @@ impl Bench {
         cost: u64,
         hold: Option<Duration>,
         wait: Option<Duration>,
+    ) -> Claimed {
+        self.claim_patiently(name, cost, hold, wait.map(Patience::of))
+    }
+
+    pub(crate) fn claim_patiently(
+        &mut self,
+        name: u64,
+        cost: u64,
+        hold: Option<Duration>,
+        wait: Option<Patience>,
     ) -> Claimed {
         let mut state = self.state.clone();
         let charge = self.charge(cost);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
@@ -179,7 +179,7 @@ fn make_calls(
                 let claim = Claim {
                     id: &holds.id,
                     hold: holds.hold,
-                    wait: holds.wait,
+                    wait: holds.wait.map(Patience::of),
                 };
                 subject.hold(&claim, &query, now)?
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_core::rule::DomainRules;
 
 use super::model::ModelStore;
@@ -84,7 +84,14 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId) -> Claim<'a> {
     Claim {
         id,
         hold: random.one_in(2).then_some(hold),
-        wait: random.one_in(2).then_some(wait),
+        wait: random.one_in(2).then_some(Patience {
+            turn: if random.one_in(4) {
+                Duration::ZERO
+            } else {
+                wait
+            },
+            in_all: wait,
+        }),
     }
 }
 

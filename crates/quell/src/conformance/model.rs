@@ -142,6 +142,10 @@ impl Store for ModelStore {
         Ok(decisions)
     }
 
+    fn has_holds(&self) -> bool {
+        true
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

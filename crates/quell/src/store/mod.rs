@@ -37,6 +37,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
 
+    /// Whether anything can wait, be reserved or held here; if not, [`Store::hold`] fails.
+    fn has_holds(&self) -> bool {
+        false
+    }
+
     /// Decides a whole set as [`Store::charge`] does for an acquire, and holds under an id what it
     /// charges; or takes a place in the line (see [`claim`](quell_core::hold::claim())). Asked again
     /// with the same id and set, it answers the same and charges nothing.

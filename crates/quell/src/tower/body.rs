@@ -54,6 +54,9 @@ impl<B: Body<Data = Bytes>> Body for LimitBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
+        if let Some(permit) = this.permit {
+            permit.keep(context);
+        }
         match this.kind.project() {
             KindProjection::Served { body } => {
                 let frame = body.poll_frame(context);

@@ -322,6 +322,10 @@ impl Store for MemoryStore {
         Ok(self.charge_local(set, operation, now))
     }
 
+    fn has_holds(&self) -> bool {
+        true
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,
