@@ -62,7 +62,7 @@ pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
 /// assert_eq!(
 ///     problems[0].to_string(),
 ///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`? \
-///      a document has domain, rules, defaults",
+///      a document has domain, rules, defaults, colocate",
 /// );
 /// ```
 ///

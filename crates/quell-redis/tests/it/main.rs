@@ -9,6 +9,7 @@
 
 mod bans;
 mod cluster;
+mod colocated;
 mod conformance;
 mod expiry;
 mod extremes;
