@@ -33,6 +33,8 @@ mod restart;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod rules_store;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod server;

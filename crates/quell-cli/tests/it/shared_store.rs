@@ -26,7 +26,7 @@ impl Redis {
         Self::start_on(free_port())
     }
 
-    fn start_on(port: u16) -> Self {
+    pub(crate) fn start_on(port: u16) -> Self {
         let mut command = Command::new("redis-server");
         let words = [
             "--bind",
@@ -49,11 +49,11 @@ impl Redis {
         Self { child, port }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    fn say(&self, words: &[&str]) -> String {
+    pub(crate) fn say(&self, words: &[&str]) -> String {
         run(redis_cli(self.port).args(words)).expect_success()
     }
 }

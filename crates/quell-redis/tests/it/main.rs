@@ -8,6 +8,7 @@
 )]
 
 mod bans;
+mod book;
 mod cluster;
 mod colocated;
 mod conformance;
