@@ -17,6 +17,7 @@ mod faults;
 mod hostile_time;
 mod limits;
 mod long_states;
+mod moving;
 mod processes;
 mod sentinel;
 mod server;
