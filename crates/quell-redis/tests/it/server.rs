@@ -114,6 +114,17 @@ impl Server {
         self.command(&["EVAL", script, "0"]).parse().unwrap()
     }
 
+    /// Waits until a replica has all that its primary had. That it is connected says less: Valkey
+    /// acknowledges what it has not loaded yet.
+    pub(crate) fn follows(&self) {
+        while !self
+            .command(&["INFO", "replication"])
+            .contains("master_link_status:up")
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Kills the server at once, as a crash would.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
