@@ -47,7 +47,7 @@ impl Scripts {
 }
 
 impl Loaded {
-    fn new(text: &'static str) -> Self {
+    pub(crate) fn new(text: &'static str) -> Self {
         let hash = Script::new(text).get_hash().to_owned();
         Self { text, hash }
     }

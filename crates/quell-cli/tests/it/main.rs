@@ -20,6 +20,7 @@ mod files;
 mod gateways;
 #[cfg(test)]
 mod pipelines;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod readme;
@@ -31,6 +32,8 @@ mod reload;
 mod restart;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod rules_store;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]

@@ -116,7 +116,7 @@ fn calls_that_came_together_wait_for_the_store_together() {
     let stream = TcpStream::connect(("127.0.0.1", server.resp)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let call = say(&["CL.THROTTLE", "hot", "99", "1", "3600", "1"]);
-    let mut ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
+    let ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
     ask(&call);
     assert_eq!(reply(&mut reader)[2], ":99");
 

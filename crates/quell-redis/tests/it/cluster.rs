@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_redis::{RedisStore, RedisStoreBuilder, RuleBook};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::server::{Server, free_port};
@@ -63,6 +63,12 @@ impl Cluster {
         // One seed is enough, whoever it is.
         let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
         RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)
+    }
+
+    /// All keys of a book have one slot, so a push is one script on any cluster.
+    pub(crate) fn book(&self) -> RuleBook {
+        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
+        RuleBook::new(url.parse().unwrap())
     }
 
     fn is_primary(server: &Server) -> bool {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use quell::{AskError, Cost, Limit, Operation, Query};
+use quell::{AskError, Cost, Limit, Operation, Query, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{Args, Command, Encoder, Protocol, Queue, Throttle};
@@ -133,12 +133,21 @@ pub(super) async fn answer_query(
     encoder: &mut Encoder<'_>,
 ) -> bool {
     let limiter = &shared.limiter;
-    match limiter.ask(operation, query, limiter.now()).await {
+    let answer = limiter.ask(operation, query, limiter.now()).await;
+    tell(answer, query.domain(), encoder)
+}
+
+/// Answers with a verdict, or says why there is none; says whether the store told.
+pub(super) fn tell(
+    answer: Result<Verdict, AskError>,
+    domain: &str,
+    encoder: &mut Encoder<'_>,
+) -> bool {
+    match answer {
         Ok(verdict) => encoder.verdict(&VerdictBody::from(&verdict)),
         Err(AskError::UnknownDomain) => {
             let text = format!(
-                "no rules for domain {:?}: write one of those that GET /v1/rules lists",
-                query.domain()
+                "no rules for domain {domain:?}: write one of those that GET /v1/rules lists"
             );
             encoder.error("ERR", &text);
         }

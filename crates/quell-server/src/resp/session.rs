@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use quell::{AdHocMemo, Operation};
 use quell_core::time::Now;
+use quell_protocol::http::EndedBody;
 use quell_protocol::resp::{
     Args, CallMemo, Client, Command, CommandError, Credentials, Encoder, Hello, LibraryField,
     NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
-use super::calls::{Calls, answer_query, answer_throttle, asked, bucket};
+use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, tell};
 use super::registry::{About, Entry};
 use crate::shared::Shared;
 
@@ -198,6 +199,21 @@ impl Session {
             Ok(Command::Peek(query)) => {
                 answer_query(&self.shared, Operation::Peek, &query, &mut encoder).await;
             }
+            Ok(Command::Reserve(reserve)) => {
+                let limiter = &self.shared.limiter;
+                let answer = limiter
+                    .reserve(&reserve.query, reserve.hold, reserve.id)
+                    .await;
+                tell(answer, reserve.query.domain(), &mut encoder);
+            }
+            Ok(Command::End(end)) => match self.shared.end(end.domain, end.id, end.ending).await {
+                Ok(finished) => encoder.ended(&EndedBody {
+                    id: end.id.into(),
+                    outcome: finished.fate.name().into(),
+                    repeated: finished.repeated,
+                }),
+                Err(error) => encoder.error("ERR", &error.to_string()),
+            },
             Ok(command) => return self.connection(&command, out),
             Err(error) => error.write(&mut encoder),
         }
