@@ -19,6 +19,7 @@ mod holds;
 mod hostile_time;
 mod limits;
 mod long_states;
+mod moving;
 mod processes;
 mod sentinel;
 mod server;

@@ -34,6 +34,7 @@ impl Watched {
             replica,
             sentinels: (0..3).map(|_| sentinel()).collect(),
         };
+        watched.replica.follows();
         // They have found the replica and each other.
         watched.until("num-slaves", "1");
         watched.until("num-other-sentinels", "2");
