@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use quell::calendar::SystemCalendar;
 use quell::store::{Action, Banned, Store, StoreError};
+use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::{CalendarEdges, Changes};
@@ -349,6 +350,16 @@ impl RedisStore {
     }
 }
 
+/// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
+/// rate in its place.
+fn needs_holds(charge: &Charge<'_>) -> bool {
+    match charge.installed.limit.algorithm() {
+        Algorithm::Concurrency(_) => true,
+        Algorithm::TokenBucket(spec) => spec.is_on_credit(),
+        _ => false,
+    }
+}
+
 /// Anything from 0 to 255.
 fn share() -> u8 {
     RandomState::new().hash_one(0_u8).to_le_bytes()[0]
@@ -379,6 +390,9 @@ impl Store for RedisStore {
     ) -> Result<Vec<Decision>, StoreError> {
         if set.charges().is_empty() {
             return Ok(Vec::new());
+        }
+        if set.charges().iter().any(needs_holds) {
+            return Err(StoreError::NoHolds);
         }
         let decisions = self.try_charge(set, operation, now).await;
         decisions.map_err(|failure| self.error(&failure))

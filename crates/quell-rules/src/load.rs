@@ -73,7 +73,7 @@ pub fn load_from<'a>(
 /// assert_eq!(
 ///     problems[0].to_string(),
 ///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`? \
-///      a document has domain, rules, defaults",
+///      a document has domain, rules, defaults, colocate",
 /// );
 /// ```
 ///

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quell::store::Banned;
 use quell::store::memory::MemoryStore;
-use quell::{AskError, Limiter};
+use quell::store::{Banned, Finished, HoldTotals};
+use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
@@ -43,6 +43,18 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Ends or renews what an id stands for.
+    pub(crate) async fn end(
+        &self,
+        domain: &str,
+        id: &str,
+        ending: Ending,
+    ) -> Result<Finished, AskError> {
+        let finished = self.limiter.end(domain, id, ending).await?;
+        self.note_change();
+        Ok(finished)
+    }
+
     /// A number that differs whenever a state may have changed.
     pub(crate) fn changes(&self) -> u64 {
         let by_hand = self.by_hand.load(Ordering::Relaxed);
@@ -69,6 +81,10 @@ impl Shared {
             max_keys: memory.map_or(0, MemoryStore::max_keys),
             overflow_states: memory.map_or(0, MemoryStore::overflow_states),
             bans: bans.map_or(0, |bans| bans.len()),
+            waiting: self.limiter.waiting(),
+            holds: memory.map_or_else(HoldTotals::default, |memory| {
+                memory.hold_totals(self.limiter.now())
+            }),
             uptime: self.started.elapsed(),
             is_reload_failed: self.health.reload_failure().is_some()
                 || self.sources.is_a_store_failing(),

@@ -19,6 +19,8 @@ mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod pipelines;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod readme;

@@ -230,6 +230,7 @@ impl RuleSet {
                     cost: rule.cost.unwrap_or(descriptor.cost),
                     shadow: rule.shadow,
                     edges: edges(&installed.limit, now, calendar),
+                    counts_calls: rule.cost.is_some(),
                     tag,
                 };
                 set.push(charge, scope, |bytes| {
@@ -264,6 +265,7 @@ impl RuleSet {
             cost: descriptor.cost,
             shadow: in_force.rule.shadow,
             edges: edges(&installed.limit, now, calendar),
+            counts_calls: false,
             tag: u32::try_from(index).unwrap_or(u32::MAX),
         };
         set.push(charge, scope, |bytes| {

@@ -12,7 +12,7 @@ use crate::limits::{SECOND, built, limiter};
 use crate::server::{Server, free_port};
 
 pub(crate) struct Cluster {
-    servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
 }
 
 /// The bus of a cluster listens on the port plus 10,000.
@@ -56,7 +56,7 @@ impl Cluster {
         cluster
     }
 
-    fn store(&self) -> RedisStoreBuilder {
+    pub(crate) fn store(&self) -> RedisStoreBuilder {
         // One seed is enough, whoever it is.
         let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
         RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)

@@ -10,12 +10,15 @@
 mod bans;
 mod book;
 mod cluster;
+mod colocated;
 mod conformance;
 mod expiry;
 mod extremes;
 mod faults;
+mod holds;
 mod hostile_time;
 mod limits;
+mod long_states;
 mod processes;
 mod sentinel;
 mod server;

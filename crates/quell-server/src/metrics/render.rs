@@ -4,6 +4,8 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::store::HoldTotals;
+
 use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
 use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
 use crate::stored_rules::StoredRules;
@@ -19,6 +21,9 @@ pub(crate) struct Gauges {
     pub(crate) max_keys: usize,
     pub(crate) overflow_states: usize,
     pub(crate) bans: usize,
+    /// Callers that wait for their turn.
+    pub(crate) waiting: usize,
+    pub(crate) holds: HoldTotals,
     pub(crate) uptime: Duration,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
@@ -55,6 +60,7 @@ pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     queries(&mut text, metrics);
     seconds(&mut text, metrics);
     store(&mut text, gauges);
+    holds(&mut text, metrics, gauges);
     listeners(&mut text, metrics);
     upkeep(&mut text, metrics, gauges);
     text.0
@@ -135,6 +141,27 @@ fn store(text: &mut Text, gauges: &Gauges) {
         "Keys under a ban, as far as their names are kept.",
         gauges.bans,
     );
+}
+
+fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    let totals = &gauges.holds;
+    let help = "Callers that wait for their turn.";
+    text.gauge("quell_waiters", help, gauges.waiting);
+    let name = "quell_wait_seconds";
+    text.head(
+        name,
+        "summary",
+        "How long callers waited that were let go on.",
+    );
+    let waited = Seconds(Duration::from_nanos(metrics.waited_nanos.get()));
+    text.labelled(&format!("{name}_sum"), &[], waited);
+    text.labelled(&format!("{name}_count"), &[], metrics.waits.get());
+    let help = "Permits that are held.";
+    text.gauge("quell_permits_held", help, totals.permits);
+    let help = "Reservations that can still be settled.";
+    text.gauge("quell_reservations", help, totals.reservations);
+    let help = "Reservations and permits whose time was over before anybody ended them.";
+    text.counter("quell_expired_holds_total", help, totals.expired);
 }
 
 /// A name, what it is, and where it stands.
