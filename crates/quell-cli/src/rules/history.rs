@@ -72,7 +72,7 @@ impl History {
         let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
         if self.json {
             output::json(&Listed { versions })?;
-        } else if versions.is_empty() {
+        } else if versions.is_empty() && self.most > 0 {
             output::line(format_args!("no rules in {} yet", book.url()))?;
         } else {
             for line in table(&versions).lines(Paint::stdout()) {
