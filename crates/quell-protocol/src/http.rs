@@ -16,7 +16,8 @@ pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use body::parse_query;
 pub use fields::{
-    RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
+    DEGRADED, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after,
+    status_field,
 };
 pub use json::BodyError;
 pub use key::{KeyRequest, parse_key};

@@ -25,14 +25,18 @@ mod asked;
 mod bans;
 mod breaker;
 mod code;
+mod guard;
 mod key;
 mod link;
+mod numbers;
 mod rehearsal;
 mod script;
 mod store;
 mod ticks;
 mod url;
 
+pub use guard::{GuardNumbers, GuardedStore};
 pub use link::Failure;
+pub use numbers::StoreNumbers;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, StoreClock};
 pub use url::{StoreUrl, UrlError};

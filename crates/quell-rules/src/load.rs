@@ -26,6 +26,9 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
+    /// What is missing where servers share a store, though nothing is wrong without one: of each
+    /// document, the first rule that declares no `on_failure`.
+    pub undeclared: Vec<Problem>,
 }
 
 /// Loads rules from files and directories, in the order given.
@@ -39,12 +42,14 @@ pub struct Loaded {
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
     let mut sink = Sink::new("");
-    let (domains, files) = load_into(paths, &mut sink);
+    let (domains, files) = load_domains(paths, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
         domains,
         warnings,
         files,
+        undeclared,
     })
 }
 
@@ -81,10 +86,12 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<Loaded, Vec<Problem>> {
     let mut domains = Domains::default();
     add(bytes, &mut domains, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
-        domains: domains.finish(),
+        domains,
         warnings,
         files: Vec::new(),
+        undeclared,
     })
 }
 
@@ -100,6 +107,11 @@ pub(crate) fn load_into<P: AsRef<Path>>(
     paths: &[P],
     sink: &mut Sink,
 ) -> (Vec<DomainRules>, Vec<PathBuf>) {
+    let (domains, files) = load_domains(paths, sink);
+    (domains.finish().0, files)
+}
+
+fn load_domains<P: AsRef<Path>>(paths: &[P], sink: &mut Sink) -> (Domains, Vec<PathBuf>) {
     let files = walk::find(paths, Wanted::Rules, sink);
     let mut domains = Domains::default();
     for file in &files {
@@ -111,7 +123,7 @@ pub(crate) fn load_into<P: AsRef<Path>>(
             break;
         }
     }
-    (domains.finish(), files)
+    (domains, files)
 }
 
 fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
@@ -146,5 +158,5 @@ pub(crate) fn in_place(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<DomainRules>
     if let Some(document) = RawDocument::read(cursor, sink) {
         domains.add(&document, sink);
     }
-    domains.finish()
+    domains.finish().0
 }

@@ -6,9 +6,13 @@ use quell_rules::{Loaded, Problem, force_shadow};
 use crate::config::Config;
 use crate::shared::Shared;
 
-/// Reads the rules that the configuration names.
+/// Reads the rules that the configuration names. Where servers share a store, all of them have to say
+/// what is answered while that does not.
 pub(crate) fn load(config: &Config) -> Result<Loaded, Vec<Problem>> {
     let mut loaded = quell_rules::load(&config.rules)?;
+    if config.store.is_some() && !loaded.undeclared.is_empty() {
+        return Err(loaded.undeclared);
+    }
     if config.shadow {
         force_shadow(&mut loaded.domains);
     }

@@ -68,6 +68,7 @@ impl Shared {
             overflow_states: memory.map_or(0, MemoryStore::overflow_states),
             bans: bans.map_or(0, |bans| bans.len()),
             uptime: self.started.elapsed(),
+            shared: self.limiter.store().numbers(),
             is_reload_failed: self.health.reload_failure().is_some(),
         }
     }

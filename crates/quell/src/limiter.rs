@@ -21,7 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{Action, Banned, LocalStore, Store, StoreError};
+use crate::store::{Action, Answer, Banned, LocalStore, Store, StoreError};
 
 /// Rules and a store: answers queries, all limits of one charged or none.
 ///
@@ -176,8 +176,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge(&set, operation, now).await?;
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        let answer = self.store.decide(&set, operation, now).await?;
+        Ok(self.conclude(&rules, operation, query, set, answer, now))
     }
 
     fn resolve<'r>(
@@ -198,17 +198,22 @@ impl<S: Store> Limiter<S> {
         rules: &RuleSet,
         operation: Operation,
         query: &Query<'_>,
-        set: &LimitSet<'_>,
-        decisions: Vec<Decision>,
+        mut set: LimitSet<'_>,
+        answer: Answer,
         now: Now,
     ) -> Verdict {
-        let verdict = rules.combine(query.domain(), set, decisions);
+        if let Some(places) = &answer.places {
+            set.keep(places);
+        }
+        let mut verdict = rules.combine(query.domain(), &set, answer.decisions);
+        verdict.degraded = answer.degraded;
         self.observer.observe(&Event::Query {
             now,
             operation,
             query,
-            set,
+            set: &set,
             verdict: &verdict,
+            store_time: answer.store_time,
         });
         verdict
     }
@@ -233,8 +238,8 @@ impl<S: Store> Limiter<S> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
-        let decisions = self.store.charge(&set, operation, now).await?;
-        let Some(decision) = decisions.first().copied() else {
+        let answer = self.store.decide(&set, operation, now).await?;
+        let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),
             )));
@@ -244,6 +249,7 @@ impl<S: Store> Limiter<S> {
             operation,
             key,
             decision: &decision,
+            store_time: answer.store_time,
         });
         Ok(decision)
     }
@@ -261,11 +267,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Option<Verdict>, AskError> {
         let rules = self.rules.load();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge_at_once(&set, operation, now);
-        Ok(
-            decisions
-                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
-        )
+        let answer = self.store.decide_at_once(&set, operation, now);
+        Ok(answer.map(|answer| self.conclude(&rules, operation, query, set, answer, now)))
     }
 
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
@@ -293,6 +296,7 @@ impl<S: Store> Limiter<S> {
                 operation,
                 key,
                 decision,
+                store_time: None,
             });
         }
         Ok(decision)
@@ -384,8 +388,8 @@ impl<S: LocalStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge_local(&set, operation, now);
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        let answer = Answer::from(self.store.charge_local(&set, operation, now));
+        Ok(self.conclude(&rules, operation, query, set, answer, now))
     }
 }
 

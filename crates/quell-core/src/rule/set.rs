@@ -231,6 +231,7 @@ impl RuleSet {
                     shadow: rule.shadow,
                     edges: edges(&installed.limit, now, calendar),
                     tag,
+                    on_failure: rule.on_failure,
                 };
                 set.push(charge, scope, |bytes| {
                     rule.capture(descriptor, bytes);
@@ -265,6 +266,7 @@ impl RuleSet {
             shadow: in_force.rule.shadow,
             edges: edges(&installed.limit, now, calendar),
             tag: u32::try_from(index).unwrap_or(u32::MAX),
+            on_failure: in_force.rule.on_failure,
         };
         set.push(charge, scope, |bytes| {
             in_force.rule.capture(descriptor, bytes);

@@ -90,6 +90,7 @@ fn rule(parts: &Parts) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn rules(limits: &[Limit]) -> Vec<DomainRules> {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     };
     vec![DomainRules {
         domain: Arc::from("d"),

@@ -10,11 +10,17 @@
 mod bans;
 mod cluster;
 mod conformance;
+mod denied;
 mod expiry;
 mod extremes;
 mod faults;
+mod guarded;
 mod hostile_time;
 mod limits;
+mod policy;
 mod processes;
+mod proxy;
+mod sent_once;
 mod sentinel;
 mod server;
+mod weather;

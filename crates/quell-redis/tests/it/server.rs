@@ -143,15 +143,33 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
     command.spawn().expect("redis-server is not installed")
 }
 
-/// One command on a connection of its own. Arrays come back as their elements, a line each.
-pub(crate) fn try_command(port: u16, words: &[&str]) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+/// Several commands on one connection; what each says.
+pub(crate) fn session(port: u16, commands: &[&[&str]]) -> Vec<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let said = commands.iter().map(|words| {
+        stream.write_all(frame(words).as_bytes()).unwrap();
+        let mut lines = Vec::new();
+        read_reply(&mut reader, &mut lines).unwrap();
+        lines.join("\n")
+    });
+    said.collect()
+}
+
+fn frame(words: &[&str]) -> String {
     let mut bytes = format!("*{}\r\n", words.len());
     for word in words {
         bytes += &format!("${}\r\n{word}\r\n", word.len());
     }
-    stream.write_all(bytes.as_bytes()).ok()?;
+    bytes
+}
+
+/// One command on a connection of its own. Arrays come back as their elements, a line each.
+pub(crate) fn try_command(port: u16, words: &[&str]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(frame(words).as_bytes()).ok()?;
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     read_reply(&mut reader, &mut lines)?;
