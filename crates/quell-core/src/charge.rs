@@ -12,7 +12,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::Installed;
 use crate::rule::OnFailure;
-use crate::state::{BanRecord, State};
+use crate::state::{BanRecord, State, Usage};
 use crate::time::Now;
 
 /// What is asked of a store.
@@ -35,6 +35,8 @@ pub struct Charge<'r> {
     pub shadow: bool,
     /// The calendar window around now, if the limit is a calendar window.
     pub edges: Option<Edges>,
+    /// Whether the cost is the rule's own and counts calls, whatever they turn out to cost.
+    pub counts_calls: bool,
     /// Who asked for the charge; means nothing to a store.
     pub tag: u32,
     /// What is answered where the store cannot tell; means nothing to a store that always can.
@@ -70,6 +72,7 @@ impl<'r> Charge<'r> {
             cost,
             shadow: false,
             edges: None,
+            counts_calls: false,
             tag: 0,
             on_failure: None,
             key: 0..0,
@@ -114,6 +117,7 @@ impl<'r> LimitSet<'r> {
             cost,
             shadow: false,
             edges: None,
+            counts_calls: false,
             tag: 0,
             on_failure: None,
         };
@@ -176,6 +180,7 @@ impl<'r> LimitSet<'r> {
             cost: charge.cost,
             shadow: charge.shadow,
             edges: charge.edges,
+            counts_calls: charge.counts_calls,
             tag: charge.tag,
             on_failure: charge.on_failure,
             key: start..self.bytes.len(),
@@ -207,6 +212,7 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) cost: Cost,
     pub(crate) shadow: bool,
     pub(crate) edges: Option<Edges>,
+    pub(crate) counts_calls: bool,
     pub(crate) tag: u32,
     pub(crate) on_failure: Option<OnFailure>,
 }
@@ -247,12 +253,25 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 
 /// Decides a set of one charge, without allocation; the same answer as [`decide`].
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
+    let engine = entry.charge.installed.limit.engine();
+    if matches!(entry.state.usage, Usage::Held(_)) {
+        // Only the engine of all engines knows holds.
+        return decide_with(engine, now, operation, entry);
+    }
     // One look at which algorithm it is, and straight code for it from there.
-    each!(entry.charge.installed.limit.engine(), engine => {
-        let judged = judge(engine, now, entry);
-        let passes = judged.outcome.is_allow() || entry.charge.shadow;
-        conclude(engine, now, operation, passes, entry, judged)
-    })
+    each!(engine, engine => decide_with(engine, now, operation, entry))
+}
+
+#[inline]
+fn decide_with<M: Mechanics>(
+    engine: &M,
+    now: Now,
+    operation: Operation,
+    entry: &mut Entry<'_, '_>,
+) -> Decision {
+    let judged = judge(engine, now, entry);
+    let passes = judged.outcome.is_allow() || entry.charge.shadow;
+    conclude(engine, now, operation, passes, entry, judged)
 }
 
 /// A limit's opinion before anything is charged.

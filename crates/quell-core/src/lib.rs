@@ -17,6 +17,7 @@ pub mod cost;
 pub mod decision;
 pub mod descriptor;
 pub mod fleet;
+pub mod hold;
 pub mod key;
 pub mod limit;
 pub mod mirror;

@@ -36,7 +36,7 @@ impl Limit {
                         Self::token_bucket(rate)
                     }
                 };
-                share = share.burst(burst);
+                share = share.burst(burst).debt(spec.is_on_credit());
                 if let Some(initial) = spec.initial_tokens() {
                     share = share.initial(part(initial));
                 }
@@ -58,8 +58,13 @@ impl Limit {
             Algorithm::SlidingLog(spec) => Self::sliding_log(part(spec.limit()), spec.window())
                 .max_entries(spec.entry_bound())
                 .build(),
+            Algorithm::Concurrency(spec) => Self::concurrency(part(spec.max()))
+                .queue(part(spec.queue_size()))
+                .lease(spec.lease_length())
+                .unit_delay(spec.first_unit_delay())
+                .build(),
         };
-        let share = share.ok()?;
+        let share = share.ok()?.on_expiry(self.at_expiry());
         Some(match self.ban() {
             Some(ban) => share.with_ban(ban.clone()),
             None => share,

@@ -17,12 +17,15 @@
 //! # }
 //! ```
 //!
+//! [`RuleBook`] keeps rules there, too, as versions that servers follow.
+//!
 //! Open first: `store` (the way of a limit set), `code` (what the script reads), and the script
 //! itself, beside `script.rs`.
 
 mod answer;
 mod asked;
 mod bans;
+mod book;
 mod breaker;
 mod code;
 mod guard;
@@ -35,6 +38,7 @@ mod store;
 mod ticks;
 mod url;
 
+pub use book::{BookError, Draft, Entry, Head, KEPT_VERSIONS, Pushed, RuleBook, Version};
 pub use guard::{GuardNumbers, GuardedStore};
 pub use link::Failure;
 pub use numbers::StoreNumbers;

@@ -7,6 +7,7 @@ use crate::link::{Failure, Link};
 /// The script that decides, in the order in which its parts need each other.
 const DECIDE: &str = concat!(
     include_str!("script/usual.lua"),
+    include_str!("script/straight.lua"),
     include_str!("script/number.lua"),
     include_str!("script/limit.lua"),
     include_str!("script/state.lua"),
@@ -46,7 +47,7 @@ impl Scripts {
 }
 
 impl Loaded {
-    fn new(text: &'static str) -> Self {
+    pub(crate) fn new(text: &'static str) -> Self {
         let hash = Script::new(text).get_hash().to_owned();
         Self { text, hash }
     }

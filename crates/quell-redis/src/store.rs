@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use quell::calendar::SystemCalendar;
 use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
@@ -398,6 +399,16 @@ fn gone(reason: &str) -> String {
     format!("it did not answer a moment ago: {reason}")
 }
 
+/// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
+/// rate in its place.
+pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
+    match charge.installed.limit.algorithm() {
+        Algorithm::Concurrency(_) => true,
+        Algorithm::TokenBucket(spec) => spec.is_on_credit(),
+        _ => false,
+    }
+}
+
 /// Anything from 0 to 255.
 fn share() -> u8 {
     RandomState::new().hash_one(0_u8).to_le_bytes()[0]
@@ -438,6 +449,9 @@ impl Store for RedisStore {
     ) -> Result<Answer, StoreError> {
         if set.charges().is_empty() {
             return Ok(Answer::default());
+        }
+        if set.charges().iter().any(needs_holds) {
+            return Err(StoreError::NoHolds);
         }
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;

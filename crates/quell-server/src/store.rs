@@ -1,12 +1,14 @@
 //! Store: where this server keeps its states, in memory or in Redis.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::Key;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
@@ -145,6 +147,55 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.charge_one_at_once(key, charge, operation, now),
             Self::Redis(store) => store.charge_one_at_once(key, charge, operation, now),
+        }
+    }
+
+    fn has_holds(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.has_holds(),
+            Self::Redis(store) => store.has_holds(),
+        }
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        match self {
+            Self::Memory(store) => store.hold(set, claim, now).await,
+            Self::Redis(store) => store.hold(set, claim, now).await,
+        }
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        match self {
+            Self::Memory(store) => store.end(id, ending, now).await,
+            Self::Redis(store) => store.end(id, ending, now).await,
+        }
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        match self {
+            Self::Memory(store) => store.advance(id, now).await,
+            Self::Redis(store) => store.advance(id, now).await,
+        }
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        match self {
+            Self::Memory(store) => store.abandon(id, ending, now),
+            Self::Redis(store) => store.abandon(id, ending, now),
         }
     }
 

@@ -18,6 +18,7 @@ mod log;
 mod origin;
 mod ready;
 mod settings;
+mod sources;
 
 /// Signals within this time of the first one to stop mean the same: a shell, a supervisor or GNU
 /// `timeout` may tell the process and its group. A person who tells twice needs longer.
@@ -29,6 +30,7 @@ const SAME: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell serve --rules examples/shop.yaml
+  quell serve --rules redis://localhost:6379/0 --store redis://localhost:6379/0
   quell serve --rules rules.d/ --data-dir /var/lib/quell --log-format json
   quell serve --config quell.toml --print-config")]
 pub(crate) struct Serve {

@@ -58,7 +58,7 @@ impl Facts {
             _ => format!("{number} {noun}s"),
         };
         let rules = match self.rules {
-            0 => "no rules (CL.THROTTLE needs none, --rules PATH brings some)".to_owned(),
+            0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
             rules => format!(
                 "{} in {}",
                 plural(rules, "rule"),

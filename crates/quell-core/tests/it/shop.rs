@@ -132,6 +132,7 @@ impl With for Rule {
         self.per.push(Per {
             entry: Arc::from(entry),
             prefix: None,
+            colocate: false,
         });
         self
     }

@@ -26,7 +26,7 @@ use quell_core::time::{Now, Wall};
 
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
-use crate::store::RedisStore;
+use crate::store::{RedisStore, needs_holds};
 use crate::url::StoreUrl;
 
 mod apart;
@@ -178,6 +178,9 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
+        if set.charges().iter().any(needs_holds) {
+            return Err(StoreError::NoHolds);
+        }
         if let Some(failure) = self.gone() {
             return self.fall_back(set, operation, now, &failure);
         }

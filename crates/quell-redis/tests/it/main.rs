@@ -8,15 +8,19 @@
 )]
 
 mod bans;
+mod book;
 mod cluster;
+mod colocated;
 mod conformance;
 mod denied;
 mod expiry;
 mod extremes;
 mod faults;
 mod guarded;
+mod holds;
 mod hostile_time;
 mod limits;
+mod long_states;
 mod policy;
 mod processes;
 mod proxy;

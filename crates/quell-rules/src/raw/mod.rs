@@ -36,6 +36,8 @@ pub(crate) struct RawDocument {
     pub(crate) shadow: Option<Said<bool>>,
     /// What holds of these for rules that do not say it themselves.
     pub(crate) failure: RawFailure,
+    /// The entry whose value keeps keys together.
+    pub(crate) colocate: Option<Said<Arc<str>>>,
 }
 
 /// One rule.
@@ -91,6 +93,7 @@ impl RawDocument {
             rules: rules.unwrap_or_default(),
             shadow,
             failure,
+            colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
         if fields.lacks("domain") {
             sink.problem(

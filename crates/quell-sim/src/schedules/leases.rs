@@ -319,3 +319,19 @@ pub(super) fn long_sleep(world: &mut World) {
         pass(world, 40_000);
     }
 }
+
+pub(super) fn rebalance(world: &mut World) {
+    begin(world);
+    // Nothing is late from now on, so nobody changes leaders.
+    world.quiet = true;
+    pass(world, 10_000);
+    for round in 0..10 {
+        let (from, to) = (round % 2, 1 - round % 2);
+        want(world, from, 0);
+        want(world, to, 800);
+        pass(world, 3 * 500 + 4 * 20);
+        at_least(world, "L1", to, 720);
+        want(world, to, 2_000);
+        pass(world, 5_000 + u64::try_from(round).unwrap_or(0) * 77);
+    }
+}
