@@ -4,13 +4,15 @@
 use std::fmt::Write;
 use std::num::NonZeroU32;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use governor::{Quota, RateLimiter};
-use quell::clock::SystemClock;
+use quell::clock::{Clock, SystemClock};
 use quell::{KeyedLimiter, Limit, Rate};
+use quell_core::time::Now;
 use serde::Serialize;
 
 use crate::machine::waiting_time;
@@ -22,8 +24,7 @@ const QUESTION: &str = "How slow are the slowest calls while keys come and go?";
 const OVERHEAD: &str = "us per call, by the processor's counter, every call of every thread on a key that \
     is new; a call above 20 us is asked for how long its thread waited for a processor, and that is \
     left out, but not in `slowest by the clock`. `grow` begins with nothing and ends with all keys. `replace` goes on for three times as many \
-    keys under a limit whose keys are at rest after as long as `grow` took, so that about as many live at \
-    once. `read` makes the same keys and asks nobody: what is slow there is the machine's doing. Medians \
+    keys, and each is at rest after as many calls as there are to be keys at once. `read` makes the same keys and asks nobody: what is slow there is the machine's doing. Medians \
     of the runs.";
 
 /// What `bench tail` measures.
@@ -148,33 +149,38 @@ struct Measured {
     slowest: u64,
 }
 
+/// A clock that goes on by a nanosecond whenever it is read: with every call.
+#[derive(Debug, Default)]
+struct Calls(AtomicU64);
+
+impl Clock for Calls {
+    fn now(&self) -> Now {
+        Now::from_nanos(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// How long calls took, and how many keys were held in the end.
 fn measure(name: Name, keys: u64, threads: u64) -> Result<(Measured, usize)> {
+    // Room for those that are at rest and were not noticed yet.
     let most = usize::try_from(keys)? * 2;
-    let quell = |limit: Limit| KeyedLimiter::<str>::with(limit, most, SystemClock::new());
     match name {
         Name::Read => Ok((ask_new(keys, threads, |key| !key.is_empty())?, 0)),
         Name::QuellGrow => {
-            let limiter = quell(Limit::per_hour(1).build()?)?;
+            let limit = Limit::per_hour(1);
+            let limiter = KeyedLimiter::<str>::with(limit, most, SystemClock::new())?;
             let waits = ask_new(keys, threads, |key| {
                 limiter.try_acquire(key.as_str()).outcome.is_allow()
             })?;
             Ok((waits, limiter.keys()))
         }
         Name::QuellReplace => {
-            // Once without a look, to know how long so many keys take.
-            let limiter = quell(Limit::per_hour(1).build()?)?;
-            let begun = std::time::Instant::now();
-            let ask = |limiter: &KeyedLimiter<str>, keys| {
-                ask_new(keys, threads, |key| {
-                    limiter.try_acquire(key.as_str()).outcome.is_allow()
-                })
-            };
-            ask(&limiter, keys)?;
-            let period = begun.elapsed().max(Duration::from_millis(1));
-            drop(limiter);
-            let limiter = quell(Limit::token_bucket(Rate::new(1, period)?).build()?)?;
-            Ok((ask(&limiter, keys * 3)?, limiter.keys()))
+            let rate = Rate::new(1, Duration::from_nanos(keys))?;
+            let limit = Limit::token_bucket(rate).build()?;
+            let limiter = KeyedLimiter::<str, _>::with(limit, most, Calls::default())?;
+            let measured = ask_new(keys * 3, threads, |key| {
+                limiter.try_acquire(key.as_str()).outcome.is_allow()
+            })?;
+            Ok((measured, limiter.keys()))
         }
         Name::GovernorGrow => {
             let one = NonZeroU32::new(1).context("1 is 0")?;
@@ -204,7 +210,7 @@ fn ask_new(keys: u64, threads: u64, ask: impl Fn(&String) -> bool + Sync) -> Res
             measured.slowest = measured.slowest.max(took);
             if took > SLOW {
                 let before = std::mem::replace(&mut waited, waiting_time()?);
-                took = took.saturating_sub(waited - before);
+                took = took.saturating_sub(waited.saturating_sub(before));
             }
             measured.waits.add(took);
         }

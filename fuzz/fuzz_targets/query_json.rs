@@ -1,9 +1,9 @@
 //! JSON questions: what is read can be written and read again, and is the same; what is refused is a
-//! problem document that says why.
+//! problem document that says why. So it is for requests about a key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quell_protocol::http::{Problem, encode_query, parse_query};
+use quell_protocol::http::{BodyError, Problem, encode_query, parse_key, parse_query};
 
 fuzz_target!(|body: &[u8]| {
     match parse_query(body) {
@@ -12,12 +12,17 @@ fuzz_target!(|body: &[u8]| {
             let again = parse_query(written.as_bytes());
             assert_eq!(again.as_ref(), Ok(&query), "written as {written}");
         }
-        Err(error) => {
-            let problem = Problem::from(&error);
-            assert_eq!(problem.status / 100, 4, "{problem:?}");
-            let json = serde_json::to_vec(&problem).expect("a problem is JSON");
-            let again: Problem = serde_json::from_slice(&json).expect("and can be read");
-            assert_eq!(again, problem);
-        }
+        Err(error) => check_refusal(&error),
+    }
+    if let Err(error) = parse_key(body) {
+        check_refusal(&error);
     }
 });
+
+fn check_refusal(error: &BodyError) {
+    let problem = Problem::from(error);
+    assert_eq!(problem.status / 100, 4, "{problem:?}");
+    let json = serde_json::to_vec(&problem).expect("a problem is JSON");
+    let again: Problem = serde_json::from_slice(&json).expect("and can be read");
+    assert_eq!(again, problem);
+}

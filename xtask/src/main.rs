@@ -6,6 +6,7 @@
 mod finding;
 mod install;
 mod mutants;
+mod packages;
 mod programs;
 mod repository;
 mod steps;
@@ -24,6 +25,7 @@ cargo xtask COMMAND
   test             install what is missing, then every check and test
   install          only install what the tests need
   tidy             only the repository checks, all findings at once
+  packages         only pack, unpack and build the published crates
   mutants [WORD]   only the mutation table (rows whose name contains WORD)
   help             this text";
 
@@ -44,6 +46,7 @@ fn run() -> Result<()> {
         ["test"] => steps::test(),
         ["install"] => install::run(),
         ["tidy"] => tidy::run(),
+        ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", word] => mutants::run(word),
         [] | ["help" | "--help" | "-h"] => {

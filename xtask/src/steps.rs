@@ -1,8 +1,8 @@
 //! The test command: one step after the other, the first failure ends it.
 //!
 //! Every step builds with the same profile and features, so that what one
-//! compiled the next one finds: clippy and the docs share their dependencies,
-//! the tests and the packages share theirs.
+//! compiled the next one finds: clippy, the docs and the packages share their
+//! dependencies.
 
 use std::iter;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::programs::{self, cargo};
-use crate::{install, mutants, repository, terminal};
+use crate::{install, mutants, packages, repository, terminal};
 
 /// The benchmarks and the fuzz targets are workspaces of their own, so that what
 /// they need stays out of the product's lock file.
@@ -53,7 +53,7 @@ const STEPS: [Step; 8] = [
     },
     Step {
         name: "packages",
-        run: packages,
+        run: packages::run,
     },
     Step {
         name: "mutants",
@@ -133,19 +133,6 @@ fn docs(root: &Path) -> Result<()> {
 /// Doc tests are among them.
 fn tests(root: &Path) -> Result<()> {
     programs::run(&mut cargo_words(root, "test --workspace --locked"))
-}
-
-/// Packs every published crate and builds what was packed, so that a file left
-/// out is noticed; with the target folder named, dependencies are not built
-/// again. What is not committed yet is packed too: this is about content.
-fn packages(root: &Path) -> Result<()> {
-    let arguments =
-        "package --workspace --exclude xtask --exclude quell-sim --locked --allow-dirty --quiet";
-    let mut command = cargo_words(root, arguments);
-    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
-        command.env("CARGO_TARGET_DIR", root.join("target"));
-    }
-    programs::run(&mut command)
 }
 
 fn cargo_words(root: &Path, arguments: &str) -> Command {

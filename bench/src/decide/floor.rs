@@ -1,5 +1,5 @@
 //! Floor: the least that a decision on a key can cost here. Not a limiter to use: it keeps 64 bits
-//! of a key, cannot grow, forgets nothing, and says allowed or not.
+//! of a key, cannot grow, forgets nothing, and says allowed or not. Its entries are of Quell's size.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,16 @@ use foldhash::quality::RandomState;
 use super::Answer;
 use super::rivals::{Rival, numbers};
 
-/// 16 bytes: who, and until when its burst is used.
+/// 24 bytes: who, until when its burst is used, and under which limit.
 #[derive(Debug, Default)]
 struct Slot {
     hash: AtomicU64,
     tat: AtomicU64,
+    limit: AtomicU64,
 }
+
+/// The number of the one limit there is.
+const LIMIT: u64 = 0;
 
 /// An open table that is twice as large as its keys need.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ impl Floor {
         loop {
             let slot = &self.slots[index & (self.slots.len() - 1)];
             let seen = slot.hash.load(Ordering::Relaxed);
-            if seen == hash {
+            if seen == hash && slot.limit.load(Ordering::Relaxed) == LIMIT {
                 return slot;
             }
             if seen == 0 {

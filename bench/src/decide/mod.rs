@@ -21,7 +21,7 @@ use rivals::{Name, Rival};
 const QUESTION: &str = "What does one decision cost in process?";
 const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around every rival: it reads \
     the key's first byte and asks nobody. `floor` is the least a decision on a key can cost here: a \
-    keyed 64-bit hash, an open table of 16-byte slots, one clock reading, one compare-and-swap; it \
+    keyed 64-bit hash, an open table of 24-byte slots, one clock reading, one compare-and-swap; it \
     keeps no full key, cannot grow, forgets nothing. quell answers with remaining, retry_after and \
     reset_after, governor with allowed or not. Above 1, quell is faster than governor.";
 

@@ -11,7 +11,8 @@ use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::Installed;
-use crate::state::{BanRecord, State};
+use crate::rule::OnFailure;
+use crate::state::{BanRecord, State, Usage};
 use crate::time::Now;
 
 /// What is asked of a store.
@@ -34,8 +35,12 @@ pub struct Charge<'r> {
     pub shadow: bool,
     /// The calendar window around now, if the limit is a calendar window.
     pub edges: Option<Edges>,
+    /// Whether the cost is the rule's own and counts calls, whatever they turn out to cost.
+    pub counts_calls: bool,
     /// Who asked for the charge; means nothing to a store.
     pub tag: u32,
+    /// What is answered where the store cannot tell; means nothing to a store that always can.
+    pub on_failure: Option<OnFailure>,
     key: Range<usize>,
     scope: usize,
 }
@@ -67,7 +72,9 @@ impl<'r> Charge<'r> {
             cost,
             shadow: false,
             edges: None,
+            counts_calls: false,
             tag: 0,
+            on_failure: None,
             key: 0..0,
             scope: 0,
         }
@@ -110,12 +117,39 @@ impl<'r> LimitSet<'r> {
             cost,
             shadow: false,
             edges: None,
+            counts_calls: false,
             tag: 0,
+            on_failure: None,
         };
         set.push(charge, AD_HOC_SCOPE, |bytes| {
             push_value(bytes, Captured::Bytes(key));
         });
         set
+    }
+
+    /// A set of `charge` alone, on a key that was written down: its bytes, of which so many are its
+    /// scope.
+    #[must_use]
+    pub fn written_down(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
+        let charge = Charge {
+            key: 0..bytes.len(),
+            scope,
+            ..charge.clone()
+        };
+        Self {
+            bytes: KeyBytes::from_slice(bytes),
+            charges: Vec::from([charge]),
+        }
+    }
+
+    /// Keeps the charges at these places, which ascend.
+    pub fn keep(&mut self, places: &[usize]) {
+        let mut place = 0;
+        self.charges.retain(|_| {
+            let is_kept = places.binary_search(&place).is_ok();
+            place += 1;
+            is_kept
+        });
     }
 
     /// The charges.
@@ -146,7 +180,9 @@ impl<'r> LimitSet<'r> {
             cost: charge.cost,
             shadow: charge.shadow,
             edges: charge.edges,
+            counts_calls: charge.counts_calls,
             tag: charge.tag,
+            on_failure: charge.on_failure,
             key: start..self.bytes.len(),
             scope: scope.len(),
         });
@@ -176,7 +212,9 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) cost: Cost,
     pub(crate) shadow: bool,
     pub(crate) edges: Option<Edges>,
+    pub(crate) counts_calls: bool,
     pub(crate) tag: u32,
+    pub(crate) on_failure: Option<OnFailure>,
 }
 
 /// A charge beside the state of its key.
@@ -215,12 +253,25 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 
 /// Decides a set of one charge, without allocation; the same answer as [`decide`].
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
+    let engine = entry.charge.installed.limit.engine();
+    if matches!(entry.state.usage, Usage::Held(_)) {
+        // Only the engine of all engines knows holds.
+        return decide_with(engine, now, operation, entry);
+    }
     // One look at which algorithm it is, and straight code for it from there.
-    each!(entry.charge.installed.limit.engine(), engine => {
-        let judged = judge(engine, now, entry);
-        let passes = judged.outcome.is_allow() || entry.charge.shadow;
-        conclude(engine, now, operation, passes, entry, judged)
-    })
+    each!(engine, engine => decide_with(engine, now, operation, entry))
+}
+
+#[inline]
+fn decide_with<M: Mechanics>(
+    engine: &M,
+    now: Now,
+    operation: Operation,
+    entry: &mut Entry<'_, '_>,
+) -> Decision {
+    let judged = judge(engine, now, entry);
+    let passes = judged.outcome.is_allow() || entry.charge.shadow;
+    conclude(engine, now, operation, passes, entry, judged)
 }
 
 /// A limit's opinion before anything is charged.

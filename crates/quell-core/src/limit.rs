@@ -4,13 +4,16 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
+use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::{Algorithm, Engine, Mechanics};
+use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
+use crate::hold::OnExpiry;
 use crate::rate::{MAX_PERIOD, Rate};
 use crate::time::Monotonic;
 
@@ -29,6 +32,7 @@ pub struct Limit {
     algorithm: Algorithm,
     engine: Engine,
     ban: Option<Arc<Ban>>,
+    on_expiry: OnExpiry,
 }
 
 impl Limit {
@@ -92,11 +96,18 @@ impl Limit {
         SlidingLog::new(limit, window)
     }
 
+    /// So many at a time, each for a minute at most unless it is renewed.
+    #[must_use]
+    pub const fn concurrency(max: u64) -> Concurrency {
+        Concurrency::new(max)
+    }
+
     pub(crate) const fn from_parts(algorithm: Algorithm, engine: Engine) -> Self {
         Self {
             algorithm,
             engine,
             ban: None,
+            on_expiry: OnExpiry::Charge,
         }
     }
 
@@ -105,6 +116,35 @@ impl Limit {
     pub fn with_ban(mut self, ban: Ban) -> Self {
         self.ban = Some(Arc::new(ban));
         self
+    }
+
+    /// The same limit with another end for reservations that nobody settles.
+    #[must_use]
+    pub const fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
+        self.on_expiry = on_expiry;
+        self
+    }
+
+    /// What becomes of a reservation that nobody settles.
+    #[must_use]
+    pub const fn at_expiry(&self) -> OnExpiry {
+        self.on_expiry
+    }
+
+    /// After how long a permit comes back by itself, where the limit is of permits.
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        self.engine.lease()
+    }
+
+    /// Whether an allowed call may be told to wait.
+    #[must_use]
+    pub const fn may_delay(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::LeakyBucket(bucket) => bucket.undelayed() < bucket.burst_size(),
+            Algorithm::Concurrency(permits) => permits.queue_size() > 0,
+            _ => false,
+        }
     }
 
     /// The algorithm and its numbers.
@@ -137,6 +177,22 @@ impl Limit {
         self.engine.limit()
     }
 
+    /// Whether a cost above what is stored is granted on credit.
+    #[must_use]
+    pub const fn is_on_credit(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.is_on_credit(),
+            _ => false,
+        }
+    }
+
+    /// The longest time that what is owed can take to be repaid, beyond a full refill.
+    #[must_use]
+    pub fn longest_debt(&self) -> Duration {
+        let refills = self.full_refill().saturating_mul(DEBT_REFILLS);
+        refills.max(LONGEST_DEBT_AT_LEAST)
+    }
+
     /// The longest time that a key can stay away from rest, bans aside: the full refill of a
     /// bucket, the length of a window (with its segment).
     #[must_use]
@@ -151,7 +207,9 @@ impl Limit {
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        self.algorithm == other.algorithm && self.ban == other.ban
+        self.algorithm == other.algorithm
+            && self.ban == other.ban
+            && self.on_expiry == other.on_expiry
     }
 }
 
@@ -214,6 +272,14 @@ pub enum LimitError {
     MaxEntries,
     /// A time zone that is not in the database. The core has none: this is for whoever has.
     UnknownTimeZone,
+    /// A bucket on credit whose tokens come in batches.
+    DebtInBatches,
+    /// More permits than a key may have holds.
+    ManyPermits,
+    /// A lease of 0 or above a day.
+    Lease,
+    /// Permits where nobody could name them to give them back.
+    PermitsNeedNames,
     /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
     BanAfter,
     /// A ban after more than one refusal that says no `within`.
@@ -250,6 +316,12 @@ impl fmt::Display for LimitError {
             Self::MaxEntries => "max_entries must lie in 1..=100000",
             Self::UnknownTimeZone => {
                 "an unknown time zone: write a name of the IANA database, such as Europe/Berlin"
+            }
+            Self::DebtInBatches => "debt needs a steady rate: write rate in place of refill",
+            Self::ManyPermits => "max and queue together must be at most 10000",
+            Self::Lease => "a lease must be longer than 0 and at most 1d",
+            Self::PermitsNeedNames => {
+                "permits are given back by name: use a Limiter with a rule of concurrency"
             }
             Self::BanAfter => "a ban's after must lie in 1..=1000",
             Self::BanWithin => "a ban after several refusals needs within, such as 10m",

@@ -75,7 +75,7 @@ pub fn decide_packed(
 ) -> Option<Packed> {
     let limit = &due.installed.limit;
     let (gcra, delay_after) = match limit.engine() {
-        Engine::Token(engine) if engine.starts_full() => (engine.gcra(), None),
+        Engine::Token(engine) if engine.is_plain() => (engine.gcra(), None),
         Engine::Leaky(engine) => (engine.gcra(), Some(engine.delay_after())),
         _ => return None,
     };

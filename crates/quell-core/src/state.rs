@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::algorithm::{At, Mechanics};
 use crate::ban::Ban;
+use crate::hold::Held;
 use crate::limit::{Installed, Limit, LimitId};
 use crate::time::{Monotonic, Now, Wall};
 
@@ -34,6 +35,20 @@ pub enum Usage {
     },
     /// `token_bucket` with refill in batches.
     Refill {
+        /// The last tick that was counted.
+        anchor: Monotonic,
+        /// Units used.
+        used: u64,
+    },
+    /// A bucket of which more was used than it holds: nothing fits until that is repaid.
+    Owing {
+        /// Theoretical arrival time in the limit's ticks since the clock's origin.
+        tat: u128,
+        /// When it was last looked at: a clock that went back is told by it.
+        as_of: Monotonic,
+    },
+    /// The same of a bucket with refill in batches.
+    OwingBatches {
         /// The last tick that was counted.
         anchor: Monotonic,
         /// Units used.
@@ -68,6 +83,17 @@ pub enum Usage {
         /// Instant and units of each charge, oldest first.
         entries: VecDeque<(Monotonic, u64)>,
     },
+    /// `concurrency`: what its holds say, and what was learned of how long they last.
+    Concurrency {
+        /// Permits held, as the holds on the key say.
+        used: u64,
+        /// How long one call takes, in nanoseconds.
+        unit: u64,
+        /// Until when that is remembered.
+        until: Monotonic,
+    },
+    /// Any of these with holds on the key.
+    Held(Box<Held>),
 }
 
 /// Refusals and bans of one key.

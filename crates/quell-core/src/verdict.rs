@@ -38,6 +38,10 @@ pub struct Verdict {
     pub delay: Duration,
     /// Whether a limit that denies does so by a ban.
     pub banned: bool,
+    /// The name under which what was charged can be ended: of permits and reservations.
+    pub id: Option<Arc<str>>,
+    /// How long the caller waited before it was let go on.
+    pub waited: Duration,
     /// Whether a store's failure stood in the way and the answer was declared, not counted.
     pub degraded: bool,
 }

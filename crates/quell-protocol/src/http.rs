@@ -4,6 +4,7 @@ mod ask;
 mod authorize;
 mod body;
 mod fields;
+mod hold;
 mod json;
 mod key;
 mod path;
@@ -14,10 +15,14 @@ mod write;
 
 pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
-pub use body::parse_query;
-pub use fields::{
-    RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
+pub use body::{
+    Acquire, DEFAULT_HOLD, MAX_WAIT, Reserve, parse_acquire, parse_query, parse_reserve,
 };
+pub use fields::{
+    DEGRADED, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after,
+    status_field,
+};
+pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use key::{KeyRequest, parse_key};
 pub use problem::{PROBLEM_JSON, Problem, ProblemKind};

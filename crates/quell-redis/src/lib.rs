@@ -17,22 +17,30 @@
 //! # }
 //! ```
 //!
+//! [`RuleBook`] keeps rules there, too, as versions that servers follow.
+//!
 //! Open first: `store` (the way of a limit set), `code` (what the script reads), and the script
 //! itself, beside `script.rs`.
 
 mod answer;
 mod asked;
 mod bans;
+mod book;
 mod breaker;
 mod code;
+mod guard;
 mod key;
 mod link;
+mod numbers;
 mod rehearsal;
 mod script;
 mod store;
 mod ticks;
 mod url;
 
+pub use book::{BookError, Draft, Entry, Head, KEPT_VERSIONS, Pushed, RuleBook, Version};
+pub use guard::{GuardNumbers, GuardedStore};
 pub use link::Failure;
+pub use numbers::StoreNumbers;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, StoreClock};
 pub use url::{StoreUrl, UrlError};

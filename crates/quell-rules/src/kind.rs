@@ -9,6 +9,7 @@ pub(crate) enum Kind {
     FixedWindow,
     SlidingWindow,
     SlidingLog,
+    Concurrency,
 }
 
 /// Both buckets.
@@ -17,16 +18,26 @@ pub(crate) const BUCKETS: &[Kind] = &[Kind::TokenBucket, Kind::LeakyBucket];
 /// All three windows.
 pub(crate) const WINDOWS: &[Kind] = &[Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
 
-/// An algorithm of a later version.
-const LATER: &str = "concurrency";
+/// What counts use over time; the other kind counts what is held.
+pub(crate) const RATES: &[Kind] = &[
+    Kind::TokenBucket,
+    Kind::LeakyBucket,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
+
+/// Permits.
+pub(crate) const PERMITS: &[Kind] = &[Kind::Concurrency];
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
         Self::SlidingWindow,
         Self::SlidingLog,
+        Self::Concurrency,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -36,6 +47,7 @@ impl Kind {
             Self::FixedWindow => "fixed_window",
             Self::SlidingWindow => "sliding_window",
             Self::SlidingLog => "sliding_log",
+            Self::Concurrency => "concurrency",
         }
     }
 
@@ -47,11 +59,6 @@ impl Kind {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(kind) = Self::ALL.into_iter().find(|kind| kind.name() == text) {
             return Ok(kind);
-        }
-        if text == LATER {
-            return Err(format!(
-                "`{LATER}` is not available yet: leave the rule out"
-            ));
         }
         let names = Self::ALL.map(Self::name);
         Err(crate::hint::no_such("algorithm", text, &names))

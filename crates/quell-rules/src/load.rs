@@ -10,7 +10,8 @@ use crate::cursor::Cursor;
 use crate::problem::{Problem, Sink};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
-use crate::walk::{self, Wanted};
+use crate::source::Source;
+use crate::walk::{Walk, Wanted};
 use crate::yaml::{self, MAX_FILE_BYTES};
 
 /// What a document is, for messages.
@@ -26,6 +27,9 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
+    /// What is missing where servers share a store, though nothing is wrong without one: of each
+    /// document, the first rule that declares no `on_failure`.
+    pub undeclared: Vec<Problem>,
 }
 
 /// Loads rules from files and directories, in the order given.
@@ -38,13 +42,25 @@ pub struct Loaded {
 /// # Errors
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
+    load_from(paths.iter().map(|path| Source::Path(path.as_ref())))
+}
+
+/// Loads rules from files, directories and texts, in the order given, as [`load`] does from files.
+///
+/// # Errors
+/// All mistakes of all sources, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+pub fn load_from<'a>(
+    sources: impl IntoIterator<Item = Source<'a>>,
+) -> Result<Loaded, Vec<Problem>> {
     let mut sink = Sink::new("");
-    let (domains, files) = load_into(paths, &mut sink);
+    let (domains, files) = load_all(sources, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
         domains,
         warnings,
         files,
+        undeclared,
     })
 }
 
@@ -62,7 +78,7 @@ pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
 /// assert_eq!(
 ///     problems[0].to_string(),
 ///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`? \
-///      a document has domain, rules, defaults",
+///      a document has domain, rules, defaults, colocate",
 /// );
 /// ```
 ///
@@ -81,10 +97,12 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<Loaded, Vec<Problem>> {
     let mut domains = Domains::default();
     add(bytes, &mut domains, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
-        domains: domains.finish(),
+        domains,
         warnings,
         files: Vec::new(),
+        undeclared,
     })
 }
 
@@ -100,18 +118,42 @@ pub(crate) fn load_into<P: AsRef<Path>>(
     paths: &[P],
     sink: &mut Sink,
 ) -> (Vec<DomainRules>, Vec<PathBuf>) {
-    let files = walk::find(paths, Wanted::Rules, sink);
+    let sources = paths.iter().map(|path| Source::Path(path.as_ref()));
+    let (domains, files) = load_all(sources, sink);
+    (domains.finish().0, files)
+}
+
+fn load_all<'a>(
+    sources: impl IntoIterator<Item = Source<'a>>,
+    sink: &mut Sink,
+) -> (Domains, Vec<PathBuf>) {
+    let mut walk = Walk::new(Wanted::Rules);
     let mut domains = Domains::default();
-    for file in &files {
-        sink.enter(&file.display().to_string());
-        if let Some(bytes) = read(file, sink) {
-            add(&bytes, &mut domains, sink);
-        }
+    let mut files = Vec::new();
+    for source in sources {
         if sink.is_full() {
             break;
         }
+        match source {
+            Source::Text { name, text } => {
+                sink.enter(name);
+                add(text.as_bytes(), &mut domains, sink);
+            }
+            Source::Path(path) => {
+                for file in walk.files_of(path, sink) {
+                    sink.enter(&file.display().to_string());
+                    if let Some(bytes) = read(&file, sink) {
+                        add(&bytes, &mut domains, sink);
+                    }
+                    files.push(file);
+                    if sink.is_full() {
+                        break;
+                    }
+                }
+            }
+        }
     }
-    (domains.finish(), files)
+    (domains, files)
 }
 
 fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
@@ -146,5 +188,5 @@ pub(crate) fn in_place(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<DomainRules>
     if let Some(document) = RawDocument::read(cursor, sink) {
         domains.add(&document, sink);
     }
-    domains.finish()
+    domains.finish().0
 }

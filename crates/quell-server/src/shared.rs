@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
-use quell::store::Banned;
 use quell::store::memory::MemoryStore;
-use quell::{AskError, Limiter};
+use quell::store::{Banned, Finished, HoldTotals};
+use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::health::Health;
-use crate::metrics::{Gauges, Metrics};
+use crate::metrics::{Gauges, Metrics, RulesStoreGauge};
 use crate::resp::Connections;
+use crate::rules::RuleSources;
 use crate::store::ServerStore;
 
 /// Bans that a list shows at most; the store keeps as many names.
@@ -29,8 +30,9 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
+    pub(crate) sources: Arc<RuleSources>,
     /// One reload at a time.
-    pub(crate) reload_turn: Mutex<()>,
+    pub(crate) reload_turn: Arc<Mutex<()>>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) by_hand: AtomicU64,
 }
@@ -39,6 +41,18 @@ impl Shared {
     /// Notes that something else than a decision changed states.
     pub(crate) fn note_change(&self) {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends or renews what an id stands for.
+    pub(crate) async fn end(
+        &self,
+        domain: &str,
+        id: &str,
+        ending: Ending,
+    ) -> Result<Finished, AskError> {
+        let finished = self.limiter.end(domain, id, ending).await?;
+        self.note_change();
+        Ok(finished)
     }
 
     /// A number that differs whenever a state may have changed.
@@ -67,8 +81,15 @@ impl Shared {
             max_keys: memory.map_or(0, MemoryStore::max_keys),
             overflow_states: memory.map_or(0, MemoryStore::overflow_states),
             bans: bans.map_or(0, |bans| bans.len()),
+            waiting: self.limiter.waiting(),
+            holds: memory.map_or_else(HoldTotals::default, |memory| {
+                memory.hold_totals(self.limiter.now())
+            }),
             uptime: self.started.elapsed(),
-            is_reload_failed: self.health.reload_failure().is_some(),
+            shared: self.limiter.store().numbers(),
+            is_reload_failed: self.health.reload_failure().is_some()
+                || self.sources.is_a_store_failing(),
+            rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),
         }
     }
 }

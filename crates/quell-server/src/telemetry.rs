@@ -59,8 +59,15 @@ impl Observer for Telemetry {
                 query,
                 set,
                 verdict,
+                ..
             } => {
                 let took = self.clock.monotonic().since(now.monotonic);
+                if !verdict.waited.is_zero() {
+                    self.metrics.waits.add(1);
+                    let nanos = u64::try_from(verdict.waited.as_nanos());
+                    self.metrics.waited_nanos.add(nanos.unwrap_or(u64::MAX));
+                }
+                let took = took.saturating_sub(verdict.waited);
                 self.metrics.query_seconds.record(took);
                 self.query(*operation, query, set, verdict);
             }

@@ -3,9 +3,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quell_core::time::{Monotonic, Now, Wall};
+
+pub use crate::alarm::Alarm;
+use crate::alarm::{self, Alarms};
 
 /// Reads both clocks.
 pub trait Clock: Debug + Send + Sync {
@@ -16,6 +20,12 @@ pub trait Clock: Debug + Send + Sync {
     fn monotonic(&self) -> Monotonic {
         self.now().monotonic
     }
+
+    /// Wakes `waker` when the monotonic reading is `instant`, unless the alarm is dropped before. It
+    /// may come late, and early where the clock cannot tell: who is woken reads the clock.
+    fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
+        alarm::after(instant.since(self.monotonic()), waker)
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -25,6 +35,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn monotonic(&self) -> Monotonic {
         (**self).monotonic()
+    }
+
+    fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
+        (**self).alarm(instant, waker)
     }
 }
 
@@ -184,15 +198,17 @@ fn wall_nanos() -> u64 {
 pub struct ManualClock {
     monotonic: AtomicU64,
     wall: AtomicU64,
+    alarms: Arc<Alarms>,
 }
 
 impl ManualClock {
     /// A clock that stands at `now`.
     #[must_use]
-    pub const fn new(now: Now) -> Self {
+    pub fn new(now: Now) -> Self {
         Self {
             monotonic: AtomicU64::new(now.monotonic.as_nanos()),
             wall: AtomicU64::new(now.wall.as_nanos()),
+            alarms: Arc::default(),
         }
     }
 
@@ -210,6 +226,13 @@ impl ManualClock {
         self.monotonic
             .store(now.monotonic.as_nanos(), Ordering::SeqCst);
         self.wall.store(now.wall.as_nanos(), Ordering::SeqCst);
+        self.alarms.ring(now.monotonic.as_nanos());
+    }
+
+    /// How many wait for this clock to reach an instant.
+    #[must_use]
+    pub fn alarms(&self) -> usize {
+        self.alarms.len()
     }
 }
 
@@ -219,6 +242,10 @@ impl Clock for ManualClock {
             monotonic: Monotonic::from_nanos(self.monotonic.load(Ordering::SeqCst)),
             wall: Wall::from_nanos(self.wall.load(Ordering::SeqCst)),
         }
+    }
+
+    fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
+        self.alarms.add(instant.as_nanos(), waker)
     }
 }
 

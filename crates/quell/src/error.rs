@@ -40,6 +40,16 @@ pub enum AskError {
     UnknownRule,
     /// The limit that came with the call is impossible.
     Impossible(LimitError),
+    /// The name of a hold is too long, or not of printable ASCII without spaces.
+    HoldName,
+    /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
+    HoldLength,
+    /// More than one descriptor, of which nobody could say what each cost.
+    HoldDescriptors,
+    /// No hold of that name in the domain, or it was forgotten since.
+    UnknownHold,
+    /// The turn came, and the permit with it, and both were over before the caller went on.
+    Overslept,
     /// The store cannot tell.
     Store(StoreError),
 }
@@ -50,6 +60,17 @@ impl fmt::Display for AskError {
             Self::UnknownDomain => f.write_str("no rules for this domain"),
             Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
             Self::Impossible(error) => error.fmt(f),
+            Self::HoldName => f.write_str(
+                "the id is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
+            ),
+            Self::HoldLength => {
+                f.write_str("a hold must be longer than 0 and at most a day: write its length")
+            }
+            Self::HoldDescriptors => f.write_str(
+                "a reservation has one descriptor: reserve each of them under an id of its own",
+            ),
+            Self::UnknownHold => f.write_str("no reservation or permit has this id"),
+            Self::Overslept => f.write_str("the turn came and was over before the caller went on"),
             Self::Store(error) => error.fmt(f),
         }
     }

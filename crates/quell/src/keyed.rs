@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::Edges;
@@ -22,7 +23,9 @@ use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
+use crate::room::Room;
 use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
+use crate::turn::{self, Line};
 
 /// What becomes a [`Limit`]: a limit, or the numbers of one.
 pub trait IntoLimit {
@@ -78,6 +81,7 @@ pub struct KeyedLimiter<K: ?Sized, C = SystemClock> {
     installed: Installed,
     clock: C,
     calendar: SystemCalendar,
+    room: Room,
     keys: PhantomData<fn(&K)>,
 }
 
@@ -92,7 +96,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 }
 
 impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
-    /// A limiter of at most `max_keys` keys; past that, new keys share a fixed set of states.
+    /// A limiter of at most `max_keys` keys (at least 1, at most 2^28); past that, new keys share a
+    /// fixed set of states.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
@@ -102,6 +107,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
             installed: install(limit, clock.now())?,
             clock,
             calendar: SystemCalendar::default(),
+            room: Room::default(),
             keys: PhantomData,
         })
     }
@@ -133,6 +139,44 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         &self.installed.limit
     }
 
+    /// Waits for its turn, however long that takes, and charges one unit then.
+    ///
+    /// First come, first served; refused at once only where it could never pass, or where too many
+    /// wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). A dropped future
+    /// gives its place back. The delay of a leaky bucket is waited for too.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use quell::{KeyedLimiter, Limit};
+    ///
+    /// let calls = KeyedLimiter::<str>::new(Limit::per_second(200).burst(1))?;
+    /// for _ in 0..3 {
+    ///     assert!(calls.acquire("alice").await.outcome.is_allow());
+    /// }
+    /// # Ok::<(), quell::LimitError>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn acquire<Q: Borrow<K> + ?Sized>(&self, key: &Q) -> Decision {
+        self.acquire_timeout(key, Cost::ONE, Duration::MAX).await
+    }
+
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
+    /// once and uncharged if it does not.
+    pub async fn acquire_timeout<Q: Borrow<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: Cost,
+        most: Duration,
+    ) -> Decision {
+        let fingerprint = self.table.hash_key().of(key.borrow());
+        let line = KeyLine {
+            limiter: self,
+            fingerprint,
+            cost,
+        };
+        turn::acquire(&line, &self.room, &self.clock, most).await
+    }
+
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let fingerprint = self.table.hash_key().of(key);
@@ -146,28 +190,31 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         in_place.unwrap_or_else(|| {
             let mut charge = Charge::alone(&self.installed, cost);
             charge.edges = edges;
-            self.ask_the_long_way(operation, fingerprint, &charge, now)
+            self.the_long_way(operation, fingerprint, &charge, now, |state| {
+                let charge = &charge;
+                decide_one(now, operation, &mut Entry { charge, state })
+            })
         })
     }
 
     #[cold]
-    fn ask_the_long_way(
+    fn the_long_way<R>(
         &self,
         operation: Operation,
         fingerprint: Fingerprint,
         charge: &Charge<'_>,
         now: Now,
-    ) -> Decision {
+        work: impl FnOnce(&mut State) -> R,
+    ) -> R {
         let key = LoadKey {
             fingerprint,
             scope: &[],
-            limit: self.installed.id,
+            limit: charge.installed.id,
         };
         let limit = &self.installed.limit;
         let keeper = OneLimit { limit, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
-        let state = &mut held.state;
-        let decision = decide_one(now, operation, &mut Entry { charge, state });
+        let result = work(&mut held.state);
         if operation == Operation::Acquire {
             let is_added = self.table.store(&mut chains, held, now, &keeper);
             drop(chains);
@@ -175,7 +222,28 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
                 self.table.make_way(now, &keeper);
             }
         }
-        decision
+        result
+    }
+}
+
+/// One key, for those who wait on it.
+struct KeyLine<'a, K: ?Sized, C> {
+    limiter: &'a KeyedLimiter<K, C>,
+    fingerprint: Fingerprint,
+    cost: Cost,
+}
+
+impl<K: Hash + ?Sized, C: Clock> Line for KeyLine<'_, K, C> {
+    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
+        let limiter = self.limiter;
+        let installed = &limiter.installed;
+        let (now, edges) = instant(&installed.limit, &limiter.clock, &limiter.calendar);
+        let mut charge = Charge::alone(installed, self.cost);
+        charge.edges = edges;
+        let acquire = Operation::Acquire;
+        limiter.the_long_way(acquire, self.fingerprint, &charge, now, |state| {
+            work(now, &charge, state)
+        })
     }
 }
 
@@ -215,6 +283,7 @@ pub struct UnkeyedLimiter<C = SystemClock> {
     installed: Installed,
     clock: C,
     calendar: SystemCalendar,
+    room: Room,
 }
 
 impl UnkeyedLimiter {
@@ -239,7 +308,24 @@ impl<C: Clock> UnkeyedLimiter<C> {
             installed,
             clock,
             calendar: SystemCalendar::default(),
+            room: Room::default(),
         })
+    }
+
+    /// Waits for its turn, however long that takes, and charges one unit then; as
+    /// [`KeyedLimiter::acquire`].
+    pub async fn acquire(&self) -> Decision {
+        self.acquire_timeout(Cost::ONE, Duration::MAX).await
+    }
+
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
+    /// once and uncharged if it does not.
+    pub async fn acquire_timeout(&self, cost: Cost, most: Duration) -> Decision {
+        let line = OnlyLine {
+            limiter: self,
+            cost,
+        };
+        turn::acquire(&line, &self.room, &self.clock, most).await
     }
 
     /// Asks for one unit, and charges it if it fits.
@@ -259,17 +345,39 @@ impl<C: Clock> UnkeyedLimiter<C> {
     }
 
     fn ask(&self, operation: Operation, cost: Cost, state: &mut State) -> Decision {
+        self.with_charge(cost, |now, charge| {
+            decide_one(now, operation, &mut Entry { charge, state })
+        })
+    }
+
+    fn with_charge<R>(&self, cost: Cost, work: impl FnOnce(Now, &Charge<'_>) -> R) -> R {
         let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
         let mut charge = Charge::alone(&self.installed, cost);
         charge.edges = edges;
-        let charge = &charge;
-        decide_one(now, operation, &mut Entry { charge, state })
+        work(now, &charge)
+    }
+}
+
+/// The one key of a limiter without keys.
+struct OnlyLine<'a, C> {
+    limiter: &'a UnkeyedLimiter<C>,
+    cost: Cost,
+}
+
+impl<C: Clock> Line for OnlyLine<'_, C> {
+    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
+        let mut state = self.limiter.state.lock();
+        let with = |now, charge: &Charge<'_>| work(now, charge, &mut state);
+        self.limiter.with_charge(self.cost, with)
     }
 }
 
 fn install(limit: impl IntoLimit, now: Now) -> Result<Installed, LimitError> {
     let limit = limit.into_limit()?;
     check_zone(&limit)?;
+    if limit.lease().is_some() {
+        return Err(LimitError::PermitsNeedNames);
+    }
     Ok(Installed {
         id: LimitId::default(),
         limit,

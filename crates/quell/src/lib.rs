@@ -24,9 +24,19 @@ pub mod store;
 pub mod tower;
 
 mod ad_hoc;
+#[cfg(feature = "tower")]
+mod admit;
+mod alarm;
+mod by_hand;
 mod error;
+mod holding;
 mod keyed;
 mod limiter;
+mod room;
+#[cfg(all(test, feature = "conformance"))]
+mod schedules;
+mod sync;
+mod turn;
 
 pub use ad_hoc::AdHocMemo;
 pub use error::{AskError, RulesError};
@@ -36,6 +46,8 @@ pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};
 pub use quell_core::descriptor::{Descriptor, Query};
+pub use quell_core::hold::{Ending, OnExpiry};
 pub use quell_core::limit::{Limit, LimitError};
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, Verdict};
+pub use room::MAX_WAITING;

@@ -8,20 +8,22 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::descriptor::{Descriptor, Query};
+use quell_core::descriptor::Query;
 use quell_core::key::with_ad_hoc;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
 
 use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
+use crate::holding::{Placement, has_permits, new_id, plain};
 use crate::observer::{Event, NoObserver, Observer};
+use crate::room::Room;
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{Action, Banned, LocalStore, Store, StoreError};
+use crate::store::{Answer, LocalStore, Store, StoreError};
 
 /// Rules and a store: answers queries, all limits of one charged or none.
 ///
@@ -37,15 +39,16 @@ use crate::store::{Action, Banned, LocalStore, Store, StoreError};
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S> {
-    store: S,
-    rules: ArcSwap<RuleSet>,
+    pub(crate) store: S,
+    pub(crate) rules: ArcSwap<RuleSet>,
     /// Those that were in force before, kept until the next reload: else the last answer that began
     /// with them would have to free them all.
     last_rules: Mutex<Arc<RuleSet>>,
     ids: Mutex<LimitIds>,
     ad_hoc: AdHocLimits,
-    calendar: SystemCalendar,
-    clock: Arc<dyn Clock>,
+    pub(crate) calendar: SystemCalendar,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) room: Room,
     observer: Arc<dyn Observer>,
 }
 
@@ -83,6 +86,7 @@ impl<S: Store> LimiterBuilder<S> {
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
             clock: self.clock,
+            room: Room::default(),
             observer: self.observer,
         }
     }
@@ -176,11 +180,28 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge(&set, operation, now).await?;
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        self.ask_set(operation, &rules, query, &set, now).await
     }
 
-    fn resolve<'r>(
+    pub(crate) async fn ask_set(
+        &self,
+        operation: Operation,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        if operation == Operation::Acquire && has_permits(set) {
+            let id = new_id(query.domain());
+            let placed = self.store.hold(set, &plain(&id), now).await?;
+            let held = Placement::of(placed, id);
+            return Ok(self.conclude_held(rules, query, set, held, now));
+        }
+        let answer = self.store.decide(set, operation, now).await?;
+        Ok(self.conclude(rules, operation, query, set, answer, now))
+    }
+
+    pub(crate) fn resolve<'r>(
         &self,
         rules: &'r RuleSet,
         query: &Query<'_>,
@@ -199,18 +220,56 @@ impl<S: Store> Limiter<S> {
         operation: Operation,
         query: &Query<'_>,
         set: &LimitSet<'_>,
-        decisions: Vec<Decision>,
+        answer: Answer,
         now: Now,
     ) -> Verdict {
-        let verdict = rules.combine(query.domain(), set, decisions);
+        let kept = answer.places.map(|places| {
+            let mut kept = set.clone();
+            kept.keep(&places);
+            kept
+        });
+        let set = kept.as_ref().unwrap_or(set);
+        let mut verdict = rules.combine(query.domain(), set, answer.decisions);
+        verdict.degraded = answer.degraded;
+        self.observe(operation, query, set, &verdict, answer.store_time, now);
+        verdict
+    }
+
+    /// The verdict on what is held under an id.
+    pub(crate) fn conclude_held(
+        &self,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        held: Placement,
+        now: Now,
+    ) -> Verdict {
+        let verdict = Verdict {
+            id: held.id,
+            waited: held.waited,
+            ..rules.combine(query.domain(), set, held.decisions)
+        };
+        self.observe(Operation::Acquire, query, set, &verdict, None, now);
+        verdict
+    }
+
+    fn observe(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        verdict: &Verdict,
+        store_time: Option<Wall>,
+        now: Now,
+    ) {
         self.observer.observe(&Event::Query {
             now,
             operation,
             query,
             set,
-            verdict: &verdict,
+            verdict,
+            store_time,
         });
-        verdict
     }
 
     /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
@@ -233,8 +292,8 @@ impl<S: Store> Limiter<S> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
-        let decisions = self.store.charge(&set, operation, now).await?;
-        let Some(decision) = decisions.first().copied() else {
+        let answer = self.store.decide(&set, operation, now).await?;
+        let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),
             )));
@@ -244,12 +303,13 @@ impl<S: Store> Limiter<S> {
             operation,
             key,
             decision: &decision,
+            store_time: answer.store_time,
         });
         Ok(decision)
     }
 
     /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
-    /// at once.
+    /// at once, or if a permit is asked for: who takes one has to be able to give it back.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.
@@ -261,11 +321,11 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Option<Verdict>, AskError> {
         let rules = self.rules.load();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge_at_once(&set, operation, now);
-        Ok(
-            decisions
-                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
-        )
+        if operation == Operation::Acquire && has_permits(&set) {
+            return Ok(None);
+        }
+        let answer = self.store.decide_at_once(&set, operation, now);
+        Ok(answer.map(|answer| self.conclude(&rules, operation, query, &set, answer, now)))
     }
 
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
@@ -293,6 +353,7 @@ impl<S: Store> Limiter<S> {
                 operation,
                 key,
                 decision,
+                store_time: None,
             });
         }
         Ok(decision)
@@ -318,49 +379,6 @@ impl<S: Store> Limiter<S> {
     fn next_id(&self) -> LimitId {
         self.ids.lock().next_id()
     }
-
-    /// Does something by hand to the keys that `query` would charge.
-    ///
-    /// # Errors
-    /// As [`Limiter::try_acquire`].
-    pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
-        let now = self.now();
-        let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
-        Ok(self.store.administer(&set, action, now).await?)
-    }
-
-    /// Does something by hand to one key of one rule, named by its captured entries; what the rule
-    /// matches on does not matter.
-    ///
-    /// # Errors
-    /// [`AskError::UnknownRule`] if there is no such rule or it is unlimited; else as
-    /// [`Limiter::try_acquire`].
-    pub async fn administer_key(
-        &self,
-        domain: &str,
-        rule: &str,
-        entries: &Descriptor<'_>,
-        action: Action,
-    ) -> Result<usize, AskError> {
-        let now = self.now();
-        let rules = self.rules.load_full();
-        if !rules.has_domain(domain) {
-            return Err(AskError::UnknownDomain);
-        }
-        let set = rules
-            .select(domain, rule, entries, now, &self.calendar)
-            .ok_or(AskError::UnknownRule)?;
-        Ok(self.store.administer(&set, action, now).await?)
-    }
-
-    /// Bans that stand, at most `most`, the longest first.
-    ///
-    /// # Errors
-    /// [`AskError::Store`] if the store cannot tell.
-    pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
-        Ok(self.store.bans(most, self.now()).await?)
-    }
 }
 
 impl<S: LocalStore> Limiter<S> {
@@ -384,8 +402,14 @@ impl<S: LocalStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
         let set = self.resolve(&rules, query, now)?;
-        let decisions = self.store.charge_local(&set, operation, now);
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        if operation == Operation::Acquire && has_permits(&set) {
+            let id = new_id(query.domain());
+            let placed = self.store.hold_local(&set, &plain(&id), now)?;
+            let held = Placement::of(placed, id);
+            return Ok(self.conclude_held(&rules, query, &set, held, now));
+        }
+        let answer = Answer::from(self.store.charge_local(&set, operation, now));
+        Ok(self.conclude(&rules, operation, query, &set, answer, now))
     }
 }
 

@@ -5,8 +5,17 @@
 
 use super::Mutant;
 
+mod layer;
+mod rules_store;
+
 /// Every mistake that must be caught.
-pub(super) const MUTANTS: &[Mutant] = &[
+pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
+    let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
+    MUTANTS.iter().chain(apart)
+}
+
+/// Mistakes of deciding.
+const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "retry_after truncated to milliseconds: buckets",
         file: "crates/quell-core/src/algorithm/gcra.rs",
@@ -352,36 +361,52 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "keys::a_key_reads_back_as_what_it_was_made_of",
     },
     Mutant {
-        name: "a caller's own word for its address believed: layer",
-        file: "crates/quell/src/tower/address.rs",
-        original: "if !self.trusts(address) {",
-        replacement: "if self.networks.is_empty() {",
-        package: "quell",
-        caught_by: "tower::addresses::",
+        name: "hold: a cancel gives back what has been refilled already",
+        file: "crates/quell-core/src/algorithm/gcra.rs",
+        original: "let left = self.ahead(mark.min(tat), now);",
+        replacement: "let left = self.ahead(tat.max(mark), now);",
+        package: "quell-core",
+        caught_by: "holds::what_was_truly_used_is_bounded",
     },
     Mutant {
-        name: "a quote that a caller opens hides what proxies say: layer",
-        file: "crates/quell/src/tower/forwarded.rs",
-        original: "for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
-        replacement: "let opened = text.iter().filter(|byte| **byte == b'\"').count() % 2 == 1;\n        is_quoted |= opened;\n        for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
-        package: "quell",
-        caught_by: "tower::addresses::",
+        name: "hold: a cancel gives back too much of those after it",
+        file: "crates/quell-core/src/algorithm/returns.rs",
+        original: "&& *later > *mark",
+        replacement: "&& *later > u128::MAX - 1",
+        package: "quell-core",
+        caught_by: "holds::what_was_truly_used_is_bounded",
     },
     Mutant {
-        name: "a store that cannot tell answers yes: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "OnFailure::Deny => Some(RetryAfter::After(RETRY_WHEN_DEGRADED)),",
-        replacement: "OnFailure::Deny => None,",
-        package: "quell",
-        caught_by: "tower::failures::",
+        name: "hold: who does not wait goes before those who do",
+        file: "crates/quell-core/src/hold/held.rs",
+        original: "if self.line() == 0 && engine.check",
+        replacement: "if engine.check",
+        package: "quell-core",
+        caught_by: "holds::those_who_wait_go_in_turn",
     },
     Mutant {
-        name: "a delay told and not kept: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "if !delay.is_zero() {",
-        replacement: "if delay > self.max_delay {",
+        name: "hold: a debt is forgiven at the next look",
+        file: "crates/quell-core/src/algorithm/gcra.rs",
+        original: "(tat.min(full.saturating_add(self.owable())), tat > full)",
+        replacement: "(tat.min(full), tat > full.saturating_add(self.owable()))",
+        package: "quell-core",
+        caught_by: "holds::a_debt_is_refused_until_it_is_repaid",
+    },
+    Mutant {
+        name: "hold: what is ended twice is not said to be",
+        file: "crates/quell/src/store/memory/hold.rs",
+        original: "finished.repeated = !found;",
+        replacement: "finished.repeated = found;",
         package: "quell",
-        caught_by: "tower::shaping::",
+        caught_by: "memory::holds_as_the_model_does",
+    },
+    Mutant {
+        name: "hold: who leaves the line tells nobody",
+        file: "crates/quell/src/holding.rs",
+        original: "let next = self.store.abandon(id, ending, self.now());\n        self.room.call(&next);",
+        replacement: "drop(self.store.abandon(id, ending, self.now()));",
+        package: "quell",
+        caught_by: "schedules::every_permit_that_comes_back_wakes_somebody",
     },
 ];
 
@@ -409,7 +434,7 @@ mod tests {
     #[test]
     fn every_row_fits_the_source() {
         let repository = Repository::load().unwrap();
-        for row in MUTANTS {
+        for row in all() {
             let file = repository.files.iter().find(|file| file.path == row.file);
             let file = file.unwrap_or_else(|| panic!("{}: no file {}", row.name, row.file));
             let wrong = row.apply(&file.text).unwrap();
@@ -419,8 +444,8 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_none_that_is_required_is_missing() {
-        let names: BTreeSet<&str> = MUTANTS.iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), MUTANTS.len());
+        let names: BTreeSet<&str> = all().map(|row| row.name).collect();
+        assert_eq!(names.len(), all().count());
         for required in REQUIRED {
             assert!(
                 names.iter().any(|name| name.starts_with(required)),

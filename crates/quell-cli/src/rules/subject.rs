@@ -8,11 +8,12 @@ use quell::Limiter;
 use quell::store::memory::MemoryStore;
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 use quell_redis::{Failure, RedisStore, StoreUrl};
-use quell_rules::scenario::Subject;
+use quell_rules::scenario::{EndAnswer, Subject};
 use tokio::runtime::Runtime;
 
 /// How long one call to a store may take: a test need not answer anybody in time.
@@ -51,6 +52,23 @@ impl Subject for Memory {
     ) -> Result<Verdict, String> {
         let verdict = self.limiter.ask_local(operation, query, now);
         verdict.map_err(|error| error.to_string())
+    }
+
+    fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
+        let verdict = self.limiter.hold_local(query, claim, now);
+        verdict.map_err(|error| error.to_string())
+    }
+
+    fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
+        let finished = self.limiter.end_local(id, ending, now);
+        let unknown = EndAnswer {
+            outcome: "unknown",
+            repeated: false,
+        };
+        Ok(finished.map_or(unknown, |finished| EndAnswer {
+            outcome: finished.fate.name(),
+            repeated: finished.repeated,
+        }))
     }
 }
 

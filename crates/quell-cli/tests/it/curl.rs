@@ -305,9 +305,9 @@ fn queries_that_mean_nothing_are_problems_that_say_what_to_write() {
             assert!(text.contains(words), "{body}: no {words:?} in {text}");
         }
     }
-    // A wait for a turn comes with a later version: it is refused, not passed over.
+    // A peek waits for nothing: it is refused, not passed over.
     let waiting = ALICE.replace("}}", r#"}, "max_wait_ms": 5}"#);
-    post(&server, "/v1/acquire", &waiting).problem(400, "", "not available yet");
+    post(&server, "/v1/peek", &waiting).problem(400, "", "does not wait");
     server.stop();
 }
 

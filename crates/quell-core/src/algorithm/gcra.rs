@@ -23,6 +23,7 @@
 
 use core::time::Duration;
 
+use super::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::decision::{Outcome, RetryAfter};
 use crate::rate::Rate;
 use crate::time::{Monotonic, duration_from_nanos};
@@ -128,6 +129,54 @@ impl Gcra {
     /// The TAT of a bucket of which `used` units are used, at most all.
     pub(crate) fn with_used(&self, used: u64, now: Monotonic) -> u128 {
         self.ticks(now) + u128::from(used.min(self.burst)) * u128::from(self.interval)
+    }
+
+    /// The most ticks that may be owed beyond a full bucket.
+    fn owable(&self) -> u128 {
+        let hour = u128::from(self.per_nano).saturating_mul(LONGEST_DEBT_AT_LEAST.as_nanos());
+        self.full.saturating_mul(u128::from(DEBT_REFILLS)).max(hour)
+    }
+
+    /// Whether `cost` units can be charged to a full bucket on credit.
+    pub(crate) fn can_owe(&self, cost: u64) -> bool {
+        let ticks = u128::from(cost) * u128::from(self.interval);
+        ticks <= self.full.saturating_add(self.owable())
+    }
+
+    /// The TAT after `units` that are charged whether they fit or not, and whether it is owed.
+    pub(crate) fn owe(&self, tat: u128, now: Monotonic, units: u64) -> (u128, bool) {
+        self.owed(self.take(tat, now, units), now)
+    }
+
+    /// A TAT that may be owed, as read at `now` and seen last at `as_of`: what the clock went back,
+    /// it goes back too.
+    pub(crate) fn settle_owing(&self, tat: u128, as_of: Monotonic, now: Monotonic) -> (u128, bool) {
+        let back = self.ticks(as_of).saturating_sub(self.ticks(now));
+        self.owed(tat.saturating_sub(back), now)
+    }
+
+    fn owed(&self, tat: u128, now: Monotonic) -> (u128, bool) {
+        let full = self.ticks(now).saturating_add(self.full);
+        (tat.min(full.saturating_add(self.owable())), tat > full)
+    }
+
+    /// Units owed beyond a full bucket, rounded up.
+    pub(crate) fn units_owed(&self, tat: u128, now: Monotonic) -> u64 {
+        let owed = self.ahead(tat, now).saturating_sub(self.full);
+        u64::try_from(div_ceil(owed, self.interval)).unwrap_or(u64::MAX)
+    }
+
+    /// The TAT without `units` of a charge that ended at `mark`, as far as they have not drained:
+    /// what has drained was refilled, and would be admitted twice.
+    pub(crate) fn give_back(&self, tat: u128, now: Monotonic, units: u64, mark: u128) -> u128 {
+        let left = self.ahead(mark.min(tat), now);
+        tat - left.min(u128::from(units) * u128::from(self.interval))
+    }
+
+    /// Where a charge ends under other numbers that ended at `mark` under these.
+    pub(crate) fn moved_mark(&self, mark: u128, to: &Self, now: Monotonic) -> u128 {
+        let units = div_floor(self.ahead(mark, now), self.interval);
+        to.with_used(u64::try_from(units).unwrap_or(u64::MAX), now)
     }
 
     pub(crate) fn shift(&self, tat: u128, nanos: i64) -> u128 {

@@ -140,7 +140,7 @@ impl LeakyEngine {
 
 fn tat(usage: &Usage) -> u128 {
     match usage {
-        Usage::LeakyBucket { tat } => *tat,
+        Usage::LeakyBucket { tat } | Usage::Owing { tat, .. } => *tat,
         _ => 0,
     }
 }
@@ -155,6 +155,9 @@ impl Mechanics for LeakyEngine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
+        if self.gcra.settle_debt(usage, at) {
+            return;
+        }
         *usage = match self.gcra.settle(tat(usage), at.now.monotonic) {
             0 => Usage::Rest,
             tat => Usage::LeakyBucket { tat },
@@ -184,7 +187,7 @@ impl Mechanics for LeakyEngine {
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::LeakyBucket { tat } = usage {
+        if let Usage::LeakyBucket { tat } | Usage::Owing { tat, .. } = usage {
             *tat = self.gcra.shift(*tat, nanos);
         }
     }

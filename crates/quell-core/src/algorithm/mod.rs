@@ -13,19 +13,28 @@ use crate::time::{Monotonic, Now, Wall};
 
 pub(crate) mod gcra;
 mod refill;
+mod returns;
 
+pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
 
+use concurrency::{Concurrency, PermitEngine};
 use fixed_window::{CalendarEngine, FixedEngine, FixedWindow};
 use leaky_bucket::{LeakyBucket, LeakyEngine};
 use refill::RefillEngine;
 use sliding_log::{LogEngine, SlidingLog};
 use sliding_window::{SegmentEngine, SlidingWindow};
 use token_bucket::{TokenBucket, TokenEngine};
+
+/// How many full refills a debt may take to be repaid; an hour where that is longer.
+pub(crate) const DEBT_REFILLS: u32 = 64;
+
+/// The least that may be owed: what a slow bucket of burst 1 needs to be of use on credit.
+pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
 
 /// An algorithm as it was asked for, with all its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +50,8 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     /// Every charge with its instant.
     SlidingLog(SlidingLog),
+    /// Permits, each held and given back.
+    Concurrency(Concurrency),
 }
 
 impl Algorithm {
@@ -53,6 +64,7 @@ impl Algorithm {
             Self::FixedWindow(_) => "fixed_window",
             Self::SlidingWindow(_) => "sliding_window",
             Self::SlidingLog(_) => "sliding_log",
+            Self::Concurrency(_) => "concurrency",
         }
     }
 }
@@ -67,6 +79,7 @@ impl fmt::Display for Algorithm {
             Self::FixedWindow(spec) => spec.fmt(f),
             Self::SlidingWindow(spec) => spec.fmt(f),
             Self::SlidingLog(spec) => spec.fmt(f),
+            Self::Concurrency(spec) => spec.fmt(f),
         }
     }
 }
@@ -90,6 +103,20 @@ impl At {
             now,
             since: Monotonic::ORIGIN,
             edges: None,
+        }
+    }
+
+    /// The same at another instant; the wall clock goes along.
+    pub(crate) fn moved_to(&self, instant: Monotonic) -> Self {
+        let ahead = instant.since(self.now.monotonic);
+        let behind = self.now.monotonic.since(instant);
+        let wall = self.now.wall.saturating_add(ahead);
+        Self {
+            now: Now {
+                monotonic: instant,
+                wall: wall.saturating_sub(behind),
+            },
+            ..*self
         }
     }
 }
@@ -150,6 +177,7 @@ pub(crate) enum Engine {
     Calendar(CalendarEngine),
     Segments(SegmentEngine),
     Log(LogEngine),
+    Permits(PermitEngine),
 }
 
 /// Runs `$call` on the algorithm that an [`Engine`] holds.
@@ -163,12 +191,14 @@ macro_rules! each {
             Engine::Calendar($inner) => $call,
             Engine::Segments($inner) => $call,
             Engine::Log($inner) => $call,
+            Engine::Permits($inner) => $call,
         }
     };
 }
 
 pub(crate) use each;
 
+// Here a usage with holds is told from a plain one; the engines see plain ones only.
 impl Mechanics for Engine {
     fn limit(&self) -> u64 {
         each!(self, engine => engine.limit())
@@ -179,30 +209,58 @@ impl Mechanics for Engine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
+        if let Usage::Held(held) = usage {
+            held.settle(self, at);
+            if held.holds.is_empty() {
+                *usage = core::mem::take(&mut held.usage);
+            }
+            return;
+        }
         each!(self, engine => engine.settle(usage, at));
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        each!(self, engine => engine.check(usage, at, cost))
+        match usage {
+            Usage::Held(held) => held.check(self, at, cost),
+            usage => each!(self, engine => engine.check(usage, at, cost)),
+        }
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let usage = match usage {
+            Usage::Held(held) => &mut held.usage,
+            usage => usage,
+        };
         each!(self, engine => engine.take(usage, at, cost));
     }
 
     fn remaining(&self, usage: &Usage, at: &At) -> u64 {
-        each!(self, engine => engine.remaining(usage, at))
+        match usage {
+            Usage::Held(held) => held.remaining(self, at),
+            usage => each!(self, engine => engine.remaining(usage, at)),
+        }
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
-        each!(self, engine => engine.reset_after(usage, at))
+        match usage {
+            Usage::Held(held) => held.reset_after(self, at),
+            usage => each!(self, engine => engine.reset_after(usage, at)),
+        }
     }
 
     fn delay(&self, usage: &Usage, at: &At) -> Duration {
+        let usage = match usage {
+            Usage::Held(held) => &held.usage,
+            usage => usage,
+        };
         each!(self, engine => engine.delay(usage, at))
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::Held(held) = usage {
+            held.shift(self, nanos);
+            return;
+        }
         each!(self, engine => engine.shift(usage, nanos));
     }
 }
@@ -211,9 +269,16 @@ impl Engine {
     /// What `usage`, charged under `self`, becomes under `to` at the instant of the change.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
         self.settle(&mut usage, at);
-        if matches!(usage, Usage::Rest) {
-            return usage;
+        match usage {
+            Usage::Rest => usage,
+            Usage::Held(_) | Usage::Owing { .. } | Usage::OwingBatches { .. } => {
+                self.carry_held(usage, to, at)
+            }
+            usage => self.carry_plain(usage, to, at),
         }
+    }
+
+    fn carry_plain(&self, usage: Usage, to: &Self, at: &At) -> Usage {
         match (self, to) {
             (Self::Token(from), Self::Token(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Token(from), Self::Refill(to)) => to.with_used(from.used(&usage, at), at),
@@ -224,6 +289,7 @@ impl Engine {
             (Self::Calendar(from), Self::Calendar(to)) => to.adopt(from, usage, at),
             (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
             (Self::Log(_), Self::Log(to)) => to.adopt(usage),
+            (Self::Permits(_), Self::Permits(_)) => usage,
             _ => Usage::Rest,
         }
     }

@@ -14,8 +14,9 @@
 use core::time::Duration;
 
 use super::token_bucket::Refill;
-use super::{At, Mechanics};
+use super::{At, DEBT_REFILLS, LONGEST_DEBT_AT_LEAST, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
+use crate::hold::Mark;
 use crate::state::Usage;
 use crate::time::{Monotonic, duration_from_nanos, saturating_nanos};
 
@@ -31,7 +32,7 @@ pub(crate) struct RefillEngine {
 /// Units used.
 pub(crate) fn used(usage: &Usage) -> u64 {
     match usage {
-        Usage::Refill { used, .. } => *used,
+        Usage::Refill { used, .. } | Usage::OwingBatches { used, .. } => *used,
         _ => 0,
     }
 }
@@ -64,7 +65,9 @@ impl RefillEngine {
     /// Takes over the use of another such bucket, and the ticks where they lie. None is credited
     /// for the time under the other.
     pub(crate) fn adopt(&self, usage: Usage, at: &At) -> Usage {
-        let Usage::Refill { anchor: last, used } = usage else {
+        let (Usage::Refill { anchor: last, used } | Usage::OwingBatches { anchor: last, used }) =
+            usage
+        else {
             return Usage::Rest;
         };
         let now = at.now.monotonic.as_nanos();
@@ -103,7 +106,74 @@ impl RefillEngine {
             Usage::Refill { anchor, used } => {
                 ((*anchor).min(at.now.monotonic), (*used).min(self.burst))
             }
+            Usage::OwingBatches { anchor, used } => {
+                let most = self.burst.saturating_add(self.owable());
+                ((*anchor).min(at.now.monotonic), (*used).min(most))
+            }
             _ => (at.now.monotonic, 0),
+        }
+    }
+
+    /// The most units that may be owed beyond a full bucket.
+    fn owable(&self) -> u64 {
+        let hour = saturating_nanos(LONGEST_DEBT_AT_LEAST).div_ceil(self.every);
+        let in_an_hour = self.amount.saturating_mul(hour);
+        self.burst
+            .saturating_mul(u64::from(DEBT_REFILLS))
+            .max(in_an_hour)
+    }
+
+    /// Charges units whether they fit or not.
+    pub(super) fn owe(&self, usage: &mut Usage, at: &At, units: u64) {
+        let (anchor, used) = self.parts(usage, at);
+        let used = used.saturating_add(units);
+        *usage = self.with_debt(anchor, used);
+    }
+
+    fn with_debt(&self, anchor: Monotonic, used: u64) -> Usage {
+        if used > self.burst {
+            Usage::OwingBatches { anchor, used }
+        } else {
+            Usage::Refill { anchor, used }
+        }
+    }
+
+    /// Units owed beyond a full bucket.
+    pub(super) fn units_owed(&self, usage: &Usage) -> u64 {
+        used(usage).saturating_sub(self.burst)
+    }
+
+    /// Where a charge lies that has just been made.
+    pub(super) fn mark(&self, usage: &Usage, at: &At) -> Mark {
+        let (anchor, used) = self.parts(usage, at);
+        Mark::Batches { anchor, used }
+    }
+
+    /// Gives back `units` of the charge at the mark, as far as no batch has given them back; returns
+    /// how many that were.
+    pub(super) fn give_back(
+        &self,
+        usage: &mut Usage,
+        at: &At,
+        units: u64,
+        mark: (Monotonic, u64),
+    ) -> u64 {
+        let (_, left) = self.ticked(mark.0.min(at.now.monotonic), mark.1, at.now.monotonic);
+        if !matches!(usage, Usage::Refill { .. } | Usage::OwingBatches { .. }) {
+            return 0;
+        }
+        let (anchor, used) = self.parts(usage, at);
+        let back = units.min(left).min(used);
+        *usage = self.with_debt(anchor, used - back);
+        back
+    }
+
+    /// Where a charge lies under other numbers that lies at the mark under these.
+    pub(super) fn moved_mark(&self, mark: (Monotonic, u64), to: &Self, at: &At) -> Mark {
+        let (_, left) = self.ticked(mark.0.min(at.now.monotonic), mark.1, at.now.monotonic);
+        Mark::Batches {
+            anchor: at.now.monotonic,
+            used: left.min(to.burst),
         }
     }
 }
@@ -118,7 +188,7 @@ impl Mechanics for RefillEngine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
-        let is_charged = matches!(usage, Usage::Refill { .. });
+        let is_charged = matches!(usage, Usage::Refill { .. } | Usage::OwingBatches { .. });
         let (anchor, used) = if is_charged {
             let (anchor, used) = self.parts(usage, at);
             self.ticked(anchor, used, at.now.monotonic)
@@ -128,7 +198,7 @@ impl Mechanics for RefillEngine {
         // Full again before the start: the clock went back. It stays so.
         let stays = is_charged && self.missing > 0 && self.fresh(at).1 > 0;
         *usage = if used > 0 || stays {
-            Usage::Refill { anchor, used }
+            self.with_debt(anchor, used)
         } else {
             Usage::Rest
         };
@@ -158,7 +228,7 @@ impl Mechanics for RefillEngine {
     }
 
     fn remaining(&self, usage: &Usage, at: &At) -> u64 {
-        self.burst - self.parts(usage, at).1
+        self.burst.saturating_sub(self.parts(usage, at).1)
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
@@ -167,7 +237,7 @@ impl Mechanics for RefillEngine {
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::Refill { anchor, .. } = usage {
+        if let Usage::Refill { anchor, .. } | Usage::OwingBatches { anchor, .. } = usage {
             *anchor = anchor.shifted(nanos);
         }
     }

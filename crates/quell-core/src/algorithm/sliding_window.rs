@@ -149,6 +149,19 @@ impl SegmentEngine {
         duration_from_nanos(gone.saturating_sub(u128::from(now.as_nanos())))
     }
 
+    /// The segment that holds the end of `segment` moved by `nanos`.
+    pub(super) fn shifted(&self, segment: u64, nanos: i64) -> u64 {
+        self.segment(self.last(segment).shifted(nanos))
+    }
+
+    /// The segment of `to` in which charges of `segment` lie after a change at `at`.
+    pub(super) fn moved_mark(&self, segment: u64, to: &Self, at: &At) -> u64 {
+        if (self.window, self.segments) == (to.window, to.segments) {
+            return segment;
+        }
+        to.segment(self.last(segment).min(at.now.monotonic))
+    }
+
     fn used(segments: &Segments) -> u64 {
         segments
             .iter()
@@ -299,7 +312,7 @@ impl Mechanics for SegmentEngine {
     fn shift(&self, usage: &mut Usage, nanos: i64) {
         if let Usage::SlidingWindow { segments } = usage {
             for (segment, _) in segments {
-                *segment = self.segment(self.last(*segment).shifted(nanos));
+                *segment = self.shifted(*segment, nanos);
             }
         }
     }

@@ -23,10 +23,11 @@ use core::time::Duration;
 use super::gcra::Gcra;
 use super::refill::RefillEngine;
 use super::{Algorithm, At, Engine, Mechanics};
-use crate::decision::Outcome;
+use crate::decision::{Outcome, RetryAfter};
 use crate::limit::{Limit, LimitError};
 use crate::rate::Rate;
 use crate::state::Usage;
+use crate::time::Monotonic;
 
 /// The numbers of a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub struct TokenBucket {
     burst: Option<u64>,
     initial: Option<u64>,
     refill: Option<Refill>,
+    debt: bool,
 }
 
 /// Tokens that come in batches.
@@ -55,6 +57,7 @@ impl TokenBucket {
             burst: None,
             initial: None,
             refill: None,
+            debt: false,
         }
     }
 
@@ -80,6 +83,17 @@ impl TokenBucket {
         self
     }
 
+    /// Grants a cost above what is stored at once and on credit: who comes next waits it off.
+    ///
+    /// Such a call passes when at least one unit is stored, whatever it costs, so the bound is
+    /// `burst + rate*d` and what one call took too much. `remaining` says what is stored. Nothing is
+    /// granted that would take longer to repay than 64 full refills, or an hour where that is longer.
+    #[must_use]
+    pub const fn debt(mut self, debt: bool) -> Self {
+        self.debt = debt;
+        self
+    }
+
     /// Proves the numbers possible.
     ///
     /// # Errors
@@ -95,6 +109,9 @@ impl TokenBucket {
         if burst == 0 {
             return Err(LimitError::ZeroBurst);
         }
+        if self.debt && self.refill.is_some() {
+            return Err(LimitError::DebtInBatches);
+        }
         let initial = self.initial.unwrap_or(burst);
         if initial > burst {
             return Err(LimitError::InitialAboveBurst);
@@ -104,6 +121,7 @@ impl TokenBucket {
             None => Engine::Token(TokenEngine {
                 gcra: Gcra::new(rate, burst),
                 missing,
+                debt: self.debt,
             }),
             Some(refill) => Engine::Refill(RefillEngine::new(refill, burst, missing)),
         };
@@ -138,6 +156,12 @@ impl TokenBucket {
         self.initial
     }
 
+    /// Whether costs above what is stored are granted on credit.
+    #[must_use]
+    pub const fn is_on_credit(&self) -> bool {
+        self.debt
+    }
+
     /// The batches, if tokens come in batches.
     #[must_use]
     pub const fn batches(&self) -> Option<Refill> {
@@ -154,7 +178,8 @@ impl fmt::Display for TokenBucket {
                 Err(_) => write!(f, "{}/{:?}", self.count, self.period)?,
             },
         }
-        write!(f, " burst {}", self.burst.unwrap_or(self.count))
+        write!(f, " burst {}", self.burst.unwrap_or(self.count))?;
+        f.write_str(if self.debt { " on credit" } else { "" })
     }
 }
 
@@ -164,6 +189,8 @@ pub(crate) struct TokenEngine {
     gcra: Gcra,
     /// Units that are used when the rule comes into force.
     missing: u64,
+    /// Whether a cost above what is stored is granted on credit.
+    debt: bool,
 }
 
 impl TokenEngine {
@@ -171,9 +198,26 @@ impl TokenEngine {
         &self.gcra
     }
 
-    /// Whether a key never charged has all its tokens, whenever it is first seen.
-    pub(crate) const fn starts_full(&self) -> bool {
-        self.missing == 0
+    /// On credit any cost fits where anything is stored, unless it could never be repaid.
+    fn check_on_credit(&self, tat: u128, now: Monotonic, cost: u64) -> Outcome {
+        if self.gcra.can_owe(cost) {
+            self.gcra.check(tat, now, cost.min(1))
+        } else {
+            Outcome::Deny(RetryAfter::Never)
+        }
+    }
+
+    pub(crate) fn can_ever(&self, cost: u64) -> bool {
+        if self.debt {
+            self.gcra.can_owe(cost)
+        } else {
+            cost <= self.gcra.burst()
+        }
+    }
+
+    /// Whether a key never charged has all its tokens, whenever it is first seen, and none is owed.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.missing == 0 && !self.debt
     }
 
     pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {
@@ -202,7 +246,7 @@ impl TokenEngine {
 
 fn tat(usage: &Usage) -> u128 {
     match usage {
-        Usage::TokenBucket { tat } => *tat,
+        Usage::TokenBucket { tat } | Usage::Owing { tat, .. } => *tat,
         _ => 0,
     }
 }
@@ -217,12 +261,17 @@ impl Mechanics for TokenEngine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
+        if self.gcra.settle_debt(usage, at) {
+            return;
+        }
         let tat = match usage {
-            Usage::TokenBucket { tat } => match self.gcra.settle(*tat, at.now.monotonic) {
-                // Full again before the start: the clock went back. It stays so.
-                0 if self.fresh(at) > 0 => return,
-                settled => settled,
-            },
+            Usage::TokenBucket { tat } | Usage::Owing { tat, .. } => {
+                match self.gcra.settle(*tat, at.now.monotonic) {
+                    // Full again before the start: the clock went back. It stays so.
+                    0 if self.fresh(at) > 0 => return,
+                    settled => settled,
+                }
+            }
             _ => self.fresh(at),
         };
         *usage = match tat {
@@ -232,10 +281,18 @@ impl Mechanics for TokenEngine {
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        self.gcra.check(tat(usage), at.now.monotonic, cost)
+        let now = at.now.monotonic;
+        if self.debt {
+            return self.check_on_credit(tat(usage), now, cost);
+        }
+        self.gcra.check(tat(usage), now, cost)
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        if self.debt {
+            self.gcra.charge_on_credit(usage, tat(usage), at, cost);
+            return;
+        }
         let tat = self.gcra.take(tat(usage), at.now.monotonic, cost);
         *usage = Usage::TokenBucket { tat };
     }
@@ -249,7 +306,7 @@ impl Mechanics for TokenEngine {
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::TokenBucket { tat } = usage {
+        if let Usage::TokenBucket { tat } | Usage::Owing { tat, .. } = usage {
             *tat = self.gcra.shift(*tat, nanos);
         }
     }

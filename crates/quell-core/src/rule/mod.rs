@@ -6,13 +6,15 @@ use core::net::IpAddr;
 
 use crate::cost::Cost;
 use crate::descriptor::Descriptor;
-use crate::key::{Captured, KeyBytes, push_value, rule_scope};
+use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 
 mod index;
+mod on_failure;
 mod pattern;
 mod set;
 
+pub use on_failure::OnFailure;
 pub use pattern::{Matcher, Pattern};
 pub use set::{CalendarEdges, Changes, DomainRules, InForce, LimitIds, Replaced, RuleSet};
 
@@ -35,6 +37,9 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
+    /// What it answers while a store that is shared with other nodes cannot tell. `None`: nothing is
+    /// declared, so there is no answer then.
+    pub on_failure: Option<OnFailure>,
 }
 
 /// What a rule does to the queries it matches.
@@ -75,6 +80,10 @@ pub struct Per {
     pub entry: Arc<str>,
     /// For addresses, how many leading bits count; values that are no address count whole.
     pub prefix: Option<Prefix>,
+    /// Whether keys with the same value lie together in a store of many servers, so that limits on
+    /// them can be charged in one step. One entry of a rule at the most; every rule that says so
+    /// captures the entry alike.
+    pub colocate: bool,
 }
 
 impl Per {
@@ -206,7 +215,11 @@ impl Rule {
     fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {
         let per = self.per.iter().map(|per| {
             let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
-            (&*per.entry, prefix)
+            Capture {
+                entry: &per.entry,
+                prefix,
+                is_together: per.colocate,
+            }
         });
         rule_scope(domain, &self.name, when, per)
     }

@@ -65,7 +65,7 @@ fn bound(kind: &Kind, from: u64, to: u64) -> Bound {
     }
 }
 
-fn every_interval_is_bounded(kind: &Kind, admitted: &[Admission]) {
+pub(crate) fn every_interval_is_bounded(kind: &Kind, admitted: &[Admission]) {
     for (index, first) in admitted.iter().enumerate() {
         let mut sum = 0;
         // No trace here crosses more days than this walk can count.

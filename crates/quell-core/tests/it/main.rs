@@ -24,6 +24,12 @@ mod extremes;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hold_sets;
+#[cfg(test)]
+mod hold_tables;
+#[cfg(test)]
+mod holds;
+#[cfg(test)]
 mod index;
 #[cfg(test)]
 mod keys;

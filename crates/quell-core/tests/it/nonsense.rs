@@ -10,11 +10,14 @@ use quell_core::ban::Ban;
 use quell_core::charge::{self, Entry, LimitSet, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
+use quell_core::hold::{Ending, Held, Hold, Mark, OnExpiry, Place};
+use quell_core::limit::Limit;
 use quell_core::state::{BanRecord, Usage};
 use quell_core::time::{Monotonic, Now, Wall};
 
 use crate::bench::{Bench, install};
 use crate::config;
+use crate::holds::id;
 use crate::kind::{DAY, Kind, kinds};
 use crate::trace::{Call, drive, steps};
 use crate::truths::{remaining_is_true, retry_after_is_true};
@@ -234,5 +237,116 @@ proptest! {
         let at = At::plain(Now::from_nanos(now));
         let from = bench.installed.limit.clone();
         bench.state.carry(&from, &install(9, kind.limit(), 0), &at);
+    }
+}
+
+fn marks(now: u64) -> impl Strategy<Value = Mark> {
+    let monotonic = || instants(now).prop_map(Monotonic::from_nanos);
+    prop_oneof![
+        theoretical_arrivals(now).prop_map(Mark::Tat),
+        (monotonic(), numbers()).prop_map(|(anchor, used)| Mark::Batches { anchor, used }),
+        monotonic().prop_map(Mark::Window),
+        instants(now).prop_map(|end| Mark::Calendar(Wall::from_nanos(end))),
+        instants(now).prop_map(Mark::Segment),
+        monotonic().prop_map(Mark::Entry),
+        Just(Mark::Permits),
+    ]
+}
+
+fn holds(now: u64) -> impl Strategy<Value = Hold> {
+    let monotonic = || instants(now).prop_map(Monotonic::from_nanos);
+    let waiting = monotonic().prop_map(|go| Place::Waiting { go });
+    let taken = (monotonic(), monotonic(), marks(now));
+    let taken = taken.prop_map(|(taken, until, mark)| Place::Taken { taken, until, mark });
+    let place = prop_oneof![waiting, taken];
+    let parts = (
+        0..4_u64,
+        numbers(),
+        any::<bool>(),
+        any::<u64>(),
+        monotonic(),
+        place,
+    );
+    parts.prop_map(|(name, units, flag, keep, seen, place)| Hold {
+        id: id(name),
+        units,
+        on_expiry: if flag {
+            OnExpiry::Release
+        } else {
+            OnExpiry::Charge
+        },
+        passes: !flag,
+        keep: Duration::from_nanos(keep),
+        seen,
+        place,
+    })
+}
+
+fn held(now: u64) -> impl Strategy<Value = Usage> {
+    let debts = prop_oneof![
+        (theoretical_arrivals(now), instants(now)).prop_map(|(tat, as_of)| Usage::Owing {
+            tat,
+            as_of: Monotonic::from_nanos(as_of),
+        }),
+        (instants(now), numbers()).prop_map(|(anchor, used)| Usage::OwingBatches {
+            anchor: Monotonic::from_nanos(anchor),
+            used,
+        }),
+        (numbers(), numbers(), instants(now)).prop_map(|(used, unit, until)| Usage::Concurrency {
+            used,
+            unit,
+            until: Monotonic::from_nanos(until),
+        }),
+    ];
+    let usage = prop_oneof![usages(now), debts];
+    (usage, vec(holds(now), 0..=5))
+        .prop_map(|(usage, holds)| Usage::Held(Box::new(Held { usage, holds })))
+}
+
+fn endings() -> impl Strategy<Value = Ending> {
+    prop_oneof![
+        numbers().prop_map(Ending::Settle),
+        Just(Ending::Cancel),
+        Just(Ending::Release),
+        Just(Ending::Renew),
+        Just(Ending::Arrive),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config(1_500))]
+
+    /// Whatever holds stand in a state, everything that can be asked of it is answered; under any
+    /// algorithm, and carried over to any other.
+    #[test]
+    fn nonsense_holds_are_answered(
+        kind in kinds(),
+        permits in option::of(1..=5_u64),
+        to in kinds(),
+        (now, usage) in clocks().prop_flat_map(|now| (Just(now), held(now))),
+        asked in vec((0..=90_000_000_000_u64, 0..4_u64, 1..=30_u64, endings()), 1..=6),
+    ) {
+        let mut bench = bench(&kind, now, usage, now);
+        if let Some(max) = permits {
+            let limit = Limit::concurrency(max).queue(1).build().unwrap();
+            let usage = bench.state.usage.clone();
+            bench = Bench::of(limit, false, now, now);
+            bench.state.usage = usage;
+        }
+        for (index, (gap, name, cost, ending)) in asked.into_iter().enumerate() {
+            bench.now = bench.now.saturating_add(gap);
+            bench.acquire(cost);
+            bench.peek(cost);
+            bench.end(name, ending);
+            let wait = Some(Duration::from_secs(gap));
+            let hold = (cost % 2 == 0).then_some(Duration::from_nanos(gap));
+            bench.claim(10 + index as u64, cost, hold, wait);
+            bench.advance(name, cost);
+            bench.time_to_rest();
+            if index == 2 {
+                bench.change(to.limit(), to.is_calendar());
+            }
+        }
+        assert!(bench.peek(1).remaining <= bench.installed.limit.max());
     }
 }

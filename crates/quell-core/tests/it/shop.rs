@@ -106,6 +106,7 @@ pub(crate) fn rule(name: &str, limit: u64) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 
@@ -131,6 +132,7 @@ impl With for Rule {
         self.per.push(Per {
             entry: Arc::from(entry),
             prefix: None,
+            colocate: false,
         });
         self
     }

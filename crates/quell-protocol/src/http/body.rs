@@ -1,7 +1,8 @@
-//! The body of `/v1/acquire` and `/v1/peek`: JSON to a query.
+//! The body of `/v1/acquire`, `/v1/peek` and `/v1/reserve`: JSON to a query.
 //!
 //! ```json
-//! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1}
+//! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1, "max_wait_ms": 500}
+//! {"domain": "models", "entries": {"team": "red"}, "cost": 4000, "id": "job-1", "hold_ms": 60000}
 //! {"domain": "shop", "descriptors": [{"entries": {"path": "/export"}, "cost": 3}]}
 //! ```
 //!
@@ -9,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
@@ -20,38 +22,121 @@ use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_e
 /// A query, for who wrote something else.
 const EXAMPLE: &str = r#"{"domain": "shop", "entries": {"path": "/login"}}"#;
 
-/// Reads a query.
+/// The longest that a caller may wait for its turn: who waits holds a connection.
+pub const MAX_WAIT: Duration = Duration::from_secs(3_600);
+
+/// How long a reservation lasts unless said: longer than most calls of a model.
+pub const DEFAULT_HOLD: Duration = Duration::from_secs(60);
+
+/// A query, and how long its caller would wait for its turn.
+#[derive(Clone, Debug)]
+pub struct Acquire<'a> {
+    /// What is asked.
+    pub query: Query<'a>,
+    /// The wait; zero for not at all.
+    pub max_wait: Duration,
+}
+
+/// A query whose cost is an estimate.
+#[derive(Clone, Debug)]
+pub struct Reserve<'a> {
+    /// What is asked.
+    pub query: Query<'a>,
+    /// Its name, if the caller gives it one.
+    pub id: Option<Cow<'a, str>>,
+    /// How long it can be settled.
+    pub hold: Duration,
+}
+
+/// Reads the query of a peek.
 ///
 /// # Errors
 /// [`BodyError`] with a pointer to what is wrong.
 pub fn parse_query(body: &[u8]) -> Result<Query<'_>, BodyError> {
-    let path = Path::default();
-    read(body, &path, QuerySeed(&path), EXAMPLE)
+    parse(body, Kind::Peek).map(|asked| asked.query)
 }
 
-struct QuerySeed<'p>(&'p Path);
+/// Reads the query of an acquire.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to what is wrong.
+pub fn parse_acquire(body: &[u8]) -> Result<Acquire<'_>, BodyError> {
+    parse(body, Kind::Acquire).map(|asked| Acquire {
+        query: asked.query,
+        max_wait: asked.max_wait,
+    })
+}
+
+/// Reads a reservation.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to what is wrong.
+pub fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, BodyError> {
+    parse(body, Kind::Reserve).map(|asked| Reserve {
+        query: asked.query,
+        id: asked.id,
+        hold: asked.hold.unwrap_or(DEFAULT_HOLD),
+    })
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Acquire,
+    Peek,
+    Reserve,
+}
+
+impl Kind {
+    const fn members(self) -> &'static str {
+        match self {
+            Self::Acquire | Self::Peek => "domain, entries, cost, max_wait_ms or descriptors",
+            Self::Reserve => "domain, entries, cost, id or hold_ms",
+        }
+    }
+}
+
+/// Everything that can be said.
+struct Asked<'a> {
+    query: Query<'a>,
+    max_wait: Duration,
+    id: Option<Cow<'a, str>>,
+    hold: Option<Duration>,
+}
+
+fn parse(body: &[u8], kind: Kind) -> Result<Asked<'_>, BodyError> {
+    let path = Path::default();
+    read(body, &path, QuerySeed { path: &path, kind }, EXAMPLE)
+}
+
+struct QuerySeed<'p> {
+    path: &'p Path,
+    kind: Kind,
+}
 
 impl<'de> DeserializeSeed<'de> for QuerySeed<'_> {
-    type Value = Query<'de>;
+    type Value = Asked<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Query<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Asked<'de>, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for QuerySeed<'_> {
-    type Value = Query<'de>;
+    type Value = Asked<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with \"domain\" and \"entries\" (or \"descriptors\")")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Query<'de>, A::Error> {
-        let path = self.0;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked<'de>, A::Error> {
+        let Self { path, kind } = self;
         let mut domain: Option<Cow<'de, str>> = None;
         let mut single = Members::default();
         let mut descriptors: Option<Vec<Descriptor<'de>>> = None;
-        let mut max_wait: Option<()> = None;
+        let mut max_wait: Option<Duration> = None;
+        let mut id: Option<Cow<'de, str>> = None;
+        let mut hold: Option<Duration> = None;
         while let Some(Text(name)) = map.next_key()? {
             match &*name {
                 "domain" => once::<_, A>(path, "domain", &mut domain, || {
@@ -62,15 +147,23 @@ impl<'de> Visitor<'de> for QuerySeed<'_> {
                 "descriptors" => once::<_, A>(path, "descriptors", &mut descriptors, || {
                     map.next_value_seed(DescriptorsSeed(path))
                 })?,
-                "max_wait_ms" => once::<_, A>(path, "max_wait_ms", &mut max_wait, || {
-                    match map.next_value()? {
-                        Natural(0) => Ok(()),
-                        Natural(_) => Err(A::Error::custom(
-                            "waiting is not available yet: write 0 or leave max_wait_ms out",
-                        )),
-                    }
+                "max_wait_ms" if kind != Kind::Reserve => {
+                    once::<_, A>(path, "max_wait_ms", &mut max_wait, || {
+                        let Natural(wait) = map.next_value()?;
+                        check_wait(kind, wait).map_err(A::Error::custom)
+                    })?;
+                }
+                "id" if kind == Kind::Reserve => once::<_, A>(path, "id", &mut id, || {
+                    let Text(id) = map.next_value()?;
+                    Ok(id)
                 })?,
-                other => single.read(path, other, &mut map, QUERY_MEMBERS)?,
+                "hold_ms" if kind == Kind::Reserve => {
+                    once::<_, A>(path, "hold_ms", &mut hold, || {
+                        let Natural(hold) = map.next_value()?;
+                        Ok(Duration::from_millis(hold))
+                    })?;
+                }
+                other => single.read(path, other, &mut map, kind.members())?,
             }
         }
         let Some(domain) = domain else {
@@ -84,11 +177,27 @@ impl<'de> Visitor<'de> for QuerySeed<'_> {
             ));
         }
         let descriptors = descriptors.unwrap_or_else(|| vec![single.descriptor()]);
-        Ok(Query::with_descriptors(domain, descriptors))
+        Ok(Asked {
+            query: Query::with_descriptors(domain, descriptors),
+            max_wait: max_wait.unwrap_or_default(),
+            id,
+            hold,
+        })
     }
 }
 
-const QUERY_MEMBERS: &str = "domain, entries, cost, max_wait_ms or descriptors";
+fn check_wait(kind: Kind, wait: u64) -> Result<Duration, String> {
+    let wait = Duration::from_millis(wait);
+    if kind == Kind::Peek && !wait.is_zero() {
+        return Err("a peek does not wait: write 0 or leave max_wait_ms out".to_owned());
+    }
+    if wait > MAX_WAIT {
+        let most = MAX_WAIT.as_millis();
+        return Err(format!("a wait of more than an hour: write at most {most}"));
+    }
+    Ok(wait)
+}
+
 const DESCRIPTOR_MEMBERS: &str = "entries or cost";
 
 /// The members of a descriptor, wherever it stands.

@@ -67,7 +67,10 @@ fn body_error(error: &serde_json::Error, path: &Path, example: &'static str) -> 
     // Where it is stands at the end of what serde_json says, and would run into our last words.
     let place = format!(" at line {line} column {column}");
     let text = text.strip_suffix(&place).unwrap_or(&text);
-    let reason = format!("{text} (line {line}, column {column})");
+    let mut reason = format!("{text} (line {line}, column {column})");
+    if text.starts_with("missing field") {
+        reason = format!("{reason}: write a JSON object such as {example}");
+    }
     match error.classify() {
         Category::Data => BodyError::Field {
             pointer: path.pointer(),

@@ -30,6 +30,8 @@ pub enum ProblemKind {
     NotFound,
     /// The path does not have this method (405).
     MethodNotAllowed,
+    /// An id stands for something else (409).
+    Conflict,
     /// The request took too long to arrive (408).
     RequestTimeout,
     /// The body is longer than the server takes (413).
@@ -59,6 +61,7 @@ impl ProblemKind {
             Self::UnknownDomain => "urn:quell:problem:unknown-domain",
             Self::NotFound => "urn:quell:problem:not-found",
             Self::MethodNotAllowed => "urn:quell:problem:method-not-allowed",
+            Self::Conflict => "urn:quell:problem:conflict",
             Self::RequestTimeout => "urn:quell:problem:request-timeout",
             Self::BodyTooLarge => "urn:quell:problem:body-too-large",
             Self::UnsupportedMediaType => "urn:quell:problem:unsupported-media-type",
@@ -80,6 +83,7 @@ impl ProblemKind {
             Self::UnknownDomain => "No rules for this domain",
             Self::NotFound => "Nothing is here",
             Self::MethodNotAllowed => "Method not allowed",
+            Self::Conflict => "The id is taken",
             Self::RequestTimeout => "The request took too long",
             Self::BodyTooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body is of an unsupported type",
@@ -99,6 +103,7 @@ impl ProblemKind {
             Self::UnknownDomain | Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,
+            Self::Conflict => 409,
             Self::BodyTooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::Internal => 500,

@@ -33,6 +33,12 @@ pub struct VerdictBody<'a> {
     pub degraded: bool,
     /// Whether no rule decided anything.
     pub unmatched: bool,
+    /// The name of what is held, permits or a reservation; left out where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Cow<'a, str>>,
+    /// Milliseconds that the caller waited for its turn; left out where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// Each rule's decision, in file order.
     pub decisions: Vec<DecisionBody<'a>>,
 }
@@ -98,6 +104,8 @@ impl<'a> From<&'a Verdict> for VerdictBody<'a> {
             banned: verdict.banned,
             degraded: verdict.degraded,
             unmatched: verdict.is_unmatched(),
+            id: verdict.id.as_deref().map(Cow::Borrowed),
+            waited_ms: (!verdict.waited.is_zero()).then(|| milliseconds(verdict.waited)),
             decisions: verdict.decisions.iter().map(DecisionBody::from).collect(),
         }
     }

@@ -20,6 +20,13 @@ impl VerdictBody<'_> {
         push_boolean(out, r#","banned":"#, self.banned);
         push_boolean(out, r#","degraded":"#, self.degraded);
         push_boolean(out, r#","unmatched":"#, self.unmatched);
+        if let Some(id) = &self.id {
+            push(out, r#","id":"#);
+            push_text(out, id);
+        }
+        if self.waited_ms.is_some() {
+            push_number(out, r#","waited_ms":"#, self.waited_ms);
+        }
         push(out, r#","decisions":["#);
         for (index, decision) in self.decisions.iter().enumerate() {
             push(out, if index == 0 { "{" } else { ",{" });

@@ -1,9 +1,11 @@
 //! Command: what a frame asks for.
 
 use quell_core::descriptor::Query;
+use quell_core::hold::Ending;
 
 use super::args::Args;
 use super::error::CommandError;
+use super::hold::{End, Reserve};
 use super::question;
 use super::session::{self, Client, Credentials, Hello};
 use super::table::{self, Name, TableRequest};
@@ -19,6 +21,10 @@ pub enum Command<'a> {
     Acquire(Query<'a>),
     /// `QUELL.PEEK`: ask the rules.
     Peek(Query<'a>),
+    /// `QUELL.RESERVE`: charge an estimate.
+    Reserve(Reserve<'a>),
+    /// `QUELL.SETTLE`, `QUELL.CANCEL`, `QUELL.RELEASE` and `QUELL.RENEW`: end or renew what is held.
+    End(End<'a>),
     /// `PING [message]`: answer the message, or `PONG`.
     Ping(Option<&'a [u8]>),
     /// `ECHO message`: answer the message.
@@ -66,6 +72,11 @@ impl<'a> Command<'a> {
             Name::Throttle => Self::Throttle(Throttle::parse(rest)?),
             Name::Acquire => Self::Acquire(question::parse("QUELL.ACQUIRE", rest)?),
             Name::Peek => Self::Peek(question::parse("QUELL.PEEK", rest)?),
+            Name::Reserve => Self::Reserve(Reserve::parse(rest)?),
+            Name::Settle => Self::End(End::settle(rest)?),
+            Name::Cancel => Self::End(End::parse(Ending::Cancel, rest)?),
+            Name::Release => Self::End(End::parse(Ending::Release, rest)?),
+            Name::Renew => Self::End(End::parse(Ending::Renew, rest)?),
             Name::Ping => Self::Ping(rest.get(0)),
             Name::Echo => Self::Echo(rest.get(0).unwrap_or_default()),
             Name::Hello => Self::Hello(Hello::parse(rest)?),

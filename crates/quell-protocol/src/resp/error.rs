@@ -51,6 +51,15 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
+    /// Something that is no name of a hold.
+    #[error("the id is no name of a hold: write 1 to 64 printable characters without spaces")]
+    HoldId,
+    /// `QUELL.RESERVE` whose hold is no number.
+    #[error("the hold is not a whole number of milliseconds: write one, such as 60000")]
+    HoldLength,
+    /// `QUELL.SETTLE` whose cost is no number.
+    #[error("the actual cost is not a whole number: write 0 or more")]
+    Actual,
     /// `HELLO` with another protocol than 2 or 3.
     #[error("unsupported protocol version")]
     ProtocolVersion,

@@ -14,11 +14,25 @@ use crate::query::{QueryError, check_cost, check_domain, push_entry};
 
 /// Reads the arguments after the command's name; there is at least one.
 pub(super) fn parse<'a>(name: &'static str, args: Args<'a>) -> Result<Query<'a>, CommandError> {
+    parse_rest(name, domain(args)?, args.skip(1))
+}
+
+/// The first argument.
+pub(super) fn domain(args: Args<'_>) -> Result<&str, CommandError> {
     let domain = args.get(0).unwrap_or_default();
     let domain = std::str::from_utf8(domain).map_err(|_| QueryError::BinaryDomain)?;
     check_domain(domain)?;
+    Ok(domain)
+}
+
+/// Reads `[COST n] k v [k v ..]`.
+pub(super) fn parse_rest<'a>(
+    name: &'static str,
+    domain: &'a str,
+    args: Args<'a>,
+) -> Result<Query<'a>, CommandError> {
     let mut descriptor = Descriptor::new();
-    let mut rest = args.skip(1);
+    let mut rest = args;
     if rest
         .get(0)
         .is_some_and(|word| word.eq_ignore_ascii_case(b"COST"))

@@ -10,6 +10,11 @@ pub(super) enum Name {
     Throttle,
     Acquire,
     Peek,
+    Reserve,
+    Settle,
+    Cancel,
+    Release,
+    Renew,
     Ping,
     Echo,
     Hello,
@@ -46,7 +51,7 @@ pub(super) struct Row {
 const MANY: usize = usize::MAX;
 
 /// The commands, the busiest first: a look-up goes through them in this order.
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 21] = [
     Row {
         name: Name::Throttle,
         upper: "CL.THROTTLE",
@@ -76,6 +81,56 @@ const ROWS: [Row; 16] = [
         flags: &["readonly", "fast"],
         group: "module",
         summary: "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]",
+    },
+    Row {
+        name: Name::Reserve,
+        upper: "QUELL.RESERVE",
+        lower: "quell.reserve",
+        arity: (4, MANY),
+        key: 0,
+        flags: &["write", "fast"],
+        group: "module",
+        summary: "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]",
+    },
+    Row {
+        name: Name::Settle,
+        upper: "QUELL.SETTLE",
+        lower: "quell.settle",
+        arity: (4, 4),
+        key: 0,
+        flags: &["write", "fast"],
+        group: "module",
+        summary: "Pays what a reservation cost in truth: domain id actual",
+    },
+    Row {
+        name: Name::Cancel,
+        upper: "QUELL.CANCEL",
+        lower: "quell.cancel",
+        arity: (3, 3),
+        key: 0,
+        flags: &["write", "fast"],
+        group: "module",
+        summary: "Gives back all that an id holds: domain id",
+    },
+    Row {
+        name: Name::Release,
+        upper: "QUELL.RELEASE",
+        lower: "quell.release",
+        arity: (3, 3),
+        key: 0,
+        flags: &["write", "fast"],
+        group: "module",
+        summary: "Gives permits back; what was charged stays: domain id",
+    },
+    Row {
+        name: Name::Renew,
+        upper: "QUELL.RENEW",
+        lower: "quell.renew",
+        arity: (3, 3),
+        key: 0,
+        flags: &["write", "fast"],
+        group: "module",
+        summary: "Begins a lease or a hold anew: domain id",
     },
     Row {
         name: Name::Ping,

@@ -1,14 +1,14 @@
 //! The reply to `QUELL.ACQUIRE` and `QUELL.PEEK`: a map with the fields of the JSON verdict.
 
 use super::encode::Encoder;
-use crate::http::{DecisionBody, VerdictBody};
+use crate::http::{DecisionBody, EndedBody, VerdictBody};
 use crate::rounding::signed;
 
 impl Encoder<'_> {
     /// A verdict: field by field as in JSON, in the same order. Numbers above `i64::MAX` are
     /// written as that.
     pub fn verdict(&mut self, verdict: &VerdictBody<'_>) {
-        self.map(11);
+        self.map(11 + usize::from(verdict.id.is_some()));
         self.field_boolean("allowed", verdict.allowed);
         self.bulk(b"binding");
         match &verdict.binding {
@@ -23,11 +23,22 @@ impl Encoder<'_> {
         self.field_boolean("banned", verdict.banned);
         self.field_boolean("degraded", verdict.degraded);
         self.field_boolean("unmatched", verdict.unmatched);
+        if let Some(id) = &verdict.id {
+            self.field_text("id", id);
+        }
         self.bulk(b"decisions");
         self.array(verdict.decisions.len());
         for decision in &verdict.decisions {
             self.decision(decision);
         }
+    }
+
+    /// What became of a hold.
+    pub fn ended(&mut self, ended: &EndedBody<'_>) {
+        self.map(3);
+        self.field_text("id", &ended.id);
+        self.field_text("outcome", &ended.outcome);
+        self.field_boolean("repeated", ended.repeated);
     }
 
     fn decision(&mut self, decision: &DecisionBody<'_>) {

@@ -154,7 +154,7 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         r#"{"domain":"a","max_wait_ms":100}"#,
         "/max_wait_ms",
-        "waiting is not available yet: write 0 or leave max_wait_ms out",
+        "a peek does not wait: write 0 or leave max_wait_ms out",
     ),
     (
         r#"{"domain":"a","descriptors":[]}"#,

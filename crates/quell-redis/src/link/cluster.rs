@@ -70,6 +70,13 @@ impl Cluster {
         }
     }
 
+    /// Gives up all connections.
+    pub(crate) fn hang_up(&self) {
+        for node in self.nodes.lock().values().chain(&self.seeds) {
+            node.hang_up();
+        }
+    }
+
     /// Sends `command`, which is about `key`, to whoever has that.
     pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
         let slot = slot_of(key);
@@ -103,7 +110,8 @@ impl Cluster {
                 }
                 Err(Attempt::Away(_) | Attempt::Failed(Failure::Unreachable(_))) => {
                     // It ran nothing. Somebody else has or will have the slot: the caller limits how
-                    // long we look.
+                    // long we look. Redis 6.2 sends on every time before it says to try again.
+                    moves = 0;
                     tokio::time::sleep(PAUSE).await;
                     self.refresh(Some(node.address())).await.ok();
                 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_redis::{RedisStore, RedisStoreBuilder, RuleBook};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::server::{Server, free_port};
 
-struct Cluster {
-    servers: Vec<Server>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
 }
 
 /// The bus of a cluster listens on the port plus 10,000.
@@ -27,7 +27,7 @@ fn low_port() -> u16 {
 }
 
 impl Cluster {
-    fn start(replicas: usize) -> Self {
+    pub(crate) fn start(replicas: usize) -> Self {
         let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let server = |_| {
             (0..20)
@@ -52,14 +52,23 @@ impl Cluster {
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
+            if !Self::is_primary(server) {
+                server.follows();
+            }
         }
         cluster
     }
 
-    fn store(&self) -> RedisStoreBuilder {
+    pub(crate) fn store(&self) -> RedisStoreBuilder {
         // One seed is enough, whoever it is.
         let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
         RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)
+    }
+
+    /// All keys of a book have one slot, so a push is one script on any cluster.
+    pub(crate) fn book(&self) -> RuleBook {
+        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
+        RuleBook::new(url.parse().unwrap())
     }
 
     fn is_primary(server: &Server) -> bool {
@@ -167,6 +176,42 @@ async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
     cluster.servers[lost].kill();
     // Calls wait until its replica has taken over.
     assert_eq!(count(&subject, 20 * 10).await, 20 * 6);
+}
+
+/// With the time that a call has in production: it ends without an answer until a replica has taken
+/// over, and then has one; nobody is let past a limit for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
+    let mut cluster = Cluster::start(1);
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let store = cluster.store().timeout(quell_redis::DEFAULT_TIMEOUT);
+    let subject = limiter(store.build(), &[limit]);
+    let mut passed = [0; 20];
+    let mut ask = async |user: usize| {
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        let verdict = subject.try_acquire(&query).await;
+        let is_allow = verdict.as_ref().is_ok_and(quell::Verdict::is_allow);
+        passed[user] += usize::from(is_allow);
+        verdict.is_ok()
+    };
+    for user in (0..20).cycle().take(80) {
+        while !ask(user).await {}
+    }
+    let mut primaries = cluster.servers.iter();
+    let lost = primaries.position(Cluster::is_primary).unwrap();
+    // Calls whose answer came too late may have been charged as well.
+    cluster.servers[lost].command(&["WAIT", "1", "5000"]);
+    cluster.servers[lost].kill();
+    let mut failed = 0;
+    for user in (0..20).cycle().take(400) {
+        while !ask(user).await {
+            failed += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(failed > 0);
+    assert!(passed.iter().all(|passed| *passed <= 10), "{passed:?}");
+    assert!(passed.iter().sum::<usize>() > 100, "{passed:?}");
 }
 
 #[tokio::test]

@@ -8,13 +8,24 @@
 )]
 
 mod bans;
+mod book;
 mod cluster;
+mod colocated;
 mod conformance;
+mod denied;
 mod expiry;
 mod extremes;
 mod faults;
+mod guarded;
+mod holds;
 mod hostile_time;
 mod limits;
+mod long_states;
+mod moving;
+mod policy;
 mod processes;
+mod proxy;
+mod sent_once;
 mod sentinel;
 mod server;
+mod weather;

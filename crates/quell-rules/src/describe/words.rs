@@ -47,7 +47,8 @@ pub(super) fn in_words(limit: &Limit) -> String {
             let initial = initial
                 .map(|tokens| format!(", initial {tokens}"))
                 .unwrap_or_default();
-            format!("token_bucket {rate}, burst {burst}{initial}")
+            let debt = if spec.is_on_credit() { ", debt" } else { "" };
+            format!("token_bucket {rate}, burst {burst}{initial}{debt}")
         }
         Algorithm::LeakyBucket(spec) => {
             let burst = spec.burst_size();
@@ -77,6 +78,14 @@ pub(super) fn in_words(limit: &Limit) -> String {
             spec.segment_count()
         ),
         Algorithm::SlidingLog(spec) => format!("sliding_log {}", per(spec.limit(), spec.window())),
+        Algorithm::Concurrency(spec) => {
+            let queue = match spec.queue_size() {
+                0 => String::new(),
+                queue => format!(", queue {queue}"),
+            };
+            let lease = Exact(spec.lease_length());
+            format!("concurrency {} at a time{queue}, lease {lease}", spec.max())
+        }
         other => other.to_string(),
     }
 }

@@ -1,7 +1,7 @@
 //! The fields of a rules file.
 
 use super::{Table, field, later};
-use crate::kind::{BUCKETS, Kind, WINDOWS};
+use crate::kind::{BUCKETS, Kind, PERMITS, RATES, WINDOWS};
 
 pub(crate) static DOCUMENT: Table = Table {
     name: "a document",
@@ -24,7 +24,12 @@ pub(crate) static DOCUMENT: Table = Table {
             "",
             "What holds for the rules of this document unless they say otherwise.",
         ),
-        later("colocate"),
+        field(
+            "colocate",
+            "the name of an entry such as `tenant`",
+            "keys spread one by one",
+            "On a Redis Cluster, keys with the same value of this entry lie in one slot, so limits on them are charged in one step. Every rule of the domain that limits has it in its `per`, whole.",
+        ),
     ],
 };
 
@@ -37,12 +42,24 @@ pub(crate) static DEFAULTS: Table = Table {
             "`false`",
             "Whether rules are in shadow that do not say `shadow` themselves.",
         ),
-        later("on_failure"),
-        later("nodes"),
+        field(
+            "on_failure",
+            ON_FAILURE,
+            "needed if servers share a store",
+            "What rules answer that do not say `on_failure` themselves while the store does not.",
+        ),
+        field(
+            "nodes",
+            "a whole number such as `2`",
+            "needed with `on_failure: share`",
+            "How many servers share the limits of rules that do not say `nodes` themselves.",
+        ),
         later("max_over_admission"),
         later("rung"),
     ],
 };
+
+const ON_FAILURE: &str = "`share`, `deny` or `allow`";
 
 const MATCH: &str = "a map such as `{method: POST, path: \"/api/*\"}`";
 
@@ -65,22 +82,23 @@ pub(crate) static RULE: Table = Table {
         field("time_zone", "a time zone such as `Europe/Berlin`", "`UTC`", "Whose calendar it is; only with `align: calendar`.").of(&[Kind::FixedWindow]),
         field("segments", "a whole number from 2 to 3600", "`10`", "Into how many parts the window is cut: a charge counts at most one of them too long.").of(&[Kind::SlidingWindow]),
         field("max_entries", "a whole number from 1 to 100000", "`10000`", "The longest log of a key. A limit above it is loaded as `sliding_window`, with a warning.").of(&[Kind::SlidingLog]),
+        field("debt", "`true` or `false`", "`false`", "A cost above what is stored is granted at once and on credit, and who comes next waits it off: the contract of Guava's RateLimiter.").of(&[Kind::TokenBucket]),
+        field("max", "a whole number such as `4`", "needed", "How many permits may be held at a time.").of(PERMITS),
+        field("queue", "a whole number such as `2`", "`0`", "How many more are let in with a delay, which grows with how long calls take.").of(PERMITS),
+        field("lease", "a duration such as `30s`", "`1m`", "After how long, a day at most, a permit comes back that nobody released or renewed.").of(PERMITS),
+        field("unit_delay", "a duration such as `100ms`", "`0`", "How long a call is taken to last until the first is released; only with `queue`.").of(PERMITS),
+        field("on_expiry", "`charge` or `release`", "`charge`", "What becomes of a reservation that nobody settles in its time: it stays charged as estimated, or is given back.").of(RATES),
         field("ban", "a map such as `{after: 3, within: 10m, for: [1m, 10m]}`", "none", "Refuses every call of a key that was refused too often."),
         field("unlimited", "`true`", "", "The rule adds no limit of its own, only its overrides do."),
         field("overrides", "a list such as `[{when: {tenant: acme}, rate: 1000/s}]`", "none", "Other limits for some; the first whose `when` matches wins."),
         field("cost", "a whole number such as `1`", "the descriptor's cost", "What every call costs here, whatever it says itself."),
         field("shadow", "`true` or `false`", "that of `defaults`", "Evaluated and reported, but never refuses."),
+        field("on_failure", ON_FAILURE, "that of `defaults`", "What is answered while the store that servers share does not: each server goes on with its share of the limit (`limit / nodes`; rates exactly, counts rounded down), everybody is refused, or everybody is allowed. The answer says that it is degraded. Without `--store` it means nothing."),
+        field("nodes", "a whole number such as `2`", "that of `defaults`", "How many servers share the limit; with `on_failure: share`."),
         later("cold_factor"),
         later("adaptive"),
         later("body"),
-        later("debt"),
-        later("lease"),
-        later("max"),
         later("max_over_admission"),
-        later("nodes"),
-        later("on_expiry"),
-        later("on_failure"),
-        later("queue"),
         later("rung"),
         later("status"),
         later("warm_up"),
@@ -185,6 +203,42 @@ pub(crate) static OVERRIDE: Table = Table {
             "As in a rule.",
         )
         .of(&[Kind::SlidingLog]),
+        field("debt", "`true` or `false`", "the rule's", "As in a rule.").of(&[Kind::TokenBucket]),
+        field(
+            "max",
+            "a whole number such as `4`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(PERMITS),
+        field(
+            "queue",
+            "a whole number such as `2`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(PERMITS),
+        field(
+            "lease",
+            "a duration such as `30s`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(PERMITS),
+        field(
+            "unit_delay",
+            "a duration such as `100ms`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(PERMITS),
+        field(
+            "on_expiry",
+            "`charge` or `release`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(RATES),
         field(
             "ban",
             "a map such as `{after: 3, within: 10m, for: [1m, 10m]}`",
@@ -193,10 +247,6 @@ pub(crate) static OVERRIDE: Table = Table {
         ),
         later("cold_factor"),
         later("adaptive"),
-        later("debt"),
-        later("lease"),
-        later("max"),
-        later("queue"),
         later("warm_up"),
     ],
 };

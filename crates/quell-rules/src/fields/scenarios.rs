@@ -61,9 +61,33 @@ pub(crate) static STEP: Table = Table {
         ),
         field(
             "op",
-            "`acquire` or `peek`",
+            "`acquire`, `peek`, `reserve`, `settle`, `cancel`, `release` or `renew`",
             "`acquire`",
-            "Ask and charge, or only ask.",
+            "Ask and charge, only ask, charge an estimate; or end or renew what was held under an `id`.",
+        ),
+        field(
+            "id",
+            "a name such as `job-1`",
+            "one of its own",
+            "Names what a call holds, permits too, and what a later step ends. The same name twice charges once.",
+        ),
+        field(
+            "hold",
+            "a duration such as `30s`",
+            "`1m`",
+            "How long a reservation can be settled.",
+        ),
+        field(
+            "actual",
+            "a whole number such as `0`",
+            "needed to settle",
+            "What a reservation cost in truth.",
+        ),
+        field(
+            "max_wait",
+            "a duration such as `2s`",
+            "does not wait",
+            "How long an `acquire` would wait for its turn. The answer comes at once, with the wait as its `delay`; it is charged when the turn comes.",
         ),
         field(
             "entries",
@@ -139,9 +163,15 @@ pub(crate) static EXPECT: Table = Table {
     fields: &[
         field(
             "outcome",
-            "`allow` or `deny`",
+            "`allow` or `deny`; of an ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`",
             "",
-            "Whether the call may go on.",
+            "Whether the call may go on; or what became of the hold.",
+        ),
+        field(
+            "repeated",
+            "`true` or `false`",
+            "",
+            "Of an ending: whether it was over before, so that nothing changed.",
         ),
         field(
             "binding",

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::hold::OnExpiry;
+
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::duration;
 use crate::fields::{BAN, REFILL};
 use crate::hint;
 use crate::kind::Kind;
 use crate::path::{Said, Spot};
-use crate::period::{PerPeriod, Period, small, whole};
+use crate::period::{PerPeriod, Period, flag, small, whole};
 use crate::problem::Sink;
 
 /// What was said of a limit.
@@ -28,6 +30,12 @@ pub(crate) struct RawLimit {
     pub(crate) time_zone: Option<Said<Arc<str>>>,
     pub(crate) segments: Option<Said<u32>>,
     pub(crate) max_entries: Option<Said<u32>>,
+    pub(crate) debt: Option<Said<bool>>,
+    pub(crate) max: Option<Said<u64>>,
+    pub(crate) queue: Option<Said<u64>>,
+    pub(crate) lease: Option<Said<Duration>>,
+    pub(crate) unit_delay: Option<Said<Duration>>,
+    pub(crate) on_expiry: Option<Said<OnExpiry>>,
     pub(crate) ban: Option<Said<RawBan>>,
 }
 
@@ -84,6 +92,12 @@ impl RawLimit {
             time_zone: fields.read("time_zone", sink, time_zone),
             segments: fields.read("segments", sink, small),
             max_entries: fields.read("max_entries", sink, small),
+            debt: fields.read("debt", sink, flag),
+            max: fields.read("max", sink, whole),
+            queue: fields.read("queue", sink, whole),
+            lease: fields.read("lease", sink, duration::parse),
+            unit_delay: fields.read("unit_delay", sink, duration::parse),
+            on_expiry: fields.read("on_expiry", sink, on_expiry),
             ban: fields.get("ban").and_then(|ban| read_ban(&ban, sink)),
         };
         if let Some(Said { value, spot }) = fields.read("limit", sink, limit) {
@@ -134,6 +148,12 @@ impl RawLimit {
             spot("time_zone", &self.time_zone),
             spot("segments", &self.segments),
             spot("max_entries", &self.max_entries),
+            spot("debt", &self.debt),
+            spot("max", &self.max),
+            spot("queue", &self.queue),
+            spot("lease", &self.lease),
+            spot("unit_delay", &self.unit_delay),
+            spot("on_expiry", &self.on_expiry),
         ]
         .into_iter()
         .flatten()
@@ -174,6 +194,12 @@ impl RawLimit {
         }
         inherit(&mut all.segments, &rule.segments, spot);
         inherit(&mut all.max_entries, &rule.max_entries, spot);
+        inherit(&mut all.debt, &rule.debt, spot);
+        inherit(&mut all.max, &rule.max, spot);
+        inherit(&mut all.queue, &rule.queue, spot);
+        inherit(&mut all.lease, &rule.lease, spot);
+        inherit(&mut all.unit_delay, &rule.unit_delay, spot);
+        inherit(&mut all.on_expiry, &rule.on_expiry, spot);
         all
     }
 }
@@ -222,6 +248,14 @@ fn align(text: &str) -> Result<Align, String> {
         "first_request" => Ok(Align::FirstRequest),
         "calendar" => Ok(Align::Calendar),
         _ => Err(hint::no_such("value", text, &["first_request", "calendar"])),
+    }
+}
+
+fn on_expiry(text: &str) -> Result<OnExpiry, String> {
+    match text {
+        "charge" => Ok(OnExpiry::Charge),
+        "release" => Ok(OnExpiry::Release),
+        _ => Err(hint::no_such("value", text, &["charge", "release"])),
     }
 }
 

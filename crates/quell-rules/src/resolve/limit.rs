@@ -33,14 +33,19 @@ pub(crate) fn build(raw: &RawLimit, spot: &Spot, sink: &mut Sink) -> Option<Limi
         Kind::LeakyBucket => leaky_bucket(raw, spot, sink),
         Kind::FixedWindow => fixed_window(raw, spot, sink),
         Kind::SlidingWindow | Kind::SlidingLog => sliding(raw, kind, spot, sink),
+        Kind::Concurrency => concurrency(raw, spot, sink),
     };
     let ban = match &raw.ban {
         None => None,
         Some(said) => Some(build_ban(&said.value, &said.spot, sink)?),
     };
-    match (limit?, ban) {
-        (limit, None) => Some(limit),
-        (limit, Some(ban)) => Some(limit.with_ban(ban)),
+    let mut limit = limit?;
+    if let Some(on_expiry) = &raw.on_expiry {
+        limit = limit.on_expiry(on_expiry.value);
+    }
+    match ban {
+        None => Some(limit),
+        Some(ban) => Some(limit.with_ban(ban)),
     }
 }
 
@@ -60,6 +65,9 @@ fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
             ""
         };
         let instead = match (name, kind.is_window(), field.of.first()) {
+            ("rate" | "limit", ..) if kind == Kind::Concurrency => {
+                "write `max` in its place, how many at a time".to_owned()
+            }
             ("rate", true, _) => "write `limit: COUNT/PERIOD`".to_owned(),
             ("limit", false, _) => {
                 "write `rate` in its place, or `algorithm: sliding_window`".to_owned()
@@ -105,7 +113,10 @@ fn told<T>(
             blame(whole, &[spot(&raw.rate), every, spot(&raw.window)])
         }
         LimitError::ZeroBurst => blame(whole, &[spot(&raw.burst)]),
-        LimitError::ZeroLimit => blame(whole, &[spot(&raw.limit)]),
+        LimitError::ZeroLimit => blame(whole, &[spot(&raw.limit), spot(&raw.max)]),
+        LimitError::DebtInBatches => blame(whole, &[spot(&raw.debt)]),
+        LimitError::ManyPermits => blame(whole, &[spot(&raw.queue), spot(&raw.max)]),
+        LimitError::Lease => blame(whole, &[spot(&raw.lease), spot(&raw.unit_delay)]),
         LimitError::InitialAboveBurst => blame(whole, &[spot(&raw.initial)]),
         LimitError::DelayAfterAboveBurst => blame(whole, &[spot(&raw.delay_after)]),
         LimitError::ZeroRefill => blame(whole, &[amount]),
@@ -171,7 +182,34 @@ fn token_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> 
     if let Some(initial) = &raw.initial {
         bucket = bucket.initial(initial.value);
     }
+    if let Some(debt) = &raw.debt {
+        bucket = bucket.debt(debt.value);
+    }
     told(bucket.build(), raw, whole, sink)
+}
+
+fn concurrency(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> {
+    let Some(max) = &raw.max else {
+        let message = "concurrency needs a maximum: write `max: COUNT`, such as `max: 4`";
+        sink.problem(whole, message);
+        return None;
+    };
+    let mut permits = Limit::concurrency(max.value);
+    if let Some(queue) = &raw.queue {
+        permits = permits.queue(queue.value);
+    }
+    if let Some(lease) = &raw.lease {
+        permits = permits.lease(lease.value);
+    }
+    if let Some(unit) = &raw.unit_delay {
+        if raw.queue.is_none() {
+            let message = "only calls in the queue are delayed: write `queue`, or leave it out";
+            sink.problem(&unit.spot, message);
+            return None;
+        }
+        permits = permits.unit_delay(unit.value);
+    }
+    told(permits.build(), raw, whole, sink)
 }
 
 fn leaky_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> {

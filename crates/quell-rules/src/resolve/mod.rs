@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
 
-use crate::path::Spot;
-use crate::problem::Sink;
+use crate::path::{Said, Spot};
+use crate::problem::{Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule};
 
+mod failure;
 mod limit;
 
 /// The domains of all documents read so far.
@@ -19,16 +20,32 @@ pub(crate) struct Domains {
     index: HashMap<Arc<str>, usize>,
     /// Where each rule stands.
     places: HashMap<(Arc<str>, Arc<str>), String>,
+    /// Of each document the first rule that declares nothing for when a store does not answer.
+    undeclared: Vec<Problem>,
+    /// By what the keys of each domain lie together, as its first document says.
+    together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
 
 impl Domains {
     /// Adds a document's rules to those of its domain.
     pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
-        let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
+        let mut has_undeclared = false;
         let domain = document.domain.as_ref().map(|said| &said.value);
+        let colocate = document.colocate.as_ref().map(|said| &said.value);
+        if let Some(domain) = &document.domain {
+            self.agree(domain, colocate, sink);
+        }
         for raw in &document.rules {
             let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
-            let rule = resolve(raw, shadow, sink);
+            let mut rule = resolve(raw, document, sink);
+            if rule.as_ref().is_some_and(|rule| rule.on_failure.is_none())
+                && !std::mem::replace(&mut has_undeclared, true)
+            {
+                self.undeclared.push(failure::undeclared(raw, sink));
+            }
+            if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
+                keep_together(rule, entry, raw, sink);
+            }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
                 self.rules(domain).push(rule);
             }
@@ -38,8 +55,33 @@ impl Domains {
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<DomainRules> {
-        self.list
+    /// Tells if another document of the domain keeps its keys together by something else.
+    fn agree(&mut self, domain: &Said<Arc<str>>, colocate: Option<&Arc<str>>, sink: &mut Sink) {
+        let at = &domain.spot.at;
+        let place = format!("{}:{}:{}", sink.file(), at.line, at.column);
+        let before = self
+            .together
+            .entry(Arc::clone(&domain.value))
+            .or_insert_with(|| (colocate.cloned(), place));
+        if before.0.as_ref() == colocate {
+            return;
+        }
+        let message = match &before.0 {
+            Some(entry) => format!(
+                "the same domain has `colocate: {entry}` at {}: write that here too",
+                before.1
+            ),
+            None => format!(
+                "the same domain has no `colocate` at {}: write it there too, or leave it out here",
+                before.1
+            ),
+        };
+        sink.problem(&domain.spot, message);
+    }
+
+    /// The domains, and what is missing for servers that share a store.
+    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>) {
+        (self.list, self.undeclared)
     }
 
     fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
@@ -86,13 +128,41 @@ impl Domains {
     }
 }
 
-fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
+/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, whole.
+fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
+    let name = &rule.name;
+    match rule.per.iter_mut().find(|per| per.entry == *entry) {
+        Some(per) if per.prefix.is_none() => per.colocate = true,
+        Some(_) => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and rule `{name}` cuts `{entry}` to a prefix: \
+                 write `{entry}` without one, or put the rule into another domain"
+            );
+            sink.problem(&raw.spot, message);
+        }
+        None => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and keys of rule `{name}` belong to no `{entry}`: \
+                 write `{entry}` in its `per`, or put the rule into another domain"
+            );
+            sink.problem(&raw.spot, message);
+        }
+    }
+}
+
+fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = if raw.broken {
         None
     } else {
         rule_effect(raw, sink)
     };
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
+    let on_failure = failure::on_failure(raw, &document.failure, sink);
+    if let Some(effect) = &effect {
+        failure::check_shares(on_failure, (effect, &raw.spot), &overrides, sink);
+    }
+    let overrides = overrides.into_iter().map(|(over, _)| over).collect();
+    let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
     Some(Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
@@ -106,6 +176,7 @@ fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
         overrides,
         cost: raw.cost.as_ref().map(|said| said.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |said| said.value),
+        on_failure,
     })
 }
 
@@ -144,8 +215,8 @@ fn effect(
 }
 
 /// Resolves the overrides; with a rule that is not sound what they take over is not looked at.
-fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<Override> {
-    let mut overrides: Vec<Override> = Vec::with_capacity(raw.overrides.len());
+fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Spot)> {
+    let mut overrides: Vec<(Override, Spot)> = Vec::with_capacity(raw.overrides.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, over) in raw.overrides.iter().enumerate() {
         let Some(when) = &over.when else {
@@ -168,7 +239,7 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<Overrid
         }
         if let Some(effect) = override_effect(raw, over, sink) {
             let when = when.value.clone();
-            overrides.push(Override { when, effect });
+            overrides.push((Override { when, effect }, over.spot.clone()));
         }
     }
     overrides

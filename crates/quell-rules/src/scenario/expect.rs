@@ -60,6 +60,10 @@ impl Expect {
             banned: value(&fields, "banned", sink, flag),
             unmatched: value(&fields, "unmatched", sink, flag),
         };
+        if let Some(repeated) = fields.get("repeated") {
+            let message = "only an ending says it: leave it out, or write `op: settle`";
+            sink.problem(repeated.spot(), message);
+        }
         let allowed = value(&fields, "allowed", sink, whole);
         let denied = value(&fields, "denied", sink, whole);
         let counts = fields.says("allowed") || fields.says("denied");

@@ -227,7 +227,7 @@ impl fmt::Display for Failure {
                     write!(f, " (the first of {} that failed)", self.failed_calls)?;
                 }
             }
-            (None, calls) => write!(f, ", all {calls} calls")?,
+            (None, calls @ 2..) => write!(f, ", all {calls} calls")?,
             _ => {}
         }
         for Unexpected {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
+use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
+use super::ending::{EndAnswer, EndStep};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
 use super::report::{Answer, Failure, FileReport, TestReport, Unexpected};
@@ -16,6 +18,9 @@ use crate::duration::Exact;
 
 /// The most failures that are told of one test.
 const MAX_FAILURES: usize = 10;
+
+/// What a subject says that keeps no holds.
+const NO_HOLDS: &str = "nothing can be held here: test these rules on the memory store";
 
 /// What decides: rules and a store behind a clock that the runner holds.
 ///
@@ -45,6 +50,28 @@ pub trait Subject {
     /// Says why it cannot.
     fn ask(&mut self, operation: Operation, query: &Query<'_>, now: Now)
     -> Result<Verdict, String>;
+
+    /// Makes a claim at `now`: reserves, holds permits, or takes a place in the line, which it comes
+    /// to without being asked again.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn hold(
+        &mut self,
+        _claim: &Claim<'_>,
+        _query: &Query<'_>,
+        _now: Now,
+    ) -> Result<Verdict, String> {
+        Err(NO_HOLDS.to_owned())
+    }
+
+    /// Ends or renews at `now` what is held.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn end(&mut self, _id: &HoldId, _ending: Ending, _now: Now) -> Result<EndAnswer, String> {
+        Err(NO_HOLDS.to_owned())
+    }
 }
 
 /// Runs all tests of a file, each from an empty store.
@@ -98,6 +125,7 @@ fn run_step(
         Action::SetRules(rules) => subject
             .set_rules(rules.clone(), instant(start, step.at))
             .map(|()| None),
+        Action::End(ending) => end(ending, step, start, subject, &mut report.calls),
         Action::Call(call) => make_calls(call, step, start, subject, &mut report.calls),
     };
     match result {
@@ -108,6 +136,19 @@ fn run_step(
             None
         }
     }
+}
+
+fn end(
+    ending: &EndStep,
+    step: &Step,
+    start: u64,
+    subject: &mut impl Subject,
+    calls: &mut u64,
+) -> Result<Option<Failure>, String> {
+    let answer = subject.end(&ending.id, ending.ending, instant(start, step.at))?;
+    *calls += 1;
+    let unexpected = ending.compare(answer);
+    Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
 }
 
 /// What the calls of a step answered.
@@ -131,7 +172,18 @@ fn make_calls(
     let mut tally = Tally::default();
     let mut at = step.at;
     for index in 0..call.repeat {
-        let verdict = subject.ask(call.operation, &query, instant(start, at))?;
+        let now = instant(start, at);
+        let verdict = match &call.holds {
+            None => subject.ask(call.operation, &query, now)?,
+            Some(holds) => {
+                let claim = Claim {
+                    id: &holds.id,
+                    hold: holds.hold,
+                    wait: holds.wait.map(Patience::of),
+                };
+                subject.hold(&claim, &query, now)?
+            }
+        };
         *calls += 1;
         if verdict.is_allow() {
             tally.allowed += 1;
@@ -142,7 +194,7 @@ fn make_calls(
             let unexpected = each.compare(&verdict);
             if !unexpected.is_empty() {
                 tally.failed += 1;
-                let make = || failure(step, call, at, index + 1, unexpected, Some(&verdict));
+                let make = || failure(step, call.repeat, at, index + 1, unexpected, Some(&verdict));
                 tally.first.get_or_insert_with(make);
             }
         }
@@ -174,12 +226,13 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
             })
         })
         .collect();
-    (!unexpected.is_empty()).then(|| failure(step, call, step.at, call.repeat, unexpected, None))
+    let calls = call.repeat;
+    (!unexpected.is_empty()).then(|| failure(step, calls, step.at, calls, unexpected, None))
 }
 
 fn failure(
     step: &Step,
-    call: &Call,
+    calls: u64,
     at: Duration,
     number: u64,
     unexpected: Vec<Unexpected>,
@@ -191,7 +244,7 @@ fn failure(
         path: step.path.clone(),
         at: Exact(at).to_string(),
         call: number,
-        calls: call.repeat,
+        calls,
         failed_calls: 1,
         unexpected,
         answer: verdict.map(Answer::from),

@@ -7,8 +7,10 @@ use std::time::Duration;
 use quell_core::charge::Operation;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::rule::DomainRules;
 
+use super::ending::{self, EndStep};
 use super::expect::Expect;
 use super::read::read_rules;
 use crate::cursor::{Cursor, Fields, Shape};
@@ -36,18 +38,30 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     SetRules(Vec<DomainRules>),
     Call(Call),
+    End(EndStep),
 }
 
 /// A question, perhaps asked many times.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) operation: Operation,
+    pub(crate) holds: Option<Holds>,
     domain: Arc<str>,
     descriptors: Vec<(Entries, Cost)>,
     /// At least 1.
     pub(crate) repeat: u64,
     pub(crate) every: Duration,
     pub(crate) expect: Expect,
+}
+
+/// What a call holds or waits for, beside what it asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Holds {
+    pub(crate) id: HoldId,
+    /// How long a reservation can be settled.
+    pub(crate) hold: Option<Duration>,
+    /// How long the caller would wait.
+    pub(crate) wait: Option<Duration>,
 }
 
 type Entries = Vec<(Arc<str>, Arc<str>)>;
@@ -92,7 +106,7 @@ impl Step {
                 alone(&fields, sink);
                 Action::SetRules(read_rules(&rules, around.directory, sink))
             }
-            None => Action::Call(read_call(&fields, cursor.spot(), around, sink)?),
+            None => read_action(&fields, cursor.spot(), around, sink)?,
         };
         let step = Self {
             position: cursor.spot().at,
@@ -112,7 +126,7 @@ impl Step {
     fn ends_in_time(&self, start: u64) -> bool {
         let calls = match &self.action {
             Action::Call(call) => u128::from(call.repeat - 1) * call.every.as_nanos(),
-            Action::SetRules(_) => 0,
+            Action::SetRules(_) | Action::End(_) => 0,
         };
         u128::from(start) + self.at.as_nanos() + calls <= u128::from(u64::MAX)
     }
@@ -130,26 +144,36 @@ fn alone(fields: &Fields<'_>, sink: &mut Sink) {
     }
 }
 
+fn read_action(
+    fields: &Fields<'_>,
+    spot: &Spot,
+    around: &Around<'_>,
+    sink: &mut Sink,
+) -> Option<Action> {
+    let op = match fields.get("op") {
+        Some(op) => op.read(sink, operation)?.value,
+        None => "acquire",
+    };
+    match op {
+        "acquire" | "peek" | "reserve" => {
+            read_call(op, fields, spot, around, sink).map(Action::Call)
+        }
+        _ => EndStep::read(op, fields, spot, around, sink).map(Action::End),
+    }
+}
+
 fn read_call(
+    op: &str,
     fields: &Fields<'_>,
     spot: &Spot,
     around: &Around<'_>,
     sink: &mut Sink,
 ) -> Option<Call> {
-    let before = sink.count();
-    let operation = fields.read("op", sink, operation);
-    let domain = match fields.get("domain") {
-        Some(domain) => domain
-            .read(sink, |text| raw::name(text, "domain"))
-            .map(|said| said.value),
-        None => around.domain.clone(),
+    let domain = ending::domain(fields, spot, around, sink);
+    let holds = match &domain {
+        Some(domain) => read_holds(op, domain, fields, spot, sink),
+        None => None,
     };
-    if domain.is_none() && sink.count() == before {
-        sink.problem(
-            spot,
-            "the rules do not have one domain only: write `domain: NAME`",
-        );
-    }
     let descriptors = read_descriptors(fields, sink);
     let repeat = fields
         .read("repeat", sink, repeat)
@@ -167,7 +191,12 @@ fn read_call(
         .get("expect")
         .and_then(|expect| Expect::read(&expect, sink));
     Some(Call {
-        operation: operation.map_or(Operation::Acquire, |said| said.value),
+        operation: if op == "peek" {
+            Operation::Peek
+        } else {
+            Operation::Acquire
+        },
+        holds,
         domain: domain?,
         descriptors,
         repeat,
@@ -176,15 +205,74 @@ fn read_call(
     })
 }
 
-fn operation(text: &str) -> Result<Operation, String> {
-    match text {
-        "acquire" => Ok(Operation::Acquire),
-        "peek" => Ok(Operation::Peek),
-        "reserve" | "settle" | "release" | "cancel" => Err(format!(
-            "`{text}` is not available yet: write `acquire` or `peek`"
-        )),
-        _ => Err(hint::no_such("operation", text, &["acquire", "peek"])),
+const OPERATIONS: [&str; 7] = [
+    "acquire", "peek", "reserve", "settle", "cancel", "release", "renew",
+];
+
+fn operation(text: &str) -> Result<&'static str, String> {
+    let known = OPERATIONS.into_iter().find(|known| *known == text);
+    known.ok_or_else(|| hint::no_such("operation", text, &OPERATIONS))
+}
+
+/// How long a reservation lasts unless a step says so.
+const HOLD: Duration = Duration::from_secs(60);
+
+fn read_holds(
+    op: &str,
+    domain: &str,
+    fields: &Fields<'_>,
+    spot: &Spot,
+    sink: &mut Sink,
+) -> Option<Holds> {
+    let id = match fields.get("id") {
+        Some(id) => Some(id.read(sink, |text| ending::name(domain, text))?.value),
+        None => None,
+    };
+    let hold = fields.read("hold", sink, duration::parse);
+    let wait = fields.read("max_wait", sink, duration::parse);
+    let misplaced = match op {
+        "acquire" => hold.as_ref().map(|said| (&said.spot, "`op: reserve`")),
+        "reserve" => wait.as_ref().map(|said| (&said.spot, "`op: acquire`")),
+        _ => {
+            let said = hold.as_ref().or(wait.as_ref()).map(|said| &said.spot);
+            said.map(|spot| (spot, "`op: reserve` or `op: acquire`"))
+        }
+    };
+    if let Some((spot, op)) = misplaced {
+        sink.problem(spot, format!("it belongs to {op}: leave it out"));
     }
+    if let Some(actual) = fields.get("actual") {
+        sink.problem(
+            actual.spot(),
+            "it belongs to `op: settle`: write `cost` here",
+        );
+    }
+    if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
+        return None;
+    }
+    if fields.says("repeat") {
+        sink.problem(
+            spot,
+            "one id is held once: write a step for each, without `repeat`",
+        );
+    }
+    let at = format!("{}-{}", spot.at.line, spot.at.column);
+    let id = id.or_else(|| HoldId::new(domain, &at))?;
+    let hold = match hold.map_or(HOLD, |said| said.value) {
+        hold if op == "reserve" && (hold.is_zero() || hold > MAX_HOLD) => {
+            sink.problem(
+                spot,
+                "a hold must be longer than 0 and at most 1d: write its length",
+            );
+            return None;
+        }
+        hold => hold,
+    };
+    Some(Holds {
+        id,
+        hold: (op == "reserve").then_some(hold),
+        wait: wait.map(|said| said.value),
+    })
 }
 
 fn repeat(text: &str) -> Result<u64, String> {

@@ -5,9 +5,13 @@
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod coming_from;
 #[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod edited;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
@@ -17,10 +21,14 @@ mod files;
 #[cfg(test)]
 mod mistakes;
 #[cfg(test)]
+mod on_failure;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod resolved;
 #[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod sources;
 #[cfg(test)]
 mod subject;

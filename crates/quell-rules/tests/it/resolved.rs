@@ -40,6 +40,7 @@ fn bare(name: &str, limit: Limit) -> Rule {
         overrides: vec![],
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 
@@ -252,19 +253,23 @@ fn the_rest_of_a_rule() {
             Per {
                 entry: "tenant".into(),
                 prefix: None,
+                colocate: false,
             },
             Per {
                 entry: "a".into(),
                 prefix: Prefix::new(24, 128),
+                colocate: false,
             },
             Per {
                 entry: "b".into(),
                 prefix: Prefix::new(32, 64),
+                colocate: false,
             },
         ],
         on_missing: OnMissing::SharedKey,
         cost: Some(Cost::from(NonZeroU64::new(2).unwrap())),
         shadow: true,
+        on_failure: None,
         ..bare("r", limit)
     };
     let said = rule(

@@ -6,14 +6,15 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
-use quell_core::charge::{self, Entry, Operation};
+use quell_core::charge::{self, Entry, LimitSet, Operation};
 use quell_core::descriptor::Query;
+use quell_core::hold::{self, Claim, Ending, HoldId};
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{CalendarEdges, DomainRules, LimitIds, Replaced, RuleSet};
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
-use quell_rules::scenario::Subject;
+use quell_rules::scenario::{EndAnswer, Subject};
 
 /// Rules in force and a state for every key.
 #[derive(Debug, Default)]
@@ -23,6 +24,16 @@ pub(crate) struct Plain {
     limits: BTreeMap<LimitId, Installed>,
     states: HashMap<Vec<u8>, State>,
     replaced: Vec<Replaced>,
+    held: BTreeMap<HoldId, Kept>,
+}
+
+/// What is known of an id.
+#[derive(Debug)]
+struct Kept {
+    outcome: &'static str,
+    /// Keys, and whether the cost there was the descriptor's.
+    places: Vec<(Vec<u8>, bool)>,
+    verdict: Verdict,
 }
 
 impl Subject for Plain {
@@ -51,17 +62,7 @@ impl Subject for Plain {
     ) -> Result<Verdict, String> {
         let set = self.rules.resolve(query, now, &Berlin);
         let charges = set.charges();
-        let keys = charges
-            .iter()
-            .map(|charge| set.key(charge).as_bytes().to_vec());
-        let keys: Vec<Vec<u8>> = keys.collect();
-        let mut states: Vec<State> = Vec::new();
-        for (charge, key) in charges.iter().zip(&keys) {
-            let rest = || State::rest(charge.installed.id);
-            let mut state = self.states.get(key).cloned().unwrap_or_else(rest);
-            self.carry(&mut state, &charge.at(now))?;
-            states.push(state);
-        }
+        let (keys, mut states) = self.load(&set, now)?;
         let mut entries: Vec<Entry<'_, '_>> = charges
             .iter()
             .zip(&mut states)
@@ -74,9 +75,88 @@ impl Subject for Plain {
         }
         Ok(verdict)
     }
+
+    fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
+        if let Some(kept) = self.held.get(claim.id) {
+            return Ok(kept.verdict.clone());
+        }
+        let set = self.rules.resolve(query, now, &Berlin);
+        let charges = set.charges();
+        let (keys, mut states) = self.load(&set, now)?;
+        let mut entries: Vec<Entry<'_, '_>> = charges
+            .iter()
+            .zip(&mut states)
+            .map(|(charge, state)| Entry { charge, state })
+            .collect();
+        let claimed = hold::claim(now, claim, &mut entries).ok_or("too many holds")?;
+        let verdict = self.rules.combine(query.domain(), &set, claimed.decisions);
+        let places = charges.iter().zip(&keys).zip(claimed.held);
+        let places = places.filter(|(_, held)| *held);
+        let places = places.map(|((charge, key), _)| (key.clone(), !charge.counts_calls));
+        let kept = Kept {
+            outcome: "stands",
+            places: places.collect(),
+            verdict: verdict.clone(),
+        };
+        if !kept.places.is_empty() {
+            self.held.insert(claim.id.clone(), kept);
+        }
+        self.states.extend(keys.into_iter().zip(states));
+        Ok(verdict)
+    }
+
+    fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
+        let Some(kept) = self.held.get_mut(id) else {
+            return Ok(EndAnswer {
+                outcome: "unknown",
+                repeated: false,
+            });
+        };
+        let mut repeated = true;
+        if kept.outcome == "stands" {
+            let mut stands = false;
+            for (key, scales) in &kept.places {
+                let state = self.states.get_mut(key).ok_or("no state")?;
+                let installed = self.limits.get(&state.limit).ok_or("no limit")?;
+                let at = At {
+                    now,
+                    since: installed.since,
+                    edges: None,
+                };
+                let ended = hold::end(state, &installed.limit, &at, id, ending, *scales);
+                repeated &= !ended.found;
+                stands |= ended.stands;
+            }
+            kept.outcome = match ending {
+                _ if stands => "stands",
+                _ if repeated => "expired",
+                Ending::Settle(_) => "settled",
+                Ending::Cancel => "cancelled",
+                _ => "released",
+            };
+        }
+        Ok(EndAnswer {
+            outcome: kept.outcome,
+            repeated,
+        })
+    }
 }
 
 impl Plain {
+    /// The keys of a set and their states, each under the limit that is charged.
+    fn load(&self, set: &LimitSet<'_>, now: Now) -> Result<(Vec<Vec<u8>>, Vec<State>), String> {
+        let (mut keys, mut states) = (Vec::new(), Vec::new());
+        for charge in set.charges() {
+            let key = set.key(charge).as_bytes().to_vec();
+            let rest = || State::rest(charge.installed.id);
+            let mut state = self.states.get(&key).cloned().unwrap_or_else(rest);
+            self.carry(&mut state, &charge.at(now))?;
+            keys.push(key);
+            states.push(state);
+        }
+        Ok((keys, states))
+    }
+
     /// Follows a state's limit through all that took its place.
     fn carry(&self, state: &mut State, at: &At) -> Result<(), String> {
         for Replaced { from, to, at: now } in &self.replaced {

@@ -12,7 +12,7 @@ use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
+    self, DEGRADED, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -55,14 +55,34 @@ where
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
-    let query = match http::parse_query(&bytes) {
-        Ok(query) => query,
+    let asked = match operation {
+        Operation::Acquire => http::parse_acquire(&bytes),
+        Operation::Peek => http::parse_query(&bytes).map(|query| http::Acquire {
+            query,
+            max_wait: Duration::ZERO,
+        }),
+    };
+    let asked = match asked {
+        Ok(asked) => asked,
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
-    match ask(shared, operation, &query).await {
+    let verdict = if asked.max_wait.is_zero() {
+        ask(shared, operation, &asked.query).await
+    } else {
+        wait(shared, &asked).await
+    };
+    match verdict {
         Ok(verdict) => reply::verdict(&verdict),
         Err(problem) => reply::problem(&problem),
     }
+}
+
+/// Waits for a turn. A place is given back when the request is dropped; a client that ends its side
+/// of an HTTP/1 connection may still want the answer, so there the wait that it asked for is the bound.
+async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
+    let limiter = &shared.limiter;
+    let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
+    answer.map_err(|error| shared.ask_problem(&error, asked.query.domain()))
 }
 
 /// Asks, now that the request is here in whole.
@@ -73,11 +93,7 @@ async fn ask(
 ) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
-    answer.map_err(|error| {
-        let rules = shared.limiter.rules();
-        let domains: Vec<&str> = rules.domains().collect();
-        reply::ask_problem(&error, query.domain(), &domains)
-    })
+    answer.map_err(|error| shared.ask_problem(&error, query.domain()))
 }
 
 /// What the query string of `/v1/authorize` says.
@@ -148,6 +164,11 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     match ask(&shared, Operation::Acquire, &query).await {
         Ok(verdict) => {
             let mut response = answer(&shared, &parameters, &verdict);
+            if verdict.degraded {
+                let (name, value) = DEGRADED;
+                let value = HeaderValue::from_static(value);
+                response.headers_mut().insert(name, value);
+            }
             add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
             response
         }
@@ -224,6 +245,8 @@ fn add_fields(
             headers.insert(HeaderName::from_static(name), value);
         }
     };
+    // What the gateway needs to give permits back before their lease ends.
+    add("x-quell-id", verdict.id.as_deref().map(str::to_owned));
     add(RATE_LIMIT_POLICY, http::definition_field(&items));
     add(RATE_LIMIT, http::status_field(&items));
     if shared.config.x_rate_limit_headers

@@ -10,8 +10,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
+use quell::Operation;
 use quell_core::time::Wall;
-use quell_protocol::http::{VerdictBody, find_question, parse_query};
+use quell_protocol::http::{VerdictBody, find_question, parse_acquire, parse_query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -74,7 +75,14 @@ fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> 
     if question.body.len() > shared.config.bounds.body {
         return None;
     }
-    let query = parse_query(question.body).ok()?;
+    let query = match question.operation {
+        Operation::Acquire => {
+            let asked = parse_acquire(question.body).ok()?;
+            // Who waits is not answered here.
+            asked.max_wait.is_zero().then_some(asked.query)?
+        }
+        Operation::Peek => parse_query(question.body).ok()?,
+    };
     let now = shared.limiter.now();
     let asked = shared.limiter.ask_at_once(question.operation, &query, now);
     let verdict = asked.ok()??;

@@ -16,6 +16,7 @@ mod body;
 mod connection;
 mod direct;
 mod health;
+mod hold;
 mod openapi;
 mod parameters;
 mod reply;
@@ -29,6 +30,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
+        .route("/v1/reserve", post(hold::reserve))
+        .route("/v1/settle", post(hold::settle))
+        .route("/v1/cancel", post(hold::cancel))
+        .route("/v1/release", post(hold::release))
+        .route("/v1/renew", post(hold::renew))
         .route("/v1/authorize", any(ask::authorize))
         .route("/v1/rules", get(rules::rules))
         .route(
@@ -54,7 +60,8 @@ async fn not_found(request: Request) -> Response {
 async fn not_allowed(request: Request) -> Response {
     let path = request.uri().path();
     let write = match path {
-        "/v1/acquire" | "/v1/peek" => "POST",
+        "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
+        | "/v1/release" | "/v1/renew" => "POST",
         "/v1/bans" => "GET, POST or DELETE",
         "/v1/keys" => "DELETE",
         _ => "GET",

@@ -10,6 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use hyper::body::Frame;
+use quell::store::StoreError;
 use quell::{AskError, Verdict};
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
@@ -97,7 +98,25 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
             let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
             Problem::new(ProblemKind::NotFound, detail)
         }
-        AskError::Impossible(_) => Problem::new(ProblemKind::InvalidRequest, error.to_string()),
+        AskError::Impossible(_)
+        | AskError::HoldName
+        | AskError::HoldLength
+        | AskError::HoldDescriptors
+        | AskError::Store(StoreError::NoHolds) => {
+            Problem::new(ProblemKind::InvalidRequest, error.to_string())
+        }
+        AskError::UnknownHold => {
+            let detail = format!(
+                "{error} in domain {domain:?}, or it was over for two minutes: write that of a reservation"
+            );
+            Problem::new(ProblemKind::NotFound, detail)
+        }
+        AskError::Store(StoreError::HoldTaken) => {
+            Problem::new(ProblemKind::Conflict, error.to_string())
+        }
+        AskError::Store(StoreError::TooManyHolds) => {
+            Problem::new(ProblemKind::Overloaded, error.to_string())
+        }
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
     })
 }

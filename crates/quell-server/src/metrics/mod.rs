@@ -12,7 +12,7 @@ mod render;
 mod rules;
 mod tally;
 
-pub(crate) use render::{Gauges, render};
+pub(crate) use render::{Gauges, RulesStoreGauge, render};
 pub(crate) use rules::{RuleTallies, RuleTally, place};
 pub(crate) use tally::{Histogram, Tally};
 
@@ -28,6 +28,10 @@ pub(crate) struct Metrics {
     pub(crate) resp: Arc<ListenerMetrics>,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
+    /// Callers that waited for their turn and were let go on.
+    pub(crate) waits: Number,
+    /// How long they waited together, in nanoseconds.
+    pub(crate) waited_nanos: Number,
     pub(crate) reloads: Number,
     pub(crate) reload_failures: Number,
     pub(crate) snapshots: Number,
@@ -50,6 +54,8 @@ impl Metrics {
             http: Arc::default(),
             resp: Arc::default(),
             commands: Tally::new(),
+            waits: Number::default(),
+            waited_nanos: Number::default(),
             reloads: Number::default(),
             reload_failures: Number::default(),
             snapshots: Number::default(),

@@ -1,25 +1,59 @@
 //! Renders the numbers as Prometheus text, format 0.0.4.
 
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::time::Duration;
+
+use quell::store::HoldTotals;
+use quell_redis::{GuardNumbers, StoreNumbers};
 
 use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
 use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
+use crate::stored_rules::StoredRules;
 
 /// The label `rule` of limits that came with the call; their label `domain` is empty, which no
 /// domain of rules can be.
 const AD_HOC_RULE: &str = "cl.throttle";
 
 /// What is read when it is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     pub(crate) keys: usize,
     pub(crate) max_keys: usize,
     pub(crate) overflow_states: usize,
     pub(crate) bans: usize,
+    /// Callers that wait for their turn.
+    pub(crate) waiting: usize,
+    pub(crate) holds: HoldTotals,
     pub(crate) uptime: Duration,
+    /// Calls to a store beside this process, and what was answered without it.
+    pub(crate) shared: Option<(StoreNumbers, GuardNumbers)>,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
+    /// One for each store that rules are read from.
+    pub(crate) rules_stores: Vec<RulesStoreGauge>,
+}
+
+/// How it stands with a store that rules are read from.
+#[derive(Clone, Debug)]
+pub(crate) struct RulesStoreGauge {
+    /// Where it is; shows no password.
+    url: String,
+    /// The version in force; 0: none.
+    version: u64,
+    is_readable: bool,
+}
+
+impl RulesStoreGauge {
+    pub(crate) fn of(stored: &Arc<StoredRules>) -> Self {
+        let standing = stored.standing();
+        let in_force = standing.in_force.as_ref();
+        Self {
+            url: stored.url().to_owned(),
+            version: in_force.map_or(0, |entry| entry.head.number()),
+            is_readable: standing.failure.is_none(),
+        }
+    }
 }
 
 /// All numbers as text.
@@ -29,6 +63,10 @@ pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     queries(&mut text, metrics);
     seconds(&mut text, metrics);
     store(&mut text, gauges);
+    if let Some((calls, guard)) = &gauges.shared {
+        shared_store(&mut text, calls, guard);
+    }
+    holds(&mut text, metrics, gauges);
     listeners(&mut text, metrics);
     upkeep(&mut text, metrics, gauges);
     text.0
@@ -111,6 +149,66 @@ fn store(text: &mut Text, gauges: &Gauges) {
     );
 }
 
+fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
+    let name = "quell_store_seconds";
+    text.head(
+        name,
+        "histogram",
+        "Calls to the store, from sending to the answer or to giving up.",
+    );
+    for (edge, count) in &calls.parts {
+        let edge = edge.map_or("+Inf".to_owned(), |edge| Seconds(edge).to_string());
+        text.labelled(&format!("{name}_bucket"), &[("le", &edge)], count);
+    }
+    text.labelled(&format!("{name}_sum"), &[], Seconds(calls.took));
+    text.labelled(&format!("{name}_count"), &[], calls.calls);
+    let help = "Calls to the store so far.";
+    text.counter("quell_store_calls_total", help, calls.calls);
+    let name = "quell_store_errors_total";
+    text.head(name, "counter", "Calls to the store that failed.");
+    for (kind, count) in &calls.failures {
+        text.labelled(name, &[("kind", kind)], count);
+    }
+    let help = "1 while the store is thought to be gone, so that no call waits for it.";
+    text.gauge("quell_store_gone", help, u8::from(calls.is_gone));
+    let name = "quell_degraded_decisions_total";
+    let help = "Decisions on acquires that the store had no part in, by what was declared.";
+    text.head(name, "counter", help);
+    let declared = [
+        ("share", guard.shared),
+        ("deny", guard.denied),
+        ("allow", guard.allowed),
+    ];
+    for (on_failure, count) in declared {
+        text.labelled(name, &[("on_failure", on_failure)], count);
+    }
+    let help = "Queries refused without asking the store, since it had just refused them.";
+    text.counter("quell_remembered_refusals_total", help, guard.remembered);
+    let help = "Keys of which something is still to be charged to the store.";
+    text.gauge("quell_store_owed_keys", help, guard.owed);
+}
+
+fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    let totals = &gauges.holds;
+    let help = "Callers that wait for their turn.";
+    text.gauge("quell_waiters", help, gauges.waiting);
+    let name = "quell_wait_seconds";
+    text.head(
+        name,
+        "summary",
+        "How long callers waited that were let go on.",
+    );
+    let waited = Seconds(Duration::from_nanos(metrics.waited_nanos.get()));
+    text.labelled(&format!("{name}_sum"), &[], waited);
+    text.labelled(&format!("{name}_count"), &[], metrics.waits.get());
+    let help = "Permits that are held.";
+    text.gauge("quell_permits_held", help, totals.permits);
+    let help = "Reservations that can still be settled.";
+    text.gauge("quell_reservations", help, totals.reservations);
+    let help = "Reservations and permits whose time was over before anybody ended them.";
+    text.counter("quell_expired_holds_total", help, totals.expired);
+}
+
 /// A name, what it is, and where it stands.
 type Row = (&'static str, &'static str, fn(&ListenerMetrics) -> u64);
 
@@ -159,6 +257,25 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
     );
 }
 
+fn rules_stores(text: &mut Text, stores: &[RulesStoreGauge]) {
+    if stores.is_empty() {
+        return;
+    }
+    let name = "quell_rules_version";
+    let help =
+        "The version of the rules in force, of each store that rules are read from; 0: none.";
+    text.head(name, "gauge", help);
+    for store in stores {
+        text.labelled(name, &[("store", &store.url)], store.version);
+    }
+    let name = "quell_rules_store_readable";
+    let help = "1 while the rules can be read from the store.";
+    text.head(name, "gauge", help);
+    for store in stores {
+        text.labelled(name, &[("store", &store.url)], u8::from(store.is_readable));
+    }
+}
+
 fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.counter(
         "quell_reloads_total",
@@ -171,12 +288,13 @@ fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
         help,
         metrics.reload_failures.get(),
     );
-    let help = "1 while the rules in force are not those in the files, since these are wrong.";
+    let help = "1 while the rules in force are not those in the files and stores, since these are wrong or cannot be read.";
     text.gauge(
         "quell_reload_failed",
         help,
         u8::from(gauges.is_reload_failed),
     );
+    rules_stores(text, &gauges.rules_stores);
     text.counter(
         "quell_snapshots_total",
         "Snapshots written.",

@@ -26,7 +26,7 @@ use super::state_twin::SavedTwin;
 const MAGIC: &[u8; 16] = b"quell snapshot\n\0";
 
 /// The version that is written, and the last that is read.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Content after which a block is closed.
 const BLOCK: usize = 1_024 * 1_024;
@@ -242,7 +242,7 @@ impl<R: Read> In<'_, R> {
             return Err(FormatError::Foreign);
         }
         match u32::from_le_bytes(self.take()?) {
-            VERSION => Ok(()),
+            1..=VERSION => Ok(()),
             0 => Err(FormatError::Foreign),
             version => Err(FormatError::Future(version)),
         }

@@ -61,6 +61,12 @@ enum AlgorithmTwin {
         window: Duration,
         max_entries: u32,
     },
+    OnCredit {
+        count: u64,
+        period: Duration,
+        burst: Option<u64>,
+        initial: Option<u64>,
+    },
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -118,6 +124,12 @@ impl AlgorithmTwin {
     fn of(algorithm: &Algorithm) -> Option<Self> {
         Some(match algorithm {
             Algorithm::TokenBucket(bucket) => match bucket.batches() {
+                None if bucket.is_on_credit() => Self::OnCredit {
+                    count: bucket.count(),
+                    period: bucket.period(),
+                    burst: bucket.burst_size(),
+                    initial: bucket.initial_tokens(),
+                },
                 None => Self::TokenBucket {
                     count: bucket.count(),
                     period: bucket.period(),
@@ -171,6 +183,15 @@ impl AlgorithmTwin {
                 initial,
             } => {
                 let bucket = Limit::token_bucket(Rate::new(count, period)?);
+                with(bucket, burst, initial).build()
+            }
+            Self::OnCredit {
+                count,
+                period,
+                burst,
+                initial,
+            } => {
+                let bucket = Limit::token_bucket(Rate::new(count, period)?).debt(true);
                 with(bucket, burst, initial).build()
             }
             Self::Refill {

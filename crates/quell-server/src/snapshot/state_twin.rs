@@ -32,6 +32,8 @@ enum UsageTwin {
     CalendarWindow { end: u64, used: u64 },
     SlidingWindow { segments: Vec<(u64, u64)> },
     SlidingLog { entries: Vec<(u64, u64)> },
+    Owing { tat: u128, as_of: u64 },
+    OwingBatches { anchor: u64, used: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,6 +104,17 @@ impl From<&Usage> for UsageTwin {
                     .map(|(at, used)| (at.as_nanos(), *used))
                     .collect(),
             },
+            Usage::Owing { tat, as_of } => Self::Owing {
+                tat: *tat,
+                as_of: as_of.as_nanos(),
+            },
+            Usage::OwingBatches { anchor, used } => Self::OwingBatches {
+                anchor: anchor.as_nanos(),
+                used: *used,
+            },
+            // Holds end with the process: what is charged stays, permits and places do not.
+            Usage::Held(held) => Self::from(&held.usage),
+            Usage::Concurrency { .. } => Self::Rest,
         }
     }
 }
@@ -133,6 +146,14 @@ impl From<UsageTwin> for Usage {
                     .into_iter()
                     .map(|(at, used)| (monotonic(at), used))
                     .collect(),
+            },
+            UsageTwin::Owing { tat, as_of } => Self::Owing {
+                tat,
+                as_of: monotonic(as_of),
+            },
+            UsageTwin::OwingBatches { anchor, used } => Self::OwingBatches {
+                anchor: monotonic(anchor),
+                used,
             },
         }
     }

@@ -9,6 +9,7 @@ mod admin;
 mod authorize;
 mod decision_log;
 mod harness;
+mod holds;
 mod persistence;
 mod pressure;
 mod questions;

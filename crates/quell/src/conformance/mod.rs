@@ -20,9 +20,12 @@ use crate::clock::ManualClock;
 use crate::limiter::Limiter;
 use crate::store::{Action, Store};
 
+mod holds;
 mod model;
+mod model_holds;
 mod rules;
 
+pub use holds::holds_as_model;
 pub use model::{Carries, InMicros, ModelStore};
 use rules::{Random, random_rules};
 

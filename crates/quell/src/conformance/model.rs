@@ -7,14 +7,16 @@ use parking_lot::Mutex;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::KeyName;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{CalendarEdges, Changes, Replaced};
 use quell_core::state::State;
 use quell_core::time::Now;
 
+use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
-use crate::store::{Action, Banned, Store, StoreError};
+use crate::store::{Action, Banned, Finished, Placed, Store, StoreError};
 
 /// When a limit that changed reaches the states under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,10 +50,11 @@ impl ModelStore {
 }
 
 #[derive(Debug, Default)]
-struct Model {
+pub(super) struct Model {
     carries: Carries,
-    states: BTreeMap<Vec<u8>, State>,
-    limits: BTreeMap<LimitId, Installed>,
+    pub(super) states: BTreeMap<Vec<u8>, State>,
+    pub(super) limits: BTreeMap<LimitId, Installed>,
+    pub(super) ids: Ids,
     calendar: SystemCalendar,
 }
 
@@ -94,7 +97,7 @@ impl Model {
         Some((key, state))
     }
 
-    fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
+    pub(super) fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
         let indices = 0..set.charges().len();
         indices
             .filter_map(|index| self.load(set, index, now))
@@ -139,6 +142,41 @@ impl Store for ModelStore {
         Ok(decisions)
     }
 
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.inner.lock().hold(set, claim, now)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(self.inner.lock().end(id, ending, now))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Ok(self.inner.lock().advance(id, now))
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        let finished = self.inner.lock().end(id, ending, now);
+        finished.map_or_else(Vec::new, |finished| finished.next)
+    }
+
     async fn administer(
         &self,
         set: &LimitSet<'_>,
@@ -157,7 +195,7 @@ impl Store for ModelStore {
                 Action::Lift => lift(&mut state, now),
                 Action::Forgive => {
                     let used = state.time_to_rest(&charge.installed.limit, now);
-                    state = State::rest(charge.installed.id);
+                    forgive(&mut state, &charge.installed.limit);
                     !used.is_zero()
                 }
             });

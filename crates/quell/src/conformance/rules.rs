@@ -7,6 +7,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::cost::Cost;
+use quell_core::hold::OnExpiry;
 use quell_core::limit::{Limit, LimitError};
 use quell_core::rate::Rate;
 use quell_core::rule::{
@@ -71,6 +72,30 @@ pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
     }]
 }
 
+/// The same rules, some of which hand out permits, grant on credit, or release what expires.
+pub(super) fn with_permits(random: &mut Random, mut rules: Vec<DomainRules>) -> Vec<DomainRules> {
+    let all = rules.iter_mut().flat_map(|domain| &mut domain.rules);
+    for rule in all {
+        let Effect::Limit(limit) = &rule.effect else {
+            continue;
+        };
+        let limit = match random.below(6) {
+            0 | 1 => Limit::concurrency(1 + random.below(3))
+                .queue(random.below(3))
+                .lease(Duration::from_millis(1 + random.below(20_000)))
+                .unit_delay(Duration::from_millis(random.below(200)))
+                .build(),
+            2 => Limit::per_second(1 + random.below(3)).debt(true).build(),
+            3 | 4 => Ok(limit.clone().on_expiry(OnExpiry::Release)),
+            _ => continue,
+        };
+        if let Ok(limit) = limit {
+            rule.effect = Effect::Limit(limit);
+        }
+    }
+    rules
+}
+
 fn random_rule(random: &mut Random, name: &str) -> Rule {
     let per = ["a", "b"]
         .into_iter()
@@ -78,6 +103,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         .map(|entry| Per {
             entry: Arc::from(entry),
             prefix: (entry == "b").then(|| Prefix::new(16, 64)).flatten(),
+            colocate: false,
         });
     let per = per.collect();
     let mut matchers = Vec::new();
@@ -107,6 +133,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         overrides,
         cost: random.one_in(6).then_some(Cost::ONE),
         shadow: random.one_in(6),
+        on_failure: None,
     }
 }
 
@@ -180,6 +207,7 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
                 .map(|entry| Per {
                     entry: Arc::from(*entry),
                     prefix: None,
+                    colocate: false,
                 })
                 .collect(),
             on_missing: OnMissing::Skip,
@@ -187,6 +215,7 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
             overrides: Vec::new(),
             cost: None,
             shadow: false,
+            on_failure: None,
         }
     };
     vec![DomainRules {

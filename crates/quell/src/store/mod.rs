@@ -9,11 +9,18 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
+mod answer;
 pub mod memory;
+
+pub use answer::Answer;
+mod hold;
+
+pub use hold::{Fate, Finished, HoldTotals, Placed};
 
 /// Keeps states and decides on them.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -31,6 +38,81 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         operation: Operation,
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
+
+    /// [`Store::charge`], with how the answer was reached. A store that is shared with others may
+    /// answer for itself here: from a refusal that it remembers, or as was declared for when it
+    /// cannot tell.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot tell, and nothing is declared for that.
+    fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        async move { Ok(Answer::from(self.charge(set, operation, now).await?)) }
+    }
+
+    /// [`Store::decide`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
+    /// be decided at once.
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        self.charge_at_once(set, operation, now).map(Answer::from)
+    }
+
+    /// Whether anything can wait, be reserved or held here; if not, [`Store::hold`] fails.
+    fn has_holds(&self) -> bool {
+        false
+    }
+
+    /// Decides a whole set as [`Store::charge`] does for an acquire, and holds under an id what it
+    /// charges; or takes a place in the line (see [`claim`](quell_core::hold::claim())). Asked again
+    /// with the same id and set, it answers the same and charges nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell, has no holds, has too many of them, or knows the id
+    /// as that of another set.
+    fn hold(
+        &self,
+        _set: &LimitSet<'_>,
+        _claim: &Claim<'_>,
+        _now: Now,
+    ) -> impl Future<Output = Result<Placed, StoreError>> + Send {
+        async { Err(StoreError::NoHolds) }
+    }
+
+    /// Ends a hold, or renews it; `None` if the id is not known, or was forgotten since. Said again,
+    /// it changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell or has no holds.
+    fn end(
+        &self,
+        _id: &HoldId,
+        _ending: Ending,
+        _now: Now,
+    ) -> impl Future<Output = Result<Option<Finished>, StoreError>> + Send {
+        async { Err(StoreError::NoHolds) }
+    }
+
+    /// Looks whether the turn of a hold that waits comes sooner now; returns how long until then and
+    /// who waits right behind it. `None` if it does not wait.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell or has no holds.
+    fn advance(
+        &self,
+        _id: &HoldId,
+        _now: Now,
+    ) -> impl Future<Output = Result<Option<(Duration, Vec<HoldId>)>, StoreError>> + Send {
+        async { Err(StoreError::NoHolds) }
+    }
+
+    /// Ends the hold of a caller that is gone, and does not wait for that; returns who may go sooner
+    /// now, as far as that is known at once.
+    fn abandon(&self, _id: &HoldId, _ending: Ending, _now: Now) -> Vec<HoldId> {
+        Vec::new()
+    }
 
     /// [`Store::charge`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
     /// be decided at once.
@@ -80,6 +162,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
     fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
+
+    /// [`Store::hold`] without waiting.
+    ///
+    /// # Errors
+    /// As [`Store::hold`].
+    fn hold_local(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError>;
+
+    /// [`Store::end`] without waiting.
+    fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
 }
 
 /// What can be done to a key by hand.
@@ -108,12 +204,28 @@ pub struct Banned {
 pub enum StoreError {
     /// It does not answer; with what is known of the reason.
     Unavailable(String),
+    /// It has no holds: nothing waits, is reserved or held on it.
+    NoHolds,
+    /// As many holds stand as may be.
+    TooManyHolds,
+    /// The id of a hold stands for another set of charges, or is over.
+    HoldTaken,
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
+            Self::NoHolds => f.write_str(
+                "this store cannot wait, reserve, hold permits or grant on credit yet: use the \
+                 memory store",
+            ),
+            Self::TooManyHolds => {
+                f.write_str("too many holds stand: settle, cancel or release some")
+            }
+            Self::HoldTaken => f.write_str(
+                "the id stands for another reservation, or for one that is over: choose a new one",
+            ),
         }
     }
 }

@@ -6,12 +6,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::permit::Permit;
+
 pin_project_lite::pin_project! {
     /// The body of a response: the service's own, or the few bytes of a refusal.
     #[derive(Debug)]
     pub struct LimitBody<B> {
         #[pin]
         kind: Kind<B>,
+        permit: Option<Permit>,
     }
 }
 
@@ -25,9 +28,11 @@ pin_project_lite::pin_project! {
 }
 
 impl<B> LimitBody<B> {
-    pub(super) const fn served(body: B) -> Self {
+    /// The service's body, with what is given back at its end.
+    pub(super) const fn served(body: B, permit: Option<Permit>) -> Self {
         Self {
             kind: Kind::Served { body },
+            permit,
         }
     }
 
@@ -35,6 +40,7 @@ impl<B> LimitBody<B> {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
         Self {
             kind: Kind::Refused { bytes },
+            permit: None,
         }
     }
 }
@@ -47,8 +53,18 @@ impl<B: Body<Data = Bytes>> Body for LimitBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().kind.project() {
-            KindProjection::Served { body } => body.poll_frame(context),
+        let this = self.project();
+        if let Some(permit) = this.permit {
+            permit.keep(context);
+        }
+        match this.kind.project() {
+            KindProjection::Served { body } => {
+                let frame = body.poll_frame(context);
+                if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+                    *this.permit = None;
+                }
+                frame
+            }
             KindProjection::Refused { bytes } => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }

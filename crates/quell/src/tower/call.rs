@@ -14,6 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::gate::{Admission, Failure, Gate, OnFailure};
+use super::permit;
 use crate::limiter::Limiter;
 use crate::store::{LocalStore, Store};
 
@@ -56,6 +57,13 @@ impl<S: Store, D> CallLayer<S, D> {
             gate: Arc::new(Gate::new(limiter, on_failure)),
             describe,
         }
+    }
+
+    /// As [`LimitLayer::max_wait`](super::LimitLayer::max_wait).
+    #[must_use]
+    pub fn max_wait(mut self, longest: Duration) -> Self {
+        Arc::make_mut(&mut self.gate).max_wait = longest;
+        self
     }
 
     /// As [`LimitLayer::max_delay`](super::LimitLayer::max_delay).
@@ -182,8 +190,9 @@ where
         let mut inner = mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
             match gate.admit(&query).await {
-                Admission::Allowed(_) => {
-                    let response = inner.call(call).await;
+                Admission::Allowed(_, mut permit) => {
+                    let response = permit::keep(&mut permit, inner.call(call)).await;
+                    drop(permit);
                     response.map(Answer::Passed).map_err(CallError::Service)
                 }
                 Admission::Denied(verdict) => Ok(Answer::Refused(Box::new(verdict))),

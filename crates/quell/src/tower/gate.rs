@@ -2,18 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quell_core::charge::Operation;
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
+use quell_core::hold::{HoldId, Patience};
 use quell_core::verdict::Verdict;
 
 use super::address::Unconnected;
+use super::bill::Bill;
+use super::permit::Permit;
+use crate::admit::Admitted;
 use crate::error::AskError;
 use crate::limiter::Limiter;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// The longest delay that is slept unless said. Clients and proxies commonly give up after a
 /// minute; who waits longer waits for nobody.
@@ -21,6 +23,10 @@ pub(super) const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Calls that sleep at one time, unless said: as many as `quell serve` takes connections.
 pub(super) const DEFAULT_MAX_WAITING: usize = 10_000;
+
+/// How long what a call holds lasts without being renewed, where no lease says so. It is renewed for
+/// as long as the call lives; the rest is for those that die.
+const KEEP: Duration = Duration::from_secs(60);
 
 /// How long a caller is told to wait while the store cannot tell: long enough for a failover to get
 /// somewhere, short enough that nobody is gone.
@@ -74,7 +80,8 @@ impl From<Unconnected> for Failure {
 /// What becomes of a call.
 #[derive(Debug)]
 pub(super) enum Admission {
-    Allowed(Verdict),
+    /// It may go on, holding what it holds.
+    Allowed(Verdict, Option<Permit>),
     Denied(Verdict),
     /// Too many wait already; nothing was charged.
     Overloaded,
@@ -89,10 +96,12 @@ type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 pub(super) struct Gate<S> {
     pub(super) limiter: Arc<Limiter<S>>,
     pub(super) on_failure: OnFailure,
+    pub(super) max_wait: Duration,
     pub(super) max_delay: Duration,
     pub(super) max_waiting: usize,
+    /// Whether the cost is an estimate until the response has been sent.
+    pub(super) pays_later: bool,
     pub(super) listener: Option<Listener>,
-    waiting: Arc<AtomicUsize>,
 }
 
 impl<S> Gate<S> {
@@ -100,32 +109,42 @@ impl<S> Gate<S> {
         Self {
             limiter,
             on_failure,
+            max_wait: Duration::ZERO,
             max_delay: DEFAULT_MAX_DELAY,
             max_waiting: DEFAULT_MAX_WAITING,
+            pays_later: false,
             listener: None,
-            waiting: Arc::default(),
         }
     }
 }
 
 impl<S: Store> Gate<S> {
-    /// Asks, and returns when the call may go on, or why it may not.
+    /// Asks, and returns when the call may go on, or why it may not. Dropped before, it gives back
+    /// what it took.
     pub(super) async fn admit(&self, query: &Query<'_>) -> Admission {
-        if self.waiting.load(Ordering::Relaxed) >= self.max_waiting {
+        let mut patience = Patience {
+            turn: self.max_wait,
+            in_all: self.max_wait.max(self.max_delay),
+        };
+        if self.limiter.waiting() >= self.max_waiting {
             match self.limiter.peek(query).await {
                 Ok(verdict) if verdict.is_allow() && !verdict.delay.is_zero() => {
                     return Admission::Overloaded;
                 }
                 // A refusal has to be counted, for bans; a failure is told once, below.
-                _ => {}
+                _ => patience.turn = Duration::ZERO,
             }
         }
-        let now = self.limiter.now();
-        let verdict = match self.limiter.ask(Operation::Acquire, query, now).await {
-            Ok(verdict) => verdict,
-            Err(error @ AskError::Store(_)) => {
+        let hold = self.pays_later.then_some(KEEP);
+        let Admitted { verdict, keep } = match self.limiter.admit(query, patience, hold).await {
+            Ok(admitted) => admitted,
+            Err(AskError::Store(StoreError::TooManyHolds) | AskError::Overslept) => {
+                return Admission::Overloaded;
+            }
+            Err(error) if is_of_store(&error) => {
                 self.tell(&Failure::Ask(error));
-                self.declared()
+                let (verdict, keep) = (self.declared(), None);
+                Admitted { verdict, keep }
             }
             Err(error) => {
                 let failure = Failure::Ask(error);
@@ -136,12 +155,13 @@ impl<S: Store> Gate<S> {
         if !verdict.is_allow() {
             return Admission::Denied(verdict);
         }
-        let delay = verdict.delay.min(self.max_delay);
-        if !delay.is_zero() {
-            let _waiting = Waiting::begin(&self.waiting);
-            tokio::time::sleep(delay).await;
-        }
-        Admission::Allowed(verdict)
+        let id = verdict.id.as_deref();
+        let id = id.and_then(|id| HoldId::new(query.domain(), id));
+        let permit = id.zip(keep).map(|(id, keep)| {
+            let bill = self.pays_later.then(Bill::default);
+            Permit::of(&self.limiter, id, keep, bill)
+        });
+        Admission::Allowed(verdict, permit)
     }
 
     /// The answer when the store cannot tell.
@@ -169,10 +189,11 @@ impl<S> Clone for Gate<S> {
         Self {
             limiter: Arc::clone(&self.limiter),
             on_failure: self.on_failure,
+            max_wait: self.max_wait,
             max_delay: self.max_delay,
             max_waiting: self.max_waiting,
+            pays_later: self.pays_later,
             listener: self.listener.clone(),
-            waiting: Arc::clone(&self.waiting),
         }
     }
 }
@@ -182,26 +203,15 @@ impl<S: fmt::Debug> fmt::Debug for Gate<S> {
         f.debug_struct("Gate")
             .field("limiter", &self.limiter)
             .field("on_failure", &self.on_failure)
+            .field("max_wait", &self.max_wait)
             .field("max_delay", &self.max_delay)
             .field("max_waiting", &self.max_waiting)
-            .field("waiting", &self.waiting)
+            .field("pays_later", &self.pays_later)
             .finish_non_exhaustive()
     }
 }
 
-/// One call that sleeps, until it is dropped: its client may go away.
-#[derive(Debug)]
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn begin(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Whether a store failed that might not have; one that has no holds never will.
+const fn is_of_store(error: &AskError) -> bool {
+    matches!(error, AskError::Store(error) if !matches!(error, StoreError::NoHolds))
 }

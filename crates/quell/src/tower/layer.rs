@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, response};
 use quell_core::limit::LimitError;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
 use quell_core::verdict::Verdict;
@@ -20,6 +20,7 @@ use super::body::LimitBody;
 use super::entries::{ADDRESS, Entries};
 use super::fields::Fields;
 use super::gate::{Admission, Failure, Gate, OnFailure};
+use super::permit::{self, Permit};
 use super::refusal;
 use crate::keyed::IntoLimit;
 use crate::limiter::Limiter;
@@ -55,7 +56,11 @@ struct Shared<S> {
     domain: Arc<str>,
     entries: Entries,
     tell: Tell,
+    cost_after: Option<CostAfter>,
 }
+
+/// Finds the true cost in the head of a response.
+type CostAfter = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
 /// On which responses the `RateLimit` fields stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -80,6 +85,7 @@ impl LimitLayer<MemoryStore> {
         let per = entries.names().into_iter().map(|entry| Per {
             entry: Arc::from(entry),
             prefix: Prefix::new(32, 64).filter(|_| entry == ADDRESS),
+            colocate: false,
         });
         let rule = Rule {
             name: Arc::from(name),
@@ -90,6 +96,7 @@ impl LimitLayer<MemoryStore> {
             overrides: Vec::new(),
             cost: None,
             shadow: false,
+            on_failure: None,
         };
         let rules = DomainRules {
             domain: Arc::from(OWN_DOMAIN),
@@ -128,6 +135,7 @@ impl<S: Store> LimitLayer<S> {
             domain: Arc::from(domain),
             entries,
             tell: Tell::default(),
+            cost_after: None,
         };
         Self {
             shared: Arc::new(shared),
@@ -141,19 +149,47 @@ impl<S: Store> LimitLayer<S> {
         self
     }
 
-    /// The longest that a leaky bucket's delay is slept, 60 s unless said.
+    /// The longest that a request waits for its turn where a limit would refuse it; zero, not at
+    /// all, unless said. Who waits goes before all who come later; a turn that does not come in time
+    /// is refused at once, uncharged.
+    #[must_use]
+    pub fn max_wait(mut self, longest: Duration) -> Self {
+        Arc::make_mut(&mut self.shared).gate.max_wait = longest;
+        self
+    }
+
+    /// Charges the cost that the entries say as an estimate, and pays the true one when the response
+    /// has been sent, or is dropped because the client went away.
     ///
-    /// A longer delay is cut to it, so that the call leaves ahead of its turn: it is charged by then,
-    /// and how many are admitted does not change. To have calls refused instead, give the rule a
-    /// burst of at most the rate times the longest wait.
+    /// `cost` looks for it in the response's head. Where it is not found there, the service says it
+    /// through the [`Bill`](super::Bill) among its request's extensions, for which there is time until the body
+    /// ends; if nobody does, the estimate stays. Less is given back, more is owed, and refused until it
+    /// is repaid. Rules that say `cost` keep what they charged.
+    #[must_use]
+    pub fn cost_after(
+        mut self,
+        cost: impl Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Arc::make_mut(&mut self.shared);
+        shared.gate.pays_later = true;
+        shared.cost_after = Some(Arc::new(cost));
+        self
+    }
+
+    /// The longest that a request is held back by the delay of a leaky bucket or of a queue, 60 s
+    /// unless said. What would take longer is refused, uncharged, until it would not.
+    ///
+    /// On a store without holds a longer delay is cut to it instead, and the call leaves ahead of its
+    /// turn: it is charged by then, and how many are admitted does not change.
     #[must_use]
     pub fn max_delay(mut self, longest: Duration) -> Self {
         Arc::make_mut(&mut self.shared).gate.max_delay = longest;
         self
     }
 
-    /// How many calls may sleep at one time, 10,000 unless said. Past it, a call that would have to
-    /// is refused uncharged (503); those that come in the same moment may be a few more.
+    /// How many calls may sleep at one time, 10,000 unless said, of all that the limiter knows of.
+    /// Past it, a call that is allowed and would have to is refused uncharged (503), and nobody waits
+    /// for a turn; those that come in the same moment may be a few more.
     #[must_use]
     pub fn max_waiting(mut self, calls: usize) -> Self {
         Arc::make_mut(&mut self.shared).gate.max_waiting = calls;
@@ -202,6 +238,7 @@ impl<S> Clone for Shared<S> {
             domain: Arc::clone(&self.domain),
             entries: self.entries.clone(),
             tell: self.tell,
+            cost_after: self.cost_after.clone(),
         }
     }
 }
@@ -213,7 +250,7 @@ impl<S: fmt::Debug> fmt::Debug for Shared<S> {
             .field("domain", &self.domain)
             .field("entries", &self.entries)
             .field("tell", &self.tell)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -233,8 +270,8 @@ impl<S, Inner: Clone> Clone for LimitService<S, Inner> {
     }
 }
 
-/// The future of a response with limits in front of it. Dropped, it ends a wait; what was charged
-/// stays charged.
+/// The future of a response with limits in front of it. Dropped while it waits, it gives back its
+/// place and what was charged, on a store with holds; dropped later, its permits.
 pub struct LimitFuture<B, E>(Answering<B, E>);
 
 type Answering<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitBody<B>>, E>> + Send>>;
@@ -275,13 +312,22 @@ where
         let mut inner = mem::replace(&mut self.inner, fresh);
         LimitFuture(Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            let (verdict, fields) = match shared.admit(&parts).await {
-                Admitted::Allowed(verdict, fields) => (verdict, fields),
+            let (verdict, fields, mut permit) = match shared.admit(&parts).await {
+                Admitted::Allowed(verdict, fields, permit) => (verdict, fields, permit),
                 Admitted::Refused(response) => return Ok(response),
             };
             parts.extensions.insert(Arc::clone(&verdict));
-            let response = inner.call(Request::from_parts(parts, body)).await?;
-            let mut response = response.map(LimitBody::served);
+            let bill = permit.as_ref().and_then(Permit::bill).cloned();
+            if let Some(bill) = &bill {
+                parts.extensions.insert(bill.clone());
+            }
+            let call = inner.call(Request::from_parts(parts, body));
+            let (head, body) = permit::keep(&mut permit, call).await?.into_parts();
+            if let (Some(bill), Some(cost)) = (bill, shared.cost_after(&head)) {
+                bill.set(cost);
+            }
+            let body = LimitBody::served(body, permit);
+            let mut response = Response::from_parts(head, body);
             if let Some(fields) = fields {
                 fields.append_to(response.headers_mut());
             }
@@ -293,11 +339,15 @@ where
 
 /// What becomes of a request.
 enum Admitted<B> {
-    Allowed(Arc<Verdict>, Option<Fields>),
+    Allowed(Arc<Verdict>, Option<Fields>, Option<Permit>),
     Refused(Response<LimitBody<B>>),
 }
 
 impl<S: Store> Shared<S> {
+    fn cost_after(&self, head: &response::Parts) -> Option<u64> {
+        self.cost_after.as_ref().and_then(|cost| cost(head))
+    }
+
     async fn admit<B>(&self, request: &Parts) -> Admitted<B> {
         let query = match self.entries.query(&self.domain, request) {
             Ok(query) => query,
@@ -310,9 +360,9 @@ impl<S: Store> Shared<S> {
             is_told.then(|| Fields::of(&self.gate.limiter.rules(), &query, verdict))
         };
         match self.gate.admit(&query).await {
-            Admission::Allowed(verdict) => {
+            Admission::Allowed(verdict, permit) => {
                 let fields = fields(&verdict, self.tell == Tell::Everyone);
-                Admitted::Allowed(Arc::new(verdict), fields)
+                Admitted::Allowed(Arc::new(verdict), fields, permit)
             }
             Admission::Denied(verdict) => {
                 let mut response = refusal::denied(&verdict, &request.headers);

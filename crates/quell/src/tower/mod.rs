@@ -26,17 +26,25 @@
 //! 1. It makes a query of the request's head and asks the limiter.
 //! 2. A refusal is answered at once: 429 with `Retry-After`, the `RateLimit` fields and a problem
 //!    document (RFC 9457); to gRPC, `RESOURCE_EXHAUSTED` with `RetryInfo`. The service never sees it.
-//! 3. An allowed request waits as long as a leaky bucket says ([`LimitLayer::max_delay`]).
+//! 3. An allowed request waits as long as a leaky bucket says ([`LimitLayer::max_delay`]), and one
+//!    that would be refused for its turn, if it may ([`LimitLayer::max_wait`]): first come, first
+//!    served. A client that goes away meanwhile gives back its place and what was charged.
 //! 4. The service runs with the [`Verdict`](crate::Verdict) among the request's extensions, as an
 //!    `Arc<Verdict>`; its response gets the `RateLimit` fields, and the verdict too.
 //! 5. If the store cannot tell, what [`OnFailure`] declares happens, and the verdict says `degraded`.
 //!
-//! What is charged is charged when the request comes. A cost that is known only afterwards needs a
-//! reservation, which the limiter does not have yet.
+//! What is charged is charged when the request comes. A cost that is known only afterwards is an
+//! estimate then, and paid when it is known ([`LimitLayer::cost_after`]). Permits of `concurrency`
+//! are held until the response's body has been sent, or is dropped because the client went away;
+//! their lease is renewed until then.
+//!
+//! Waiting for a turn, giving back and paying later need a store with holds, which so far is the one
+//! in memory. On another a delay is slept all the same; the rest is a failure that says so.
 //!
 //! Services that do not speak HTTP are limited by a [`CallLayer`].
 
 mod address;
+mod bill;
 mod body;
 mod call;
 mod entries;
@@ -46,9 +54,11 @@ mod gate;
 mod grpc;
 mod layer;
 mod path_pattern;
+mod permit;
 mod refusal;
 
 pub use address::{ForwardedField, NetworkError, RemoteAddress, TrustedProxies};
+pub use bill::Bill;
 pub use body::LimitBody;
 pub use call::{Answer, CallError, CallLayer, CallService};
 pub use entries::Entries;

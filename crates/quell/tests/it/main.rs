@@ -6,6 +6,7 @@
 )]
 
 mod examples;
+mod holding;
 mod limiters;
 mod memory;
 mod parallel;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
-use quell::conformance::{exact_in_parallel, same_as_model};
+use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::{KeyedLimiter, Limit, Limiter, Query};
+use quell::{KeyedLimiter, Limit, Limiter, Query, Rate};
 use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Rule};
 use quell_core::time::Now;
 
@@ -15,6 +15,13 @@ use quell_core::time::Now;
 async fn answers_as_the_model_does() {
     for seed in 0..60 {
         same_as_model(MemoryStore::new(), seed, 1_500).await;
+    }
+}
+
+#[tokio::test]
+async fn holds_as_the_model_does() {
+    for seed in 0..60 {
+        holds_as_model(MemoryStore::new(), seed, 1_500).await;
     }
 }
 
@@ -34,12 +41,14 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         per: vec![Per {
             entry: Arc::from("user"),
             prefix: None,
+            colocate: false,
         }],
         on_missing: OnMissing::Skip,
         effect: Effect::Limit(limit),
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     };
     vec![DomainRules {
         domain: Arc::from("d"),
@@ -171,6 +180,28 @@ fn keyed_limiter_is_bounded_as_well() {
             !limiter.try_acquire(&key).outcome.is_allow(),
             "key {key} was let off"
         );
+    }
+}
+
+#[test]
+fn newcomers_make_room_as_fast_as_they_come() {
+    for live in [3_000_u64, 30_000] {
+        // With every call time goes on by a nanosecond, and a key is at rest after `live` of them.
+        let clock = Arc::new(ManualClock::default());
+        let rate = Rate::new(1, Duration::from_nanos(live)).unwrap();
+        let limiter =
+            KeyedLimiter::<u64, _>::with(Limit::token_bucket(rate), 10_000_000, Arc::clone(&clock));
+        let limiter = limiter.unwrap();
+        for key in 0..live * 8 {
+            assert!(limiter.try_acquire(&key).outcome.is_allow());
+            clock.advance(Duration::from_nanos(1));
+            let most = usize::try_from(live).unwrap() * 3 / 2;
+            assert!(
+                limiter.keys() <= most,
+                "{} keys after {key}, {live} of them live",
+                limiter.keys()
+            );
+        }
     }
 }
 

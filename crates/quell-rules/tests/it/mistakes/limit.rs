@@ -34,13 +34,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "algorithm: gcra, rate: 1/s",
         &[
-            "3:27: rules[0].algorithm: unknown algorithm `gcra`: write one of token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log",
+            "3:27: rules[0].algorithm: unknown algorithm `gcra`: write one of token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log, concurrency",
         ],
     ),
     (
         "algorithm: token-bucket, rate: 1/s",
         &[
-            "3:27: rules[0].algorithm: unknown algorithm `token-bucket`, did you mean `token_bucket`? write one of token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log",
+            "3:27: rules[0].algorithm: unknown algorithm `token-bucket`, did you mean `token_bucket`? write one of token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log, concurrency",
         ],
     ),
     (

@@ -168,26 +168,59 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].unlimited: a limit is the default: leave `unlimited` out"],
     ),
     (
-        "max: 4, queue: 3, lease: 30s, algorithm: concurrency",
+        "max: 4, queue: 3, lease: 30s",
         &[
-            "3:16: rules[0].max: `max` is not available yet: leave it out",
-            "3:24: rules[0].queue: `queue` is not available yet: leave it out",
-            "3:34: rules[0].lease: `lease` is not available yet: leave it out",
-            "3:57: rules[0].algorithm: `concurrency` is not available yet: leave the rule out",
+            "3:21: rules[0].max: `max` belongs to concurrency, and this is a token_bucket, the default: leave it out, or write `algorithm: concurrency`",
+            "3:31: rules[0].queue: `queue` belongs to concurrency, and this is a token_bucket, the default: leave it out, or write `algorithm: concurrency`",
+            "3:41: rules[0].lease: `lease` belongs to concurrency, and this is a token_bucket, the default: leave it out, or write `algorithm: concurrency`",
         ],
     ),
     (
-        "rate: 1/s, warm_up: 3s, cold_factor: 3, debt: true, adaptive: true, on_failure: deny, rung: strict, max_over_admission: 1%, nodes: 2, on_expiry: charge",
+        "algorithm: concurrency, rate: 4/s, on_expiry: release, debt: true",
+        &[
+            "3:46: rules[0].rate: `rate` belongs to token_bucket, leaky_bucket, and this is a concurrency: write `max` in its place, how many at a time",
+            "3:62: rules[0].on_expiry: `on_expiry` belongs to token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log, and this is a concurrency: leave it out, or write `algorithm: token_bucket`",
+            "3:77: rules[0].debt: `debt` belongs to token_bucket, and this is a concurrency: leave it out, or write `algorithm: token_bucket`",
+        ],
+    ),
+    (
+        "algorithm: concurrency",
+        &["3:5: rules[0]: concurrency needs a maximum: write `max: COUNT`, such as `max: 4`"],
+    ),
+    (
+        "algorithm: concurrency, max: 0",
+        &["3:45: rules[0].max: a limit of 0 admits nothing: write a limit of at least 1"],
+    ),
+    (
+        "algorithm: concurrency, max: 9000, queue: 2000",
+        &["3:58: rules[0].queue: max and queue together must be at most 10000"],
+    ),
+    (
+        "algorithm: concurrency, max: 4, lease: 25h",
+        &["3:55: rules[0].lease: a lease must be longer than 0 and at most 1d"],
+    ),
+    (
+        "algorithm: concurrency, max: 4, unit_delay: 1s",
+        &[
+            "3:60: rules[0].unit_delay: only calls in the queue are delayed: write `queue`, or leave it out",
+        ],
+    ),
+    (
+        "debt: true, refill: {amount: 1, every: 1s}",
+        &["3:22: rules[0].debt: debt needs a steady rate: write rate in place of refill"],
+    ),
+    (
+        "rate: 1/s, on_expiry: forget",
+        &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
+    ),
+    (
+        "rate: 1/s, warm_up: 3s, cold_factor: 3, adaptive: true, rung: strict, max_over_admission: 1%",
         &[
             "3:27: rules[0].warm_up: `warm_up` is not available yet: leave it out",
             "3:40: rules[0].cold_factor: `cold_factor` is not available yet: leave it out",
-            "3:56: rules[0].debt: `debt` is not available yet: leave it out",
-            "3:68: rules[0].adaptive: `adaptive` is not available yet: leave it out",
-            "3:84: rules[0].on_failure: `on_failure` is not available yet: leave it out",
-            "3:102: rules[0].rung: `rung` is not available yet: leave it out",
-            "3:116: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
-            "3:140: rules[0].nodes: `nodes` is not available yet: leave it out",
-            "3:150: rules[0].on_expiry: `on_expiry` is not available yet: leave it out",
+            "3:56: rules[0].adaptive: `adaptive` is not available yet: leave it out",
+            "3:72: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:86: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),
     (

@@ -139,16 +139,70 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{time: 0s}] }\n",
         &[
-            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ask}] }\n",
-        &["3:37: tests[0].steps[0].op: unknown operation `ask`: write one of acquire, peek"],
+        &[
+            "3:37: tests[0].steps[0].op: unknown operation `ask`: write one of acquire, peek, reserve, settle, cancel, release, renew",
+        ],
     ),
     (
-        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve}] }\n",
-        &["3:37: tests[0].steps[0].op: `reserve` is not available yet: write `acquire` or `peek`"],
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: settle, id: a}] }\n",
+        &["3:24: tests[0].steps[0]: what did it cost? write `actual: UNITS`"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: cancel}] }\n",
+        &[
+            "3:24: tests[0].steps[0]: cancel of what? write `id: NAME`, as in the step that holds it",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: release, id: a, cost: 2}] }\n",
+        &[
+            "3:59: tests[0].steps[0].cost: it belongs to a question, and release asks nothing: leave it out",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: renew, id: a, expect: {outcome: allow}}] }\n",
+        &[
+            "3:69: tests[0].steps[0].expect.outcome: unknown outcome `allow`: write one of stands, settled, cancelled, released, expired, unknown",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: renew, id: a, actual: 3, expect: {remaining: 1}}] }\n",
+        &["3:59: tests[0].steps[0].actual: only `settle` says what it cost: leave it out"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: peek, hold: 1s}] }\n",
+        &[
+            "3:49: tests[0].steps[0].hold: it belongs to `op: reserve` or `op: acquire`: leave it out",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, max_wait: 1s, repeat: 2}] }\n",
+        &[
+            "3:24: tests[0].steps[0]: one id is held once: write a step for each, without `repeat`",
+            "3:56: tests[0].steps[0].max_wait: it belongs to `op: acquire`: leave it out",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, hold: 0s}] }\n",
+        &["3:24: tests[0].steps[0]: a hold must be longer than 0 and at most 1d: write its length"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, id: \"a b\"}] }\n",
+        &[
+            "3:37: tests[0].steps[0].id: it is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, actual: 1, expect: {repeated: true}}] }\n",
+        &[
+            "3:41: tests[0].steps[0].actual: it belongs to `op: settle`: write `cost` here",
+            "3:63: tests[0].steps[0].expect.repeated: only an ending says it: leave it out, or write `op: settle`",
+        ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, cost: 0}] }\n",
@@ -253,7 +307,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {outcome: null}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.outcome: nothing is said here: write `allow` or `deny`, or leave it out",
+            "3:42: tests[0].steps[0].expect.outcome: nothing is said here: write `allow` or `deny`; of an ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`, or leave it out",
         ],
     ),
     (
@@ -265,7 +319,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {limit: 1}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, allowed, denied",
+            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, repeated, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, allowed, denied",
         ],
     ),
     (
@@ -277,7 +331,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: {domain: d}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
         &[
-            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],
     ),
 ];

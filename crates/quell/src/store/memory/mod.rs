@@ -8,31 +8,38 @@
 //! shard (one of 512): it may be refused early, but nobody is let off. When there is room again, a new key starts
 //! with what its overflow state holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide, decide_one, lift};
+use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName};
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::Now;
 
-use super::{Action, Banned, LocalStore, Store, StoreError};
+use super::{Action, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
 mod arena;
 mod boxes;
 mod chain;
 mod fingerprint;
+mod hold;
+mod holds;
 mod line;
 mod registry;
+mod set;
 mod siphash;
 mod sync;
 mod table;
 
 pub use fingerprint::{Fingerprint, HashKey};
+use holds::Holds;
+pub use holds::{MAX_IDS, RETENTION};
 use registry::Registry;
 use table::Held;
 pub(crate) use table::{Keeper, LoadKey, Table};
@@ -49,6 +56,7 @@ pub struct MemoryStore {
     table: Table,
     registry: RwLock<Registry>,
     names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
+    holds: Holds,
     next_shard: AtomicUsize,
 }
 
@@ -72,13 +80,14 @@ impl MemoryStore {
         Self::with(DEFAULT_MAX_KEYS, HashKey::random())
     }
 
-    /// An empty store of at most `max_keys` keys (at least 1) that hashes under `key`.
+    /// An empty store of at most `max_keys` keys (at least 1, at most 2^28) that hashes under `key`.
     #[must_use]
     pub fn with(max_keys: usize, key: HashKey) -> Self {
         Self {
             table: Table::new(max_keys, key),
             registry: RwLock::default(),
             names: Mutex::default(),
+            holds: Holds::new(),
             next_shard: AtomicUsize::new(0),
         }
     }
@@ -226,59 +235,6 @@ impl MemoryStore {
         }
         decision
     }
-
-    fn charge_many(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
-        let charges = set.charges();
-        let keys = charges
-            .iter()
-            .map(|charge| self.load_key(set.key(charge), charge));
-        let keys: Vec<_> = keys.collect();
-        let keeper = Keeping { store: self, now };
-        let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
-        let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
-        let mut of_charge = Vec::with_capacity(keys.len());
-        let mut by_overflow = BTreeMap::new();
-        for (charge, mut held) in charges.iter().zip(loaded) {
-            if held.is_overflow() {
-                let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
-                if let Some(other) = shared.get_mut(first) {
-                    // Two new keys on one overflow state: one key in all but name, charged the sum.
-                    other.charge.cost = other.charge.cost.saturating_add(charge.cost);
-                    of_charge.push(first);
-                    continue;
-                }
-            }
-            self.carry(&mut held.state, charge, now);
-            let was_banned = held.state.banned_for(now.monotonic).is_some();
-            of_charge.push(shared.len());
-            shared.push(Shared {
-                charge: charge.clone(),
-                held,
-                was_banned,
-            });
-        }
-        let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
-        let decisions = decide(now, operation, &mut entries);
-        if operation == Operation::Acquire {
-            let mut added = 0;
-            for (shared, decision) in shared.into_iter().zip(&decisions) {
-                let key = set.key(&shared.charge);
-                if decision.banned && !shared.was_banned {
-                    self.remember(shared.held.fingerprint, key.as_bytes());
-                }
-                let is_added = self.table.store(&mut chains, shared.held, now, &keeper);
-                added += usize::from(is_added);
-            }
-            drop(chains);
-            for _ in 0..added {
-                self.table.make_way(now, &keeper);
-            }
-        }
-        of_charge
-            .iter()
-            .filter_map(|index| decisions.get(*index).copied())
-            .collect()
-    }
 }
 
 /// What the table asks of the store while it holds a lock.
@@ -304,22 +260,6 @@ impl Keeper for Keeping<'_> {
     }
 }
 
-/// A state with the charge, or the sum of charges, that is made on it.
-struct Shared<'r, 't> {
-    charge: Charge<'r>,
-    held: Held<'t>,
-    was_banned: bool,
-}
-
-impl<'r> Shared<'r, '_> {
-    fn entry(&mut self) -> Entry<'_, 'r> {
-        Entry {
-            charge: &self.charge,
-            state: &mut self.held.state,
-        }
-    }
-}
-
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
@@ -333,6 +273,19 @@ impl LocalStore for MemoryStore {
             [charge] => vec![self.charge_one(set.key(charge), charge, operation, now)],
             _ => self.charge_many(set, operation, now),
         }
+    }
+
+    fn hold_local(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
+
+    fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        self.end_now(id, ending, now)
     }
 }
 
@@ -369,6 +322,41 @@ impl Store for MemoryStore {
         Ok(self.charge_local(set, operation, now))
     }
 
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(self.end_now(id, ending, now))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Ok(self.advance_now(id, now))
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        let finished = self.end_now(id, ending, now);
+        finished.map_or_else(Vec::new, |finished| finished.next)
+    }
+
     async fn administer(
         &self,
         set: &LimitSet<'_>,
@@ -389,7 +377,7 @@ impl Store for MemoryStore {
                         .state
                         .time_to_rest(&charge.installed.limit, now)
                         .is_zero();
-                    held.state = State::rest(charge.installed.id);
+                    forgive(&mut held.state, &charge.installed.limit);
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quell_core::algorithm::At;
+use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
+use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
@@ -24,6 +26,9 @@ struct Known {
     /// The first limit whose place this one took, change by change: what stays the same while a
     /// limit's numbers change.
     root: LimitId,
+    /// Whether anything was held on a state under it: such states can live longer, for what is owed
+    /// and for what can still be settled.
+    holds: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +93,16 @@ impl Registry {
             installed,
             fate,
             root,
+            holds: AtomicBool::new(false),
         };
         self.known.insert(root, known);
+    }
+
+    /// Notes that something is held under these limits.
+    pub(super) fn note_holds(&self, limits: impl Iterator<Item = LimitId>) {
+        for known in limits.filter_map(|id| self.known.get(&id)) {
+            known.holds.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Drops limits under which no state can still be away from rest.
@@ -100,10 +113,11 @@ impl Registry {
     pub(super) fn forget_outlived(&mut self, now: Now) {
         let is_outlived = |known: &Known| match known.fate {
             Fate::InForce => false,
-            Fate::Replaced { to, at } => self.is_outlived_from(to, at, now),
-            Fate::Restored(at) => {
-                now.monotonic.since(at.monotonic) > lifetime(&known.installed.limit)
+            Fate::Replaced { to, at } => {
+                let holds = known.may_owe();
+                self.is_outlived_from(to, at, now, holds)
             }
+            Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         let outlived: Vec<_> = outlived.map(|(id, _)| *id).collect();
@@ -114,7 +128,8 @@ impl Registry {
 
     /// Whether a state that came under the limit `id` at `at` is at rest for certain, be it there or
     /// under a limit that took over later.
-    fn is_outlived_from(&self, mut id: LimitId, mut at: Now, now: Now) -> bool {
+    /// `holds` says whether anything was held under one before.
+    fn is_outlived_from(&self, mut id: LimitId, mut at: Now, now: Now, mut holds: bool) -> bool {
         for _ in 0..=self.known.len() {
             let Some(known) = self.known.get(&id) else {
                 return true;
@@ -123,7 +138,8 @@ impl Registry {
                 Fate::Replaced { to, at } => (Some(to), at),
                 Fate::InForce | Fate::Restored(_) => (None, now),
             };
-            if until.monotonic.since(at.monotonic) > lifetime(&known.installed.limit) {
+            holds |= known.may_owe();
+            if until.monotonic.since(at.monotonic) > known.lifetime(holds) {
                 return true;
             }
             match next {
@@ -155,7 +171,7 @@ impl Registry {
             };
             if next.installed.limit.calendar() != from.calendar() {
                 // Where the new windows lie is not known here.
-                return self.is_outlived_from(to, then, now);
+                return self.is_outlived_from(to, then, now, known.may_owe());
             }
             let at = At {
                 now: then,
@@ -213,6 +229,25 @@ impl Registry {
         *state = State::rest(charge.installed.id);
     }
 
+    /// Brings a state under the limit that took the place of its own, change by change, and returns
+    /// that; `None` if it is gone. `edges` are those of the calendar window around now.
+    pub(super) fn bring(&self, state: &mut State, edges: Option<Edges>) -> Option<Installed> {
+        for _ in 0..=self.known.len() {
+            let known = self.known.get(&state.limit)?;
+            let Fate::Replaced { to, at } = known.fate else {
+                return Some(known.installed.clone());
+            };
+            let next = &self.known.get(&to)?.installed;
+            let at = At {
+                now: at,
+                since: next.since,
+                edges,
+            };
+            state.carry(&known.installed.limit, next, &at);
+        }
+        None
+    }
+
     /// Whether nothing would be lost with this state.
     pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
         match self.known.get(&state.limit) {
@@ -223,6 +258,25 @@ impl Registry {
                     state.time_to_rest(&known.installed.limit, now).is_zero()
                 }
             },
+        }
+    }
+}
+
+impl Known {
+    /// Whether a state under it may owe, or have holds on it.
+    fn may_owe(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) || self.installed.limit.is_on_credit()
+    }
+
+    fn lifetime(&self, holds: bool) -> Duration {
+        let limit = &self.installed.limit;
+        let plain = lifetime(limit);
+        if holds || self.may_owe() {
+            plain
+                .saturating_add(limit.longest_debt())
+                .saturating_add(MAX_HOLD)
+        } else {
+            plain
         }
     }
 }

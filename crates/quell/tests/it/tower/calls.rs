@@ -7,11 +7,10 @@ use std::time::Duration;
 use quell::store::memory::MemoryStore;
 use quell::tower::{Answer, CallError, CallLayer, Failure, OnFailure};
 use quell::{AskError, Limit, Limiter, Query, Rate, RetryAfter};
-use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::failures::stranded;
-use super::support::{limiter, rule};
+use super::support::{limiter, pass, rule};
 
 struct Job(&'static str);
 
@@ -49,22 +48,45 @@ async fn any_service_can_be_limited() {
     assert_eq!(call("ann").await, Answer::Passed(3));
 }
 
-#[tokio::test(start_paused = true)]
-async fn delays_are_slept_here_too() {
+#[tokio::test]
+async fn delays_are_slept_and_turns_are_waited_for_here_too() {
+    let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
+    let limit = Limit::leaky_bucket(rate).burst(5).build().unwrap();
+    let once = Limit::per_second(1).burst(1).build().unwrap();
+    let rules = vec![
+        rule("jobs", limit, &["user"]),
+        rule("turns", once, &["user"]),
+    ];
+    let (limiter, clock) = limiter(rules);
+    let layer = CallLayer::new(limiter, describe).max_delay(Duration::from_secs(9));
+    let layer = layer.max_wait(Duration::from_secs(5));
+    let service = layer.layer(service_fn(work));
+    let first = service.clone().oneshot(Job("ann")).await;
+    assert_eq!(first, Ok(Answer::Passed(3)));
+    let second = tokio::spawn(service.oneshot(Job("ann")));
+    pass(&clock, Duration::from_millis(990)).await;
+    assert!(!second.is_finished());
+    pass(&clock, Duration::from_millis(10)).await;
+    assert_eq!(second.await.unwrap(), Ok(Answer::Passed(3)));
+    let busy = layer.max_waiting(0).layer(service_fn(work));
+    let refused = busy.clone().oneshot(Job("ann")).await;
+    assert!(
+        matches!(refused, Ok(Answer::Refused(_))),
+        "nobody waits for a turn"
+    );
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(busy.oneshot(Job("ann")).await, Ok(Answer::Passed(3)));
+}
+
+#[tokio::test]
+async fn when_too_many_wait_calls_are_told() {
     let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
     let limit = Limit::leaky_bucket(rate).burst(5).build().unwrap();
     let (limiter, _clock) = limiter(vec![rule("jobs", limit, &["user"])]);
-    let layer = CallLayer::new(limiter, describe).max_delay(Duration::from_secs(9));
+    let layer = CallLayer::new(limiter, describe).max_waiting(0);
     let service = layer.layer(service_fn(work));
-    let start = Instant::now();
-    for _ in 0..2 {
-        assert_eq!(
-            service.clone().oneshot(Job("ann")).await,
-            Ok(Answer::Passed(3))
-        );
-    }
-    assert_eq!(start.elapsed().as_secs(), 1);
-    let service = layer.max_waiting(0).layer(service_fn(work));
+    let first = service.clone().oneshot(Job("ann")).await;
+    assert_eq!(first, Ok(Answer::Passed(3)));
     assert_eq!(service.oneshot(Job("ann")).await, Ok(Answer::Overloaded));
 }
 

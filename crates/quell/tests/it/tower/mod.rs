@@ -1,11 +1,13 @@
 //! Layers: in front of axum, tonic and services of any kind.
 
 mod addresses;
+mod bills;
 mod calls;
 mod entries;
 mod failures;
 mod grpc;
 mod http;
+mod permits;
 mod shaping;
 mod support;
 mod twins;

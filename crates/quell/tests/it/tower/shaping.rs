@@ -1,12 +1,15 @@
 //! Shaping: calls that a leaky bucket lets pass later are held back that long.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quell::tower::{Entries, LimitLayer};
-use quell::{Limit, Rate};
-use tokio::time::Instant;
+use quell::clock::ManualClock;
+use quell::conformance::InMicros;
+use quell::store::memory::MemoryStore;
+use quell::tower::{Entries, LimitLayer, OnFailure};
+use quell::{Limit, Limiter, Rate};
 
-use super::support::{app, ask, get, limiter, rule, status};
+use super::support::{app, ask, get, limiter, pass, rule, settle, shop, status, under_way};
 
 /// One call in 100 ms, ten in line.
 fn paced() -> Limit {
@@ -14,76 +17,134 @@ fn paced() -> Limit {
     Limit::leaky_bucket(rate).burst(10).build().unwrap()
 }
 
-#[tokio::test(start_paused = true)]
+/// A key per user, who is what the query string says.
+fn per_user() -> Entries {
+    Entries::new().with("user", |request| request.uri.query().map(str::to_owned))
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[tokio::test]
 async fn calls_leave_at_the_rate_and_what_does_not_fit_is_refused_at_once() {
-    let (limiter, _clock) = limiter(vec![rule("paced", paced(), &[])]);
+    let (limiter, clock) = limiter(vec![rule("paced", paced(), &[])]);
     let app = app(LimitLayer::new(limiter, "shop", Entries::new()));
-    let start = Instant::now();
     let calls: Vec<_> = (0..12)
-        .map(|_| {
-            let app = app.clone();
-            tokio::spawn(async move {
-                let status = status(&app, get("/", &[])).await;
-                (status, start.elapsed())
-            })
-        })
+        .map(|_| under_way(&app, &clock, get("/", &[])))
         .collect();
-    let mut allowed = Vec::new();
+    pass(&clock, ms(900)).await;
+    let mut answers = Vec::new();
     for call in calls {
-        let (status, after) = call.await.unwrap();
-        if status == 200 {
-            allowed.push(after.as_millis());
-        } else {
-            assert_eq!((status, after), (429, Duration::ZERO));
-        }
+        answers.push(call.await.unwrap());
     }
-    allowed.sort_unstable();
-    // The clock of the tests goes on in steps of a millisecond, and rounds up.
-    let rounded: Vec<u128> = allowed.iter().map(|ms| ms / 10 * 10).collect();
-    assert_eq!(rounded, [0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
+    answers.sort_unstable();
+    let expected = (0..10).map(|turn| (200, ms(100 * turn)));
+    let expected: Vec<_> = expected.chain([(429, ms(0)); 2]).collect();
+    assert_eq!(answers, expected);
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_delay_is_longer_than_the_layer_may_sleep() {
-    let (limiter, _clock) = limiter(vec![rule("paced", paced(), &[])]);
+#[tokio::test]
+async fn what_would_be_held_back_for_too_long_is_refused_uncharged() {
+    let (limiter, clock) = limiter(vec![rule("paced", paced(), &[])]);
     let layer = LimitLayer::new(limiter, "shop", Entries::new());
-    let app = app(layer.max_delay(Duration::from_millis(150)));
-    let mut waits = Vec::new();
-    for _ in 0..4 {
-        let start = Instant::now();
-        assert_eq!(status(&app, get("/", &[])).await, 200);
-        waits.push(start.elapsed().as_millis() / 10 * 10);
+    let app = app(layer.max_delay(ms(150)));
+    assert_eq!(status(&app, get("/", &[])).await, 200);
+    let second = under_way(&app, &clock, get("/", &[]));
+    settle().await;
+    for _ in 0..3 {
+        let refused = ask(&app, get("/", &[])).await;
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.field("retry-after"), Some("1"), "50 ms, rounded up");
     }
-    assert_eq!(waits, [0, 100, 150, 150]);
+    pass(&clock, ms(50)).await;
+    let third = under_way(&app, &clock, get("/", &[]));
+    pass(&clock, ms(150)).await;
+    assert_eq!(second.await.unwrap(), (200, ms(100)));
+    assert_eq!(third.await.unwrap(), (200, ms(200)));
 }
 
-#[tokio::test(start_paused = true)]
+/// Where nothing can be given back, what is charged leaves early.
+#[tokio::test]
+async fn on_a_store_without_holds_a_long_delay_is_cut() {
+    let clock = Arc::new(ManualClock::default());
+    let limiter = Limiter::builder(InMicros(MemoryStore::new())).clock(Arc::clone(&clock) as _);
+    let limiter = limiter.build();
+    let rules = shop(vec![rule("paced", paced(), &[])]);
+    limiter.set_rules(vec![rules]).unwrap();
+    let layer =
+        LimitLayer::with_on_failure(Arc::new(limiter), "shop", Entries::new(), OnFailure::Deny);
+    let app = app(layer.max_delay(ms(150)));
+    let calls: Vec<_> = (0..4)
+        .map(|_| under_way(&app, &clock, get("/", &[])))
+        .collect();
+    pass(&clock, ms(150)).await;
+    let mut waits = Vec::new();
+    for call in calls {
+        waits.push(call.await.unwrap());
+    }
+    assert_eq!(
+        waits,
+        [(200, ms(0)), (200, ms(100)), (200, ms(150)), (200, ms(150))]
+    );
+}
+
+#[tokio::test]
 async fn when_too_many_wait_who_would_have_to_is_refused_uncharged() {
     let (limiter, clock) = limiter(vec![rule("paced", paced(), &["user"])]);
-    let entries = Entries::new().with("user", |request| request.uri.query().map(str::to_owned));
-    let app = app(LimitLayer::new(limiter, "shop", entries).max_waiting(1));
+    let app = app(LimitLayer::new(limiter, "shop", per_user()).max_waiting(1));
     assert_eq!(status(&app, get("/?ann", &[])).await, 200);
-    let waiting = tokio::spawn({
-        let app = app.clone();
-        async move { status(&app, get("/?ann", &[])).await }
-    });
-    tokio::task::yield_now().await;
+    let waiting = under_way(&app, &clock, get("/?ann", &[]));
+    settle().await;
     let busy = ask(&app, get("/?ann", &[])).await;
     assert_eq!(busy.status, 503);
     assert!(busy.body.contains("wait for their turn"), "{busy:?}");
     let other = status(&app, get("/?bob", &[])).await;
     assert_eq!(other, 200, "who need not wait goes on");
-    // A client that goes away gives its place back.
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    let start = Instant::now();
-    let answer = ask(&app, get("/?ann", &[])).await;
-    assert_eq!(answer.status, 200);
-    assert_eq!(
-        start.elapsed().as_millis() / 10 * 10,
-        200,
-        "two before it, none refused"
-    );
-    clock.advance(Duration::from_secs(1));
-    assert_eq!(status(&app, get("/?ann", &[])).await, 200);
+    pass(&clock, ms(100)).await;
+    assert_eq!(waiting.await.unwrap(), (200, ms(100)));
+    let next = under_way(&app, &clock, get("/?ann", &[]));
+    pass(&clock, ms(100)).await;
+    assert_eq!(next.await.unwrap(), (200, ms(200)), "it was never charged");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_it_is_held_back_was_never_charged() {
+    let (limiter, clock) = limiter(vec![rule("paced", paced(), &[])]);
+    let app = app(LimitLayer::new(limiter, "shop", Entries::new()));
+    assert_eq!(status(&app, get("/", &[])).await, 200);
+    let gone = under_way(&app, &clock, get("/", &[]));
+    settle().await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let next = under_way(&app, &clock, get("/", &[]));
+    pass(&clock, ms(100)).await;
+    assert_eq!(next.await.unwrap(), (200, ms(100)), "not 200 ms");
+}
+
+/// A limit that refuses is waited for, first come, first served.
+#[tokio::test]
+async fn who_may_wait_for_a_turn_is_not_refused() {
+    let second = Limit::per_second(10).burst(1).build().unwrap();
+    let (limiter, clock) = limiter(vec![rule("one", second, &["user"])]);
+    let held = Arc::clone(&limiter);
+    let app = app(LimitLayer::new(limiter, "shop", per_user()).max_wait(ms(300)));
+    let mut calls: Vec<_> = (0..5)
+        .map(|_| under_way(&app, &clock, get("/?ann", &[])))
+        .collect();
+    settle().await;
+    assert_eq!(held.waiting(), 3, "at 100, 200 and 300 ms; 400 is too late");
+    let refused = calls.pop().unwrap().await.unwrap();
+    assert_eq!(refused, (429, ms(0)));
+    // The second of them goes away, and who is behind moves up.
+    let gone = calls.remove(2);
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    pass(&clock, ms(200)).await;
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    assert_eq!(answers, [(200, ms(0)), (200, ms(100)), (200, ms(200))]);
+    assert_eq!(held.waiting(), 0);
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -10,12 +11,13 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
 use http_body_util::BodyExt;
-use quell::clock::ManualClock;
+use quell::clock::{Clock, ManualClock};
 use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::tower::{LimitLayer, RemoteAddress};
 use quell::{Limit, Limiter};
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
 /// A rule for every query, with one key per value of `per`.
@@ -23,6 +25,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
     let per = per.iter().map(|entry| Per {
         entry: Arc::from(*entry),
         prefix: None,
+        colocate: false,
     });
     Rule {
         name: Arc::from(name),
@@ -33,6 +36,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 
@@ -64,6 +68,38 @@ pub(crate) fn app<S: quell::store::Store>(layer: LimitLayer<S>) -> Router {
 /// The address that axum's server tells.
 pub(crate) fn connected() -> RemoteAddress {
     RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0))
+}
+
+/// Lets every task go as far as it can at this instant.
+pub(crate) async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Moves the clock on in steps of 10 ms, and lets every task go on after each.
+pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
+    settle().await;
+    for _ in 0..time.as_millis() / 10 {
+        clock.advance(Duration::from_millis(10));
+        settle().await;
+    }
+}
+
+/// A request that is under way: its status, and when it was answered.
+pub(crate) fn under_way(
+    app: &Router,
+    clock: &Arc<ManualClock>,
+    request: Request<Body>,
+) -> JoinHandle<(u16, Duration)> {
+    let (app, clock) = (app.clone(), Arc::clone(clock));
+    tokio::spawn(async move {
+        let status = status(&app, request).await;
+        (
+            status,
+            Duration::from_nanos(clock.now().monotonic.as_nanos()),
+        )
+    })
 }
 
 /// A GET of `target` with these fields.

@@ -30,7 +30,11 @@ fn limits() -> Vec<(&'static str, Limit)> {
         ),
         (
             "with \"quotes\" and \\",
-            Limit::leaky_bucket(third).burst(6).build().unwrap(),
+            Limit::leaky_bucket(third)
+                .burst(6)
+                .delay_after(6)
+                .build()
+                .unwrap(),
         ),
         (
             "größer/100%",
@@ -76,7 +80,7 @@ fn got(read: &Read) -> [Option<String>; 4] {
     ]
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_layer_and_the_server_write_the_same_bytes() {
     let limits = limits();
     let rules = |shadowed: usize| {

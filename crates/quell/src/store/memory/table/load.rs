@@ -101,6 +101,31 @@ impl Table {
         }
     }
 
+    /// Copies of states that are there, under the locks of all chains that they could be in: of each
+    /// group of fingerprints the first that has one. [`Table::store`] writes one back.
+    pub(in crate::store::memory) fn load_known<const N: usize>(
+        &self,
+        groups: &[[Fingerprint; N]],
+        now: Now,
+        keeper: &impl Keeper,
+    ) -> (Chains<'_>, Vec<Option<Held<'_>>>) {
+        let mut chains = self.lock(groups.iter().flatten().copied());
+        let held = groups.iter().map(|group| {
+            let mut found = group.iter().filter_map(|fingerprint| {
+                let slot = self.find(&mut chains, *fingerprint)?;
+                Some(Held {
+                    state: self.read(slot, false, now, keeper)?,
+                    fingerprint: *fingerprint,
+                    slot: Some(slot),
+                    is_overflow: slot.get().is_some_and(|content| content.is_shared),
+                })
+            });
+            found.next()
+        });
+        let held = held.collect();
+        (chains, held)
+    }
+
     fn want(
         &self,
         key: &LoadKey<'_>,

@@ -66,7 +66,13 @@ impl Table {
     /// Looks at the next few chains and drops what is at rest; those that are locked are left out.
     pub(super) fn sweep_some(&self, most: usize, now: Now, keeper: &impl Keeper) {
         for _ in 0..most {
-            let index = self.counts.hand.fetch_add(1, Ordering::Relaxed) % self.size();
+            // Not modulo the size, which changes: a hand that goes on for ever would be thrown back
+            // by each new chain as often as it has gone round, and come to a stand.
+            let mut index = self.counts.hand.fetch_add(1, Ordering::Relaxed);
+            if index >= self.size() {
+                index = 0;
+                self.counts.hand.store(1, Ordering::Relaxed);
+            }
             let line = self.lines.get(index);
             let locked = line.and_then(Line::try_lock);
             if let Some(locked) = locked {

@@ -1,0 +1,247 @@
+//! Concurrency: at most so many at any instant, each held and given back.
+//!
+//! The usual recipe, a counter that goes up when a call comes and down when it leaves, leaks: a
+//! caller that dies never counts down, and after enough of them nobody gets in. Here every permit is
+//! a hold with a lease (see [`hold`](crate::hold)): it comes back when it is released or when its
+//! lease ends, and not before; who needs longer renews it.
+//!
+//! ```text
+//! used = units of all holds that are taken and whose lease lasts
+//! allow iff used + n <= max + queue
+//! delay = unit * floor(used / max)          (unit = (unit + how long the last one was held) / 2)
+//! ```
+//!
+//! With `queue`, calls above `max` are let in with a delay, after which a permit should be free: the
+//! `delay` of `resty.limit.conn`. Who keeps to it stays within `max`; the store itself holds
+//! `max + queue` at most. Without `queue` nothing is delayed, and `acquire` waits for a permit.
+//!
+//! Example, max 2, queue 2, a call takes 100 ms: four calls at once are allowed with delays 0, 0,
+//! 100 and 100 ms; the fifth is refused.
+//!
+//! Bound: `max + queue` at any instant, as long as holders end with their leases.
+//!
+//! Bad at: rates. A call that takes 1 ms comes back a thousand times a second.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::{Algorithm, At, Engine, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::hold::{MAX_HOLD, MAX_HOLDS};
+use crate::limit::{Limit, LimitError};
+use crate::state::Usage;
+use crate::time::{Monotonic, saturating_nanos};
+
+/// A lease unless said: longer than nearly all calls, shorter than an operator's patience.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+
+/// The numbers of a limit of permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    max: u64,
+    queue: u64,
+    lease: Duration,
+    unit_delay: Duration,
+}
+
+impl Concurrency {
+    pub(crate) const fn new(max: u64) -> Self {
+        Self {
+            max,
+            queue: 0,
+            lease: DEFAULT_LEASE,
+            unit_delay: Duration::ZERO,
+        }
+    }
+
+    /// Sets how many may be let in above `max`, with a delay. Default: 0.
+    #[must_use]
+    pub const fn queue(mut self, queue: u64) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets after how long a permit comes back by itself, at most a day. Default: 1 min.
+    #[must_use]
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets how long a call is taken to last until the first is released. Default: 0.
+    #[must_use]
+    pub const fn unit_delay(mut self, unit: Duration) -> Self {
+        self.unit_delay = unit;
+        self
+    }
+
+    /// Proves the numbers possible.
+    ///
+    /// # Errors
+    /// [`LimitError`] if `max` or the lease is 0, the lease is above a day, or `max` and `queue`
+    /// together are above [`MAX_HOLDS`].
+    pub fn build(self) -> Result<Limit, LimitError> {
+        if self.max == 0 {
+            return Err(LimitError::ZeroLimit);
+        }
+        let limit = self.max.saturating_add(self.queue);
+        if limit > MAX_HOLDS as u64 {
+            return Err(LimitError::ManyPermits);
+        }
+        if self.lease.is_zero() || self.lease > MAX_HOLD || self.unit_delay > MAX_HOLD {
+            return Err(LimitError::Lease);
+        }
+        let engine = Engine::Permits(PermitEngine {
+            max: self.max,
+            limit,
+            lease: self.lease,
+            unit: saturating_nanos(self.unit_delay),
+        });
+        Ok(Limit::from_parts(Algorithm::Concurrency(self), engine))
+    }
+
+    /// Permits that may be held without a delay.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Permits above `max`.
+    #[must_use]
+    pub const fn queue_size(&self) -> u64 {
+        self.queue
+    }
+
+    /// After how long a permit comes back by itself.
+    #[must_use]
+    pub const fn lease_length(&self) -> Duration {
+        self.lease
+    }
+
+    /// How long a call is taken to last at first.
+    #[must_use]
+    pub const fn first_unit_delay(&self) -> Duration {
+        self.unit_delay
+    }
+}
+
+impl fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at a time", self.max)?;
+        if self.queue > 0 {
+            write!(f, ", {} queued", self.queue)?;
+        }
+        write!(f, ", lease {:?}", self.lease)
+    }
+}
+
+/// A limit of permits with its numbers worked out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PermitEngine {
+    max: u64,
+    limit: u64,
+    lease: Duration,
+    unit: u64,
+}
+
+impl PermitEngine {
+    pub(super) const fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn has_queue(&self) -> bool {
+        self.limit > self.max
+    }
+
+    fn used(usage: &Usage) -> u64 {
+        match usage {
+            Usage::Concurrency { used, .. } => *used,
+            _ => 0,
+        }
+    }
+
+    /// What is remembered of how long a call takes, and until when.
+    fn learned(&self, usage: &Usage) -> (u64, Monotonic) {
+        match usage {
+            Usage::Concurrency { unit, until, .. } => {
+                ((*unit).min(saturating_nanos(MAX_HOLD)), *until)
+            }
+            _ => (self.unit, Monotonic::ORIGIN),
+        }
+    }
+
+    pub(super) fn set_used(&self, usage: &mut Usage, used: u64) {
+        let (unit, until) = self.learned(usage);
+        *usage = Usage::Concurrency { used, unit, until };
+    }
+
+    pub(super) fn learn(&self, usage: &mut Usage, held: Duration, at: &At) {
+        if self.has_queue() {
+            let (unit, _) = self.learned(usage);
+            *usage = Usage::Concurrency {
+                used: Self::used(usage),
+                unit: unit.midpoint(saturating_nanos(held)),
+                until: at.now.monotonic.saturating_add(self.lease),
+            };
+        }
+    }
+}
+
+impl Mechanics for PermitEngine {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn full_refill(&self) -> Duration {
+        self.lease
+    }
+
+    /// What is used is what the holds say (see [`Engine::reconcile`]): without any it is nothing.
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        let now = at.now.monotonic;
+        let (unit, until) = self.learned(usage);
+        let until = until.min(now.saturating_add(self.lease));
+        *usage = if until > now {
+            Usage::Concurrency {
+                used: 0,
+                unit,
+                until,
+            }
+        } else {
+            Usage::Rest
+        };
+    }
+
+    fn check(&self, usage: &Usage, _at: &At, cost: u64) -> Outcome {
+        if Self::used(usage).saturating_add(cost) <= self.limit {
+            Outcome::Allow
+        } else {
+            // Not by itself: the holds know when.
+            Outcome::Deny(RetryAfter::Never)
+        }
+    }
+
+    /// Nothing: a permit is its hold.
+    fn take(&self, _usage: &mut Usage, _at: &At, _cost: u64) {}
+
+    fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
+        self.limit.saturating_sub(Self::used(usage))
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        let (_, until) = self.learned(usage);
+        until.since(at.now.monotonic)
+    }
+
+    fn delay(&self, usage: &Usage, _at: &At) -> Duration {
+        let (unit, _) = self.learned(usage);
+        let rounds = Self::used(usage) / self.max;
+        Duration::from_nanos(unit.saturating_mul(rounds))
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::Concurrency { until, .. } = usage {
+            *until = until.shifted(nanos);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What holds ask of an algorithm: where a charge lies, giving it back, charging more than fits.
+//!
+//! A charge is given back as far as it still counts and no further. For a bucket, with the TAT
+//! `mark` right behind the charge when it was made, n units of interval T are given back as
+//!
+//! ```text
+//! tat = tat - min(n*T, max(0, mark - now))
+//! ```
+//!
+//! What was charged later stands behind the mark, so this is never less than the TAT of a bucket
+//! from which the n units were never taken: the bound holds for what was truly used. Giving back all
+//! n would break it once the bucket has refilled. Marks of later holds move forward by as much, or
+//! they would stand too far behind.
+//!
+//! Example, 10/s with burst 10: 10 reserved at 0 s have drained at 1 s, when 10 more are charged. A
+//! cancel at 1 s gives nothing back; else 20 would pass at that instant.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use super::gcra::Gcra;
+use super::{At, Engine, Mechanics};
+use crate::hold::{Held, Hold, Mark, Place};
+use crate::state::Usage;
+
+impl Gcra {
+    /// Brings a debt to an instant; says whether it still stands.
+    pub(super) fn settle_debt(&self, usage: &mut Usage, at: &At) -> bool {
+        let now = at.now.monotonic;
+        let Usage::Owing { tat, as_of } = usage else {
+            return false;
+        };
+        let (settled, stands) = self.settle_owing(*tat, *as_of, now);
+        (*tat, *as_of) = (settled, now);
+        stands
+    }
+
+    /// Charges a token bucket whether it fits or not.
+    pub(super) fn charge_on_credit(&self, usage: &mut Usage, tat: u128, at: &At, cost: u64) {
+        let now = at.now.monotonic;
+        *usage = match self.owe(tat, now, cost) {
+            (tat, true) => Usage::Owing { tat, as_of: now },
+            (tat, false) => Usage::TokenBucket { tat },
+        };
+    }
+}
+
+impl Engine {
+    /// How long a charge on it lasts unless it is given back: a limit of permits says.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Permits(engine) => Some(engine.lease()),
+            _ => None,
+        }
+    }
+
+    /// Whether `cost` can fit at any time.
+    pub(crate) fn can_ever(&self, cost: u64) -> bool {
+        match self {
+            Self::Token(engine) => engine.can_ever(cost),
+            _ => cost <= self.limit(),
+        }
+    }
+
+    /// Makes a count of permits what the holds say.
+    pub(crate) fn reconcile(&self, usage: &mut Usage, holds: &[Hold]) {
+        if let Self::Permits(engine) = self {
+            let taken = holds.iter().filter(|hold| !hold.is_waiting());
+            let held = taken.fold(0_u64, |sum, hold| sum.saturating_add(hold.units));
+            engine.set_used(usage, held);
+        }
+    }
+
+    /// Where the charge lies that was just made.
+    pub(crate) fn mark(&self, usage: &Usage, at: &At) -> Mark {
+        match (self, usage) {
+            (Self::Refill(engine), usage) => engine.mark(usage, at),
+            (
+                _,
+                Usage::TokenBucket { tat } | Usage::LeakyBucket { tat } | Usage::Owing { tat, .. },
+            ) => Mark::Tat(*tat),
+            (_, Usage::FixedWindow { start, .. }) => Mark::Window(*start),
+            (_, Usage::CalendarWindow { end, .. }) => Mark::Calendar(*end),
+            (_, Usage::SlidingWindow { segments }) => match segments.back() {
+                Some((segment, _)) => Mark::Segment(*segment),
+                None => Mark::Permits,
+            },
+            (_, Usage::SlidingLog { .. }) => Mark::Entry(at.now.monotonic),
+            _ => Mark::Permits,
+        }
+    }
+
+    /// Gives back `units` of the charge at `mark`, as far as it still counts; `others` hold charges
+    /// on the same usage.
+    pub(crate) fn give_back(
+        &self,
+        usage: &mut Usage,
+        mark: &Mark,
+        units: u64,
+        at: &At,
+        others: &mut [Hold],
+    ) {
+        let now = at.now.monotonic;
+        match (self, &mut *usage, mark) {
+            (
+                Self::Token(_) | Self::Leaky(_),
+                Usage::TokenBucket { tat } | Usage::LeakyBucket { tat } | Usage::Owing { tat, .. },
+                Mark::Tat(mark),
+            ) => {
+                if let Some(gcra) = self.gcra() {
+                    let before = mem::take(tat);
+                    *tat = gcra.give_back(before, now, units, *mark);
+                    let back = before - *tat;
+                    for other in marks(others) {
+                        if let Mark::Tat(later) = other
+                            && *later > *mark
+                        {
+                            *later = later.saturating_sub(back).max(*mark - back);
+                        }
+                    }
+                }
+            }
+            (Self::Refill(engine), _, Mark::Batches { anchor, used }) => {
+                let back = engine.give_back(usage, at, units, (*anchor, *used));
+                for other in marks(others) {
+                    if let Mark::Batches {
+                        anchor: later,
+                        used: with,
+                    } = other
+                        && (*later, *with) > (*anchor, *used)
+                    {
+                        *with = with.saturating_sub(back);
+                    }
+                }
+            }
+            (_, Usage::FixedWindow { start, used }, Mark::Window(mark)) if start == mark => {
+                *used = used.saturating_sub(units);
+                if *used == 0 {
+                    *usage = Usage::Rest;
+                }
+            }
+            (_, Usage::CalendarWindow { end, used }, Mark::Calendar(mark)) if end == mark => {
+                *used = used.saturating_sub(units);
+            }
+            (_, Usage::SlidingWindow { segments }, Mark::Segment(mark)) => {
+                take_from(segments, *mark, units);
+            }
+            (_, Usage::SlidingLog { entries }, Mark::Entry(mark)) => {
+                take_from(entries, *mark, units);
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges `units` whether they fit or not; what is too much is owed, up to a bound.
+    pub(crate) fn owe(&self, usage: &mut Usage, units: u64, at: &At) {
+        if units == 0 {
+            return;
+        }
+        let now = at.now.monotonic;
+        match (self, &mut *usage) {
+            (Self::Token(engine), Usage::TokenBucket { tat } | Usage::Owing { tat, .. }) => {
+                let tat = *tat;
+                engine.gcra().charge_on_credit(usage, tat, at, units);
+            }
+            (Self::Token(engine), _) => engine.gcra().charge_on_credit(usage, 0, at, units),
+            (Self::Leaky(engine), usage) => {
+                let tat = match usage {
+                    Usage::LeakyBucket { tat } | Usage::Owing { tat, .. } => *tat,
+                    _ => 0,
+                };
+                *usage = match engine.gcra().owe(tat, now, units) {
+                    (tat, true) => Usage::Owing { tat, as_of: now },
+                    (tat, false) => Usage::LeakyBucket { tat },
+                };
+            }
+            (Self::Refill(engine), usage) => engine.owe(usage, at, units),
+            (Self::Permits(_), _) => {}
+            // A window counts more than its limit for as long as it counts anything.
+            _ => self.take(usage, at, units),
+        }
+    }
+
+    /// Learns how long a permit was held.
+    pub(crate) fn learn(&self, usage: &mut Usage, held: Duration, at: &At) {
+        if let Self::Permits(engine) = self {
+            engine.learn(usage, held, at);
+        }
+    }
+
+    fn gcra(&self) -> Option<&Gcra> {
+        match self {
+            Self::Token(engine) => Some(engine.gcra()),
+            Self::Leaky(engine) => Some(engine.gcra()),
+            _ => None,
+        }
+    }
+
+    /// Moves the instant in a mark.
+    pub(crate) fn shift_mark(&self, mark: &mut Mark, nanos: i64) {
+        match (self, mark) {
+            (Self::Token(_) | Self::Leaky(_), Mark::Tat(tat)) => {
+                if let Some(gcra) = self.gcra() {
+                    *tat = gcra.shift(*tat, nanos);
+                }
+            }
+            (_, Mark::Batches { anchor: at, .. } | Mark::Window(at) | Mark::Entry(at)) => {
+                *at = at.shifted(nanos);
+            }
+            (Self::Segments(engine), Mark::Segment(segment)) => {
+                *segment = engine.shifted(*segment, nanos);
+            }
+            _ => {}
+        }
+    }
+
+    /// Units owed beyond what the limit holds.
+    fn units_owed(&self, usage: &Usage, at: &At) -> u64 {
+        match (self, usage) {
+            (_, Usage::Owing { tat, .. }) => self
+                .gcra()
+                .map_or(0, |gcra| gcra.units_owed(*tat, at.now.monotonic)),
+            (Self::Refill(engine), Usage::OwingBatches { .. }) => engine.units_owed(usage),
+            _ => 0,
+        }
+    }
+
+    /// What a settled usage with holds or a debt becomes under `to`: debts stay debts, permits and
+    /// those who wait stay, and what is held can be given back as far as it was carried over.
+    pub(super) fn carry_held(&self, usage: Usage, to: &Self, at: &At) -> Usage {
+        let (plain, holds) = match usage {
+            Usage::Held(held) => (held.usage, held.holds),
+            usage => (usage, Vec::new()),
+        };
+        let owed = self.units_owed(&plain, at);
+        let is_kin = mem::discriminant(self) == mem::discriminant(to)
+            || matches!(
+                (self, to),
+                (Self::Token(_), Self::Refill(_)) | (Self::Refill(_), Self::Token(_))
+            );
+        let mut usage = if matches!(plain, Usage::Rest) {
+            plain
+        } else {
+            self.carry_plain(plain, to, at)
+        };
+        if is_kin {
+            to.owe(&mut usage, owed, at);
+        }
+        let mut held = Held { usage, holds };
+        held.holds.retain_mut(|hold| {
+            let Place::Taken { mark, .. } = &mut hold.place else {
+                return true;
+            };
+            match self.moved_mark(mark, to, at) {
+                Some(moved) => {
+                    *mark = moved;
+                    true
+                }
+                None => false,
+            }
+        });
+        if held.holds.is_empty() {
+            held.usage
+        } else {
+            to.reconcile(&mut held.usage, &held.holds);
+            Usage::Held(held.into())
+        }
+    }
+
+    /// Where a charge lies under `to`; `None` if nothing of it was carried over.
+    fn moved_mark(&self, mark: &Mark, to: &Self, at: &At) -> Option<Mark> {
+        match (self, to, mark) {
+            (Self::Refill(from), Self::Refill(to), Mark::Batches { anchor, used }) => {
+                Some(from.moved_mark((*anchor, *used), to, at))
+            }
+            (Self::Segments(from), Self::Segments(to), Mark::Segment(mark)) => {
+                Some(Mark::Segment(from.moved_mark(*mark, to, at)))
+            }
+            (Self::Fixed(_), Self::Fixed(_), mark) => Some(mark.clone()),
+            (Self::Calendar(_), Self::Calendar(_), mark) => Some(mark.clone()),
+            (Self::Log(_), Self::Log(_), mark) => Some(mark.clone()),
+            (Self::Permits(_), Self::Permits(_), mark) => Some(mark.clone()),
+            (Self::Token(_), Self::Token(_), Mark::Tat(mark))
+            | (Self::Leaky(_), Self::Leaky(_), Mark::Tat(mark)) => {
+                let (from, to) = (self.gcra()?, to.gcra()?);
+                Some(Mark::Tat(from.moved_mark(*mark, to, at.now.monotonic)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The marks of holds that are taken.
+fn marks(holds: &mut [Hold]) -> impl Iterator<Item = &mut Mark> {
+    holds.iter_mut().filter_map(|hold| match &mut hold.place {
+        Place::Taken { mark, .. } => Some(mark),
+        Place::Waiting { .. } => None,
+    })
+}
+
+/// Takes up to `units` from what was charged at `mark`.
+fn take_from<T: PartialEq>(
+    entries: &mut alloc::collections::VecDeque<(T, u64)>,
+    mark: T,
+    units: u64,
+) {
+    if let Some((_, used)) = entries.iter_mut().find(|(at, _)| *at == mark) {
+        *used = used.saturating_sub(units);
+    }
+    entries.retain(|(_, used)| *used > 0);
+}

@@ -1,0 +1,197 @@
+//! Hold: a charge under an id, which can still change.
+//!
+//! A hold stands in the state of its key, beside what the algorithm keeps. It waits for its turn
+//! (its charge lies at an instant to come), or it is taken: charged, and part of it can be given
+//! back. A reservation, a permit and a place in a line are all holds; they differ in what ends them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use crate::time::{Monotonic, Wall};
+
+mod claim;
+mod end;
+mod held;
+mod rehearsal;
+
+pub use claim::{Claim, Claimed, Patience, advance, claim};
+pub use end::{Ended, Ending, end, forgive};
+pub use held::Held;
+use rehearsal::Rehearsal;
+
+/// The longest name of a hold, in bytes: a UUID with room for a prefix.
+pub const MAX_ID: usize = 64;
+
+/// Holds that one key may have at a time: a look at the key walks over them.
+pub const MAX_HOLDS: usize = 10_000;
+
+/// Holds that may wait on one key: who comes next rehearses the whole line.
+pub const MAX_LINE: usize = 1_000;
+
+/// How long a caller whose turn has come may take to say so; then it counts as gone on.
+pub const ARRIVAL: Duration = Duration::from_secs(10);
+
+/// The longest that a hold or a lease may last: a day.
+pub const MAX_HOLD: Duration = Duration::from_secs(86_400);
+
+/// Names a hold within a domain.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(Arc<[u8]>);
+
+impl HoldId {
+    /// The hold `name` of `domain`; `None` unless the name is 1 to [`MAX_ID`] printable ASCII bytes
+    /// without spaces.
+    #[must_use]
+    pub fn new(domain: &str, name: &str) -> Option<Self> {
+        let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
+        if name.is_empty() || name.len() > MAX_ID || !printable {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(domain.len() + 1 + name.len());
+        bytes.extend_from_slice(domain.as_bytes());
+        // Never a byte of UTF-8, so it ends the domain for certain.
+        bytes.push(0xFF);
+        bytes.extend_from_slice(name.as_bytes());
+        Some(Self(bytes.into()))
+    }
+
+    /// The domain and the name, in one.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The name without its domain.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let mut parts = self.0.rsplit(|byte| *byte == 0xFF);
+        core::str::from_utf8(parts.next().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What becomes of a reservation that nobody settles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpiry {
+    /// It stays charged as estimated: the default, since who took it may well have used it.
+    #[default]
+    Charge,
+    /// It is given back.
+    Release,
+}
+
+/// A charge under an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Its name.
+    pub id: HoldId,
+    /// Units that are or will be charged.
+    pub units: u64,
+    /// What becomes of it when its time is over.
+    pub on_expiry: OnExpiry,
+    /// Whether it is charged for good as soon as its caller, who waited, goes on.
+    pub passes: bool,
+    /// How long it lasts once taken.
+    pub keep: Duration,
+    /// When it was last looked at: a clock that went back is told by it.
+    pub seen: Monotonic,
+    /// Whether it waits or is taken.
+    pub place: Place,
+}
+
+/// Whether a hold waits or is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is charged at this instant, and not before.
+    Waiting {
+        /// When its turn comes.
+        go: Monotonic,
+    },
+    /// It is charged.
+    Taken {
+        /// When it was.
+        taken: Monotonic,
+        /// When its time is over.
+        until: Monotonic,
+        /// Where the charge lies.
+        mark: Mark,
+    },
+}
+
+/// Where a charge lies in a usage, so that it can be given back as far as it still counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Buckets: the theoretical arrival time behind it, in ticks.
+    Tat(u128),
+    /// Buckets filled in batches: the last tick and the use with it.
+    Batches {
+        /// The last tick that was counted.
+        anchor: Monotonic,
+        /// Units used, these included.
+        used: u64,
+    },
+    /// A window from the first request: where it began.
+    Window(Monotonic),
+    /// A calendar window: where it ends.
+    Calendar(Wall),
+    /// A sliding window: the segment's number.
+    Segment(u64),
+    /// A sliding log: the entry's instant.
+    Entry(Monotonic),
+    /// Permits: there is no place to find.
+    Permits,
+}
+
+impl Hold {
+    /// The instant at which something happens to it by itself.
+    pub(crate) const fn due(&self) -> Monotonic {
+        match self.place {
+            Place::Waiting { go } => go,
+            Place::Taken { until, .. } => until,
+        }
+    }
+
+    /// Whether its turn has yet to come.
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self.place, Place::Waiting { .. })
+    }
+
+    /// Its turn has come.
+    pub(crate) fn take(&mut self, mark: Mark, now: Monotonic) {
+        self.place = Place::Taken {
+            taken: now,
+            until: now.saturating_add(self.keep),
+            mark,
+        };
+    }
+
+    /// Moves every instant.
+    pub(crate) fn shift(&mut self, nanos: i64) {
+        self.seen = self.seen.shifted(nanos);
+        match &mut self.place {
+            Place::Waiting { go } => *go = go.shifted(nanos),
+            Place::Taken { taken, until, .. } => {
+                *taken = taken.shifted(nanos);
+                *until = until.shifted(nanos);
+            }
+        }
+    }
+
+    /// Brings a hold that was seen later than `now` back by as much: the clock went back, and what
+    /// was left of its time is left now.
+    pub(crate) fn clamp(&mut self, now: Monotonic) {
+        let back = self.seen.since(now).as_nanos();
+        if let Ok(back @ 1..) = i64::try_from(back) {
+            self.shift(-back);
+        }
+        self.seen = now;
+    }
+}

@@ -1,0 +1,150 @@
+//! Ending: what becomes of a hold when its holder says so.
+
+use core::mem;
+use core::time::Duration;
+
+use super::{Held, Hold, HoldId, Place};
+use crate::algorithm::{At, Mechanics};
+use crate::limit::Limit;
+use crate::state::{State, Usage};
+
+/// What a holder says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It cost so many units in truth: less is given back, more is owed. Permits come back.
+    Settle(u64),
+    /// It did not happen: everything is given back, a place in the line too.
+    Cancel,
+    /// It is done: permits come back, and what was charged stays.
+    Release,
+    /// It goes on: lease and hold begin anew.
+    Renew,
+    /// Who waited goes on: what was charged stays, permits are held from now on.
+    Arrive,
+}
+
+/// What an ending did to one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Whether there was a hold of that name.
+    pub found: bool,
+    /// Whether it stands on.
+    pub stands: bool,
+    /// How long until its turn, if that has not come.
+    pub wait: Option<Duration>,
+    /// Who is first in the line, if anything was given back.
+    pub next: Option<HoldId>,
+}
+
+/// Ends, or renews, the hold `id` on one key. `scales` says whether the charge was the cost of the
+/// descriptor, which [`Ending::Settle`] corrects, or the rule's own.
+///
+/// Without such a hold nothing changes but what time has done, so that it may be said twice. Nobody
+/// settles, releases or renews what still waits.
+pub fn end(
+    state: &mut State,
+    limit: &Limit,
+    at: &At,
+    id: &HoldId,
+    ending: Ending,
+    scales: bool,
+) -> Ended {
+    let engine = limit.engine();
+    engine.settle(&mut state.usage, at);
+    if !matches!(state.usage, Usage::Held(_)) {
+        return Ended::default();
+    }
+    Held::with(&mut state.usage, |held| {
+        let Some(index) = held.holds.iter().position(|hold| hold.id == *id) else {
+            return Ended::default();
+        };
+        let ended = one(held, index, limit, at, ending, scales);
+        engine.settle(&mut held.usage, at);
+        engine.reconcile(&mut held.usage, &held.holds);
+        ended
+    })
+}
+
+fn one(
+    held: &mut Held,
+    index: usize,
+    limit: &Limit,
+    at: &At,
+    ending: Ending,
+    scales: bool,
+) -> Ended {
+    let now = at.now.monotonic;
+    let mut ended = Ended {
+        found: true,
+        stands: true,
+        ..Ended::default()
+    };
+    let Some(hold) = held.holds.get_mut(index) else {
+        return Ended::default();
+    };
+    match (&mut hold.place, ending) {
+        (Place::Waiting { go }, _) if ending != Ending::Cancel => ended.wait = Some(go.since(now)),
+        (Place::Taken { until, .. }, Ending::Renew) => *until = now.saturating_add(hold.keep),
+        (Place::Taken { taken, until, .. }, Ending::Arrive) if !hold.passes => {
+            (*taken, *until) = (now, now.saturating_add(hold.keep));
+        }
+        _ => {
+            ended.stands = false;
+            let hold = held.holds.remove(index);
+            if finish(held, &hold, limit, at, ending, scales) {
+                ended.next = held.first_waiting();
+            }
+        }
+    }
+    ended
+}
+
+/// What the end of a hold does to the usage; says whether it may let somebody pass.
+fn finish(
+    held: &mut Held,
+    hold: &Hold,
+    limit: &Limit,
+    at: &At,
+    ending: Ending,
+    scales: bool,
+) -> bool {
+    let engine = limit.engine();
+    let Place::Taken { taken, mark, .. } = &hold.place else {
+        return true;
+    };
+    if limit.lease().is_some() {
+        if ending != Ending::Cancel {
+            engine.learn(&mut held.usage, at.now.monotonic.since(*taken), at);
+        }
+        return true;
+    }
+    let truth = match ending {
+        Ending::Cancel => 0,
+        Ending::Settle(units) if scales => units,
+        _ => hold.units,
+    };
+    let less = hold.units.saturating_sub(truth);
+    engine.give_back(&mut held.usage, mark, less, at, &mut held.holds);
+    engine.owe(&mut held.usage, truth.saturating_sub(hold.units), at);
+    less > 0
+}
+
+/// Forgets what one key used, for the holders too. Permits are not used but held: they stay, and so
+/// does the line.
+pub fn forgive(state: &mut State, limit: &Limit) {
+    if let Usage::Held(held) = &mut state.usage
+        && limit.lease().is_none()
+    {
+        held.holds.retain(Hold::is_waiting);
+        held.usage = Usage::Rest;
+    }
+    let keeps = matches!(&state.usage, Usage::Held(held) if !held.holds.is_empty());
+    *state = State {
+        usage: if keeps {
+            mem::take(&mut state.usage)
+        } else {
+            Usage::Rest
+        },
+        ..State::rest(state.limit)
+    };
+}

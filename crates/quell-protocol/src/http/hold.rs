@@ -1,0 +1,62 @@
+//! The bodies of `/v1/settle`, `/v1/cancel`, `/v1/release` and `/v1/renew`, and what they answer.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use quell_core::hold::MAX_ID;
+use serde::{Deserialize, Serialize};
+
+use super::json::{BodyError, Path, read};
+use crate::query::check_domain;
+
+/// What to write, for who wrote something else.
+const EXAMPLE: &str = r#"{"domain": "models", "id": "job-1"}"#;
+
+/// What to end or renew.
+///
+/// ```json
+/// {"domain": "models", "id": "job-1", "actual": 1500}
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndBody<'a> {
+    /// The domain in which it is held.
+    #[serde(borrow)]
+    pub domain: Cow<'a, str>,
+    /// Its name.
+    #[serde(borrow)]
+    pub id: Cow<'a, str>,
+    /// What it cost in truth; of `/v1/settle` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<u64>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedBody<'a> {
+    /// Its name.
+    pub id: Cow<'a, str>,
+    /// `settled`, `cancelled`, `released`, `expired`, or `stands`.
+    pub outcome: Cow<'a, str>,
+    /// Whether it was so before, and nothing changed.
+    pub repeated: bool,
+}
+
+/// Reads what to end.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to what is wrong.
+pub fn parse_end(body: &[u8]) -> Result<EndBody<'_>, BodyError> {
+    let path = Path::default();
+    let read = read(body, &path, PhantomData::<EndBody<'_>>, EXAMPLE)?;
+    let field = |pointer: &str, reason: String| BodyError::Field {
+        pointer: pointer.to_owned(),
+        reason,
+    };
+    check_domain(&read.domain).map_err(|error| field("/domain", error.to_string()))?;
+    if read.id.is_empty() || read.id.len() > MAX_ID {
+        let reason = format!("an id has 1 to {MAX_ID} characters: write that of the reservation");
+        return Err(field("/id", reason));
+    }
+    Ok(read)
+}

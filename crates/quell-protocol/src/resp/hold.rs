@@ -1,0 +1,75 @@
+//! `QUELL.RESERVE domain id hold_ms [COST n] k v [k v ..]`, and what ends what it holds.
+
+use std::time::Duration;
+
+use quell_core::descriptor::Query;
+use quell_core::hold::{Ending, HoldId};
+
+use super::args::Args;
+use super::error::CommandError;
+use super::number::natural;
+use super::question;
+
+/// A query whose cost is an estimate.
+#[derive(Clone, Debug)]
+pub struct Reserve<'a> {
+    /// What is asked.
+    pub query: Query<'a>,
+    /// Its name; `None` where the caller wrote `*`, for one that is made up.
+    pub id: Option<&'a str>,
+    /// How long it can be settled.
+    pub hold: Duration,
+}
+
+/// The end of what an id stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End<'a> {
+    /// The domain in which it is held.
+    pub domain: &'a str,
+    /// Its name.
+    pub id: &'a str,
+    /// What becomes of it.
+    pub ending: Ending,
+}
+
+impl<'a> Reserve<'a> {
+    /// Reads the arguments after the command's name; there are at least three.
+    pub(super) fn parse(args: Args<'a>) -> Result<Self, CommandError> {
+        let domain = question::domain(args)?;
+        let id = match args.get(1) {
+            Some(b"*") => None,
+            _ => Some(id(domain, args)?),
+        };
+        let hold = args.get(2).and_then(natural);
+        let hold = hold.ok_or(CommandError::HoldLength)?;
+        Ok(Self {
+            query: question::parse_rest("QUELL.RESERVE", domain, args.skip(3))?,
+            id,
+            hold: Duration::from_millis(hold),
+        })
+    }
+}
+
+impl<'a> End<'a> {
+    /// Reads the arguments after the command's name; there are at least two.
+    pub(super) fn parse(ending: Ending, args: Args<'a>) -> Result<Self, CommandError> {
+        let domain = question::domain(args)?;
+        let id = id(domain, args)?;
+        Ok(Self { domain, id, ending })
+    }
+
+    /// Reads `domain id actual`.
+    pub(super) fn settle(args: Args<'a>) -> Result<Self, CommandError> {
+        let actual = args.get(2).and_then(natural);
+        Self::parse(Ending::Settle(actual.ok_or(CommandError::Actual)?), args)
+    }
+}
+
+fn id<'a>(domain: &str, args: Args<'a>) -> Result<&'a str, CommandError> {
+    let id = args.get(1).unwrap_or_default();
+    let id = std::str::from_utf8(id).map_err(|_| CommandError::HoldId)?;
+    match HoldId::new(domain, id) {
+        Some(_) => Ok(id),
+        None => Err(CommandError::HoldId),
+    }
+}

@@ -1,0 +1,328 @@
+//! Waiting, reservations and permits on the wires.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Fixture, eventually, send};
+
+const MODELS: &str = "
+domain: models
+rules:
+  - { name: tokens, per: [team], rate: 10000/min }
+  - { name: requests, per: [team], rate: 60/min, cost: 1 }
+  - name: batches
+    match: { kind: batch }
+    per: [team]
+    algorithm: concurrency
+    max: 1
+    lease: 30s
+";
+
+fn post(server: &Fixture, path: &str, body: &Value) -> Answer {
+    server.request("POST", path, &body.to_string())
+}
+
+fn left(server: &Fixture) -> Vec<u64> {
+    let body = json!({"domain": "models", "entries": {"team": "red"}});
+    let verdict = post(server, "/v1/peek", &body).json();
+    let decisions = verdict["decisions"].as_array().unwrap().clone();
+    let left = decisions
+        .iter()
+        .map(|decision| decision["remaining"].as_u64().unwrap());
+    left.collect()
+}
+
+#[test]
+fn a_reservation_is_settled_once() {
+    let server = Fixture::with_clock(MODELS, "");
+    let reserve = json!({"domain": "models", "entries": {"team": "red"}, "cost": 4000, "id": "a"});
+    for _ in 0..2 {
+        let verdict = post(&server, "/v1/reserve", &reserve).json();
+        assert_eq!(
+            (&verdict["allowed"], &verdict["id"]),
+            (&json!(true), &json!("a"))
+        );
+        assert_eq!(left(&server), [6_000, 59], "charged once");
+    }
+    assert_eq!(server.metric("quell_reservations").as_deref(), Some("1"));
+    let other = json!({"domain": "models", "entries": {"team": "blue"}, "cost": 1, "id": "a"});
+    post(&server, "/v1/reserve", &other).assert_problem(409, "choose a new one");
+    let settle = json!({"domain": "models", "id": "a", "actual": 1500});
+    for repeated in [false, true] {
+        let ended = post(&server, "/v1/settle", &settle).json();
+        assert_eq!(
+            ended,
+            json!({"id": "a", "outcome": "settled", "repeated": repeated})
+        );
+        assert_eq!(left(&server), [8_500, 59]);
+    }
+    let cancel = json!({"domain": "models", "id": "a"});
+    let ended = post(&server, "/v1/cancel", &cancel).json();
+    assert_eq!(
+        ended,
+        json!({"id": "a", "outcome": "settled", "repeated": true})
+    );
+    post(
+        &server,
+        "/v1/cancel",
+        &json!({"domain": "models", "id": "b"}),
+    )
+    .assert_problem(404, "\"models\"");
+    assert_eq!(server.metric("quell_reservations").as_deref(), Some("0"));
+}
+
+#[test]
+fn what_nobody_ends_is_over_in_its_time_and_counted() {
+    let server = Fixture::with_clock(MODELS, "");
+    let reserve =
+        json!({"domain": "models", "entries": {"team": "red"}, "cost": 4000, "hold_ms": 1000});
+    let verdict = post(&server, "/v1/reserve", &reserve).json();
+    let id = verdict["id"].as_str().unwrap().to_owned();
+    server
+        .clock
+        .as_ref()
+        .unwrap()
+        .advance(Duration::from_secs(1));
+    assert_eq!(
+        server.metric("quell_expired_holds_total").as_deref(),
+        Some("1")
+    );
+    let settle = json!({"domain": "models", "id": id, "actual": 0});
+    let ended = post(&server, "/v1/settle", &settle).json();
+    assert_eq!(ended["outcome"], "expired");
+    // 4,000 stay charged; a second gave back 166.
+    assert_eq!(left(&server)[0], 6_166);
+}
+
+#[test]
+fn a_permit_is_named_released_and_renewed() {
+    let server = Fixture::with_clock(MODELS, "");
+    let ask = json!({"domain": "models", "entries": {"team": "red", "kind": "batch"}});
+    let first = post(&server, "/v1/acquire", &ask).json();
+    let id = first["id"].as_str().unwrap().to_owned();
+    let second = post(&server, "/v1/acquire", &ask).json();
+    assert_eq!(second["binding"], "batches");
+    assert_eq!(second["retry_after_ms"], 30_000);
+    assert_eq!(second.get("id"), None, "nothing is held");
+    assert_eq!(server.metric("quell_permits_held").as_deref(), Some("1"));
+    let held = json!({"domain": "models", "id": id});
+    server
+        .clock
+        .as_ref()
+        .unwrap()
+        .advance(Duration::from_secs(20));
+    let renewed = post(&server, "/v1/renew", &held).json();
+    assert_eq!(
+        renewed,
+        json!({"id": id, "outcome": "stands", "repeated": false})
+    );
+    let third = post(&server, "/v1/acquire", &ask).json();
+    assert_eq!(third["retry_after_ms"], 30_000);
+    let released = post(&server, "/v1/release", &held).json();
+    assert_eq!(released["outcome"], "released");
+    assert_eq!(post(&server, "/v1/acquire", &ask).json()["allowed"], true);
+}
+
+/// On a connection that stays open, whose questions need no framework where they can be answered at
+/// once: a turn to wait for and a permit to give back cannot.
+#[test]
+fn who_waits_and_who_holds_is_not_answered_in_passing() {
+    let rules = "{domain: d, rules: [{name: r, rate: 1/s}, \
+        {name: jobs, match: {kind: job}, algorithm: concurrency, max: 1}]}";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |body: &Value| {
+        let body = body.to_string();
+        format!(
+            "POST /v1/acquire HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+            Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let job = json!({"domain": "d", "entries": {"kind": "job"}});
+    let held = Answer::read(&send(server.http(), ask(&job).as_bytes())).json();
+    let id = held["id"].as_str().unwrap();
+    assert_eq!(held["allowed"], true);
+    let (address, bytes) = (
+        server.http(),
+        ask(&json!({"domain": "d", "max_wait_ms": 1_000})),
+    );
+    let waiting = std::thread::spawn(move || Answer::read(&send(address, bytes.as_bytes())));
+    eventually("it waits", || {
+        server.metric("quell_waiters").as_deref() == Some("1")
+    });
+    let clock = server.clock.as_ref().unwrap();
+    clock.advance(Duration::from_secs(1));
+    let waited = waiting.join().unwrap().json();
+    assert_eq!(waited["waited_ms"], 1_000);
+    clock.advance(Duration::from_secs(1));
+    let refused = Answer::read(&send(server.http(), ask(&job).as_bytes())).json();
+    assert_eq!(refused["binding"], "jobs", "the permit is held: {refused}");
+    let released = post(&server, "/v1/release", &json!({"domain": "d", "id": id}));
+    assert_eq!(released.json()["outcome"], "released");
+}
+
+#[test]
+fn a_caller_waits_for_its_turn_and_no_longer_than_it_says() {
+    let rules = "{domain: d, rules: [{name: r, rate: 1/s}]}";
+    let server = Fixture::with_clock(rules, "");
+    let ask = |wait: u64| json!({"domain": "d", "max_wait_ms": wait});
+    assert_eq!(
+        post(&server, "/v1/acquire", &ask(0)).json()["allowed"],
+        true
+    );
+    let refused = post(&server, "/v1/acquire", &ask(999)).json();
+    assert_eq!(
+        (&refused["allowed"], &refused["retry_after_ms"]),
+        (&json!(false), &json!(1_000))
+    );
+    let address = server.http();
+    let body = ask(1_000).to_string();
+    let request = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let waiting = std::thread::spawn(move || Answer::read(&send(address, request.as_bytes())));
+    eventually("it waits", || {
+        server.metric("quell_waiters").as_deref() == Some("1")
+    });
+    let refused = post(&server, "/v1/acquire", &ask(0)).json();
+    assert_eq!(
+        refused["retry_after_ms"], 2_000,
+        "it is somebody else's turn first"
+    );
+    server
+        .clock
+        .as_ref()
+        .unwrap()
+        .advance(Duration::from_secs(1));
+    let verdict = waiting.join().unwrap().json();
+    assert_eq!(
+        (&verdict["allowed"], &verdict["waited_ms"]),
+        (&json!(true), &json!(1_000))
+    );
+    assert_eq!(server.metric("quell_waiters").as_deref(), Some("0"));
+    assert_eq!(
+        server.metric("quell_wait_seconds_count").as_deref(),
+        Some("1")
+    );
+    assert_eq!(
+        server.metric("quell_wait_seconds_sum").as_deref(),
+        Some("1.000000000")
+    );
+    post(&server, "/v1/acquire", &ask(3_600_001)).assert_problem(400, "at most 3600000");
+}
+
+#[test]
+fn mistakes_say_what_to_write() {
+    let server = Fixture::with_clock(MODELS, "");
+    let entries = json!({"team": "red"});
+    let cases = [
+        (
+            "/v1/reserve",
+            json!({"domain": "models", "entries": entries, "hold_ms": 0}),
+            "longer than 0",
+        ),
+        (
+            "/v1/reserve",
+            json!({"domain": "models", "entries": entries, "id": "a b"}),
+            "printable ASCII",
+        ),
+        (
+            "/v1/reserve",
+            json!({"domain": "models", "entries": entries, "max_wait_ms": 1}),
+            "id or hold_ms",
+        ),
+        (
+            "/v1/reserve",
+            json!({"domain": "models", "descriptors": [{}, {}]}),
+            "one descriptor",
+        ),
+        (
+            "/v1/acquire",
+            json!({"domain": "models", "entries": entries, "id": "a"}),
+            "no such member",
+        ),
+        (
+            "/v1/settle",
+            json!({"domain": "models", "id": "a"}),
+            "\"actual\"",
+        ),
+        (
+            "/v1/cancel",
+            json!({"domain": "models", "id": "a", "actual": 1}),
+            "leave \"actual\" out",
+        ),
+        (
+            "/v1/cancel",
+            json!({"domain": "models"}),
+            "\"id\": \"job-1\"",
+        ),
+        (
+            "/v1/release",
+            json!({"domain": "models", "id": ""}),
+            "1 to 64",
+        ),
+        (
+            "/v1/renew",
+            json!({"domain": "", "id": "a"}),
+            "the domain is empty",
+        ),
+    ];
+    for (path, body, words) in cases {
+        post(&server, path, &body).assert_problem(400, words);
+    }
+    let unknown = json!({"domain": "nobody", "id": "a", "entries": {}});
+    post(&server, "/v1/reserve", &unknown).assert_problem(404, "nobody");
+}
+
+#[test]
+fn the_same_over_resp() {
+    let server = Fixture::with_clock(MODELS, "");
+    let commands = "HELLO 3\r\n\
+        QUELL.RESERVE models job 60000 COST 4000 team red\r\n\
+        QUELL.SETTLE models job 1500\r\n\
+        QUELL.SETTLE models job 1500\r\n\
+        QUELL.RESERVE models * 60000 team red\r\n\
+        QUELL.ACQUIRE models team red kind batch\r\n\
+        QUELL.CANCEL models nobody\r\n\
+        QUELL.RENEW models\r\n\
+        QUELL.RESERVE models job soon team red\r\n\
+        QUELL.SETTLE models job much\r\n";
+    let replies = server.resp_exchange(commands.as_bytes());
+    let ended = |repeated: &str| {
+        format!(
+            "%3\r\n$2\r\nid\r\n$3\r\njob\r\n$7\r\noutcome\r\n$7\r\nsettled\r\n$8\r\nrepeated\r\n#{repeated}\r\n"
+        )
+    };
+    assert!(
+        replies.contains("$2\r\nid\r\n$3\r\njob\r\n$9\r\ndecisions"),
+        "{replies}"
+    );
+    assert!(replies.contains(&ended("f")), "{replies}");
+    assert!(replies.contains(&ended("t")), "{replies}");
+    // One made up for the reservation, one for the permit.
+    assert_eq!(
+        replies.matches("$2\r\nid\r\n$32\r\n").count(),
+        2,
+        "{replies}"
+    );
+    assert!(
+        replies.contains("-ERR no reservation or permit has this id\r\n"),
+        "{replies}"
+    );
+    assert!(
+        replies.contains("-ERR wrong number of arguments for 'quell.renew' command\r\n"),
+        "{replies}"
+    );
+    assert!(
+        replies.contains("-ERR the hold is not a whole number of milliseconds"),
+        "{replies}"
+    );
+    assert!(
+        replies.contains("-ERR the actual cost is not a whole number"),
+        "{replies}"
+    );
+    assert_eq!(left(&server), [8_498, 57]);
+    assert_eq!(server.metric("quell_permits_held").as_deref(), Some("1"));
+}

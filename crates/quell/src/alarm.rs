@@ -1,0 +1,140 @@
+//! Alarms: wakers that are to be woken at an instant, in one list per clock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Wakers by the instant at which they are to be woken.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    set: Mutex<Set>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    wakers: BTreeMap<(u64, u64), Waker>,
+    next: u64,
+}
+
+/// A waker that will be woken; dropped, it will not.
+#[derive(Debug)]
+#[must_use = "dropped, it wakes nobody"]
+pub struct Alarm {
+    alarms: Arc<Alarms>,
+    key: (u64, u64),
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.alarms.set.lock().wakers.remove(&self.key);
+    }
+}
+
+impl Alarms {
+    /// Wakes `waker` when `instant` comes, in nanoseconds of whoever rings.
+    pub(crate) fn add(self: &Arc<Self>, instant: u64, waker: &Waker) -> Alarm {
+        let mut set = self.set.lock();
+        set.next += 1;
+        let key = (instant, set.next);
+        let is_first = set
+            .wakers
+            .first_key_value()
+            .is_none_or(|(first, _)| key < *first);
+        set.wakers.insert(key, waker.clone());
+        drop(set);
+        if is_first {
+            // Else whoever rings is up before it anyway.
+            self.changed.notify_one();
+        }
+        Alarm {
+            alarms: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// Wakes all whose instant has come.
+    pub(crate) fn ring(&self, now: u64) {
+        loop {
+            // Woken without the lock: a waker may set the next alarm.
+            let waker = {
+                let mut set = self.set.lock();
+                match set.wakers.first_key_value() {
+                    Some(((instant, _), _)) if *instant <= now => set.wakers.pop_first(),
+                    _ => None,
+                }
+            };
+            match waker {
+                Some((_, waker)) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+
+    /// How many are set.
+    pub(crate) fn len(&self) -> usize {
+        self.set.lock().wakers.len()
+    }
+}
+
+/// The alarms of this process's own timer: one thread that sleeps until the next is due.
+struct Timer {
+    alarms: Arc<Alarms>,
+    started: Instant,
+    runs: bool,
+}
+
+impl Timer {
+    fn start() -> Self {
+        let alarms = Arc::new(Alarms::default());
+        let started = Instant::now();
+        let its_own = Arc::clone(&alarms);
+        let thread = std::thread::Builder::new().name("quell-timer".to_owned());
+        let runs = thread.spawn(move || run(&its_own, started)).is_ok();
+        Self {
+            alarms,
+            started,
+            runs,
+        }
+    }
+}
+
+fn run(alarms: &Alarms, started: Instant) {
+    loop {
+        alarms.ring(nanos(started.elapsed()));
+        let mut set = alarms.set.lock();
+        match set.wakers.first_key_value() {
+            None => alarms.changed.wait(&mut set),
+            Some(((instant, _), _)) => {
+                let due = started.checked_add(Duration::from_nanos(*instant));
+                match due {
+                    Some(due) => {
+                        alarms.changed.wait_until(&mut set, due);
+                    }
+                    None => alarms.changed.wait(&mut set),
+                }
+            }
+        }
+    }
+}
+
+/// Wakes `waker` after so long, by a thread that is started when it is needed first.
+///
+/// Where no thread can be started the waker is woken at once: the caller looks again and again, and
+/// still goes at the right time.
+pub(crate) fn after(wait: Duration, waker: &Waker) -> Alarm {
+    static TIMER: OnceLock<Timer> = OnceLock::new();
+    let timer = TIMER.get_or_init(Timer::start);
+    if !timer.runs {
+        waker.wake_by_ref();
+    }
+    let due = timer.started.elapsed().saturating_add(wait);
+    timer.alarms.add(nanos(due), waker)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

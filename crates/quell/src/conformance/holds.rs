@@ -1,0 +1,111 @@
+//! Holds at random: reserved, waited for, ended and moved up, on a store beside the model.
+
+use std::time::Duration;
+
+use quell_core::hold::{Claim, Ending, HoldId, Patience};
+use quell_core::rule::DomainRules;
+
+use super::model::ModelStore;
+use super::rules::{Random, random_rules, with_permits};
+use super::{limiter, random_query, start};
+use crate::Verdict;
+use crate::store::Store;
+
+/// Ids that a trace uses: few, so that they come again.
+const IDS: u64 = 12;
+
+/// Runs `steps` random steps with holds from `seed` against `store` and the model.
+///
+/// # Panics
+/// When an answer differs; the message names the seed and the step.
+pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
+    let mut random = Random::new(seed);
+    let (subject, clock) = limiter(store, start());
+    let (model, model_clock) = limiter(ModelStore::default(), start());
+    let mut rules = rules(&mut random);
+    super::reload(&subject, &model, &rules);
+    for step in 0..steps {
+        if random.one_in(60) {
+            rules = self::rules(&mut random);
+            super::reload(&subject, &model, &rules);
+        }
+        let now = random.step_clock(subject.now());
+        clock.set(now);
+        model_clock.set(now);
+        let query = random_query(&mut random);
+        let told = || format!("seed {seed} step {step} at {now:?}: {query:?}");
+        let name = format!("id-{}", random.below(IDS));
+        let Some(id) = HoldId::new("d", &name) else {
+            continue;
+        };
+        match random.below(8) {
+            0..=3 => {
+                let claim = random_claim(&mut random, &id);
+                let ours = subject.rules();
+                let theirs = model.rules();
+                let (Ok(set), Ok(model_set)) = (
+                    subject.resolve(&ours, &query, now),
+                    model.resolve(&theirs, &query, now),
+                ) else {
+                    continue;
+                };
+                let got = subject.store().hold(&set, &claim, now).await;
+                let expected = model.store().hold(&model_set, &claim, now).await;
+                assert_eq!(got, expected, "{} {claim:?}", told());
+            }
+            4 | 5 => {
+                let ending = random_ending(&mut random);
+                let got = subject.store().end(&id, ending, now).await;
+                let expected = model.store().end(&id, ending, now).await;
+                assert_eq!(got, expected, "{} {id:?} {ending:?}", told());
+            }
+            6 => {
+                let got = subject.store().advance(&id, now).await;
+                let expected = model.store().advance(&id, now).await;
+                assert_eq!(got, expected, "{} {id:?} advances", told());
+            }
+            _ => {
+                let got = subject.try_acquire(&query).await;
+                let expected = model.try_acquire(&query).await;
+                let decisions =
+                    |answer: Result<Verdict, _>| answer.map(|verdict: Verdict| verdict.decisions);
+                assert_eq!(decisions(got), decisions(expected), "{}", told());
+            }
+        }
+        let got = subject.peek(&query).await;
+        let expected = model.peek(&query).await;
+        assert_eq!(got, expected, "{} peek", told());
+    }
+}
+
+fn random_claim<'a>(random: &mut Random, id: &'a HoldId) -> Claim<'a> {
+    let wait = Duration::from_millis(random.below(20_000));
+    let hold = Duration::from_millis(1 + random.below(30_000));
+    Claim {
+        id,
+        hold: random.one_in(2).then_some(hold),
+        wait: random.one_in(2).then_some(Patience {
+            turn: if random.one_in(4) {
+                Duration::ZERO
+            } else {
+                wait
+            },
+            in_all: wait,
+        }),
+    }
+}
+
+fn random_ending(random: &mut Random) -> Ending {
+    match random.below(5) {
+        0 => Ending::Settle(random.below(20)),
+        1 => Ending::Cancel,
+        2 => Ending::Release,
+        3 => Ending::Renew,
+        _ => Ending::Arrive,
+    }
+}
+
+fn rules(random: &mut Random) -> Vec<DomainRules> {
+    let rules = random_rules(random);
+    with_permits(random, rules)
+}

@@ -1,0 +1,211 @@
+//! The model's holds: ids in one map, what they stand on by the key's bytes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quell_core::algorithm::{At, Edges};
+use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
+use quell_core::time::{Monotonic, Now};
+
+use super::model::Model;
+use crate::store::memory::RETENTION;
+use crate::store::{Fate, Finished, Placed, StoreError};
+
+/// What the model knows of ids.
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    known: BTreeMap<HoldId, Id>,
+}
+
+#[derive(Debug)]
+struct Id {
+    fate: Fate,
+    places: Vec<Place>,
+    decisions: Vec<Decision>,
+    keep: Duration,
+    due: Monotonic,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    key: Vec<u8>,
+    cost: Cost,
+    scales: bool,
+    edges: Option<Edges>,
+}
+
+impl Ids {
+    /// Forgets what was over for long.
+    fn settle(&mut self, now: Monotonic) {
+        for id in self.known.values_mut() {
+            if id.fate == Fate::Stands && id.due <= now {
+                id.fate = Fate::Expired;
+                id.due = id.due.saturating_add(RETENTION);
+            }
+        }
+        let stays = |id: &Id| id.fate == Fate::Stands || id.due > now;
+        self.known.retain(|_, id| stays(id));
+    }
+
+    fn finish(&mut self, id: &HoldId, fate: Fate, now: Monotonic) {
+        if let Some(id) = self.known.get_mut(id) {
+            id.fate = fate;
+            id.due = now.saturating_add(RETENTION);
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn hold(
+        &mut self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.ids.settle(now.monotonic);
+        if let Some(id) = self.ids.known.get(claim.id) {
+            let asked = set.charges().iter();
+            let mut asked = asked.map(|charge| (charge, set.key(charge)));
+            let is_held = |(charge, key): (&Charge<'_>, quell_core::key::Key<'_>)| {
+                let mut places = id.places.iter();
+                charge.shadow
+                    || (claim.hold.is_none() && charge.installed.limit.lease().is_none())
+                    || places.any(|place| place.key == key.as_bytes() && place.cost == charge.cost)
+            };
+            if id.fate != Fate::Stands || !asked.all(is_held) {
+                return Err(StoreError::HoldTaken);
+            }
+            return Ok(Placed {
+                decisions: id.decisions.clone(),
+                held: true,
+                wait: None,
+                repeated: true,
+            });
+        }
+        let mut loaded = self.load_all(set, now);
+        let charges = set.charges().iter();
+        let mut entries: Vec<_> = charges
+            .zip(&mut loaded)
+            .map(|(charge, (_, state))| Entry { charge, state })
+            .collect();
+        let claimed = hold::claim(now, claim, &mut entries).ok_or(StoreError::TooManyHolds)?;
+        let places = set.charges().iter().zip(&claimed.held);
+        let places = places.filter(|(_, held)| **held).map(|(charge, _)| Place {
+            key: set.key(charge).as_bytes().to_vec(),
+            cost: charge.cost,
+            scales: !charge.counts_calls,
+            edges: charge.edges,
+        });
+        let places: Vec<_> = places.collect();
+        self.states.extend(loaded);
+        let held = !places.is_empty();
+        if held {
+            let leases = set.charges().iter();
+            let leases = leases.filter_map(|charge| charge.installed.limit.lease());
+            let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
+            let delays = claimed.decisions.iter().map(|decision| decision.delay);
+            let wait = delays.max().max(claimed.wait).unwrap_or_default();
+            let id = Id {
+                fate: Fate::Stands,
+                places,
+                decisions: claimed.decisions.clone(),
+                keep,
+                due: now.monotonic.saturating_add(wait.saturating_add(keep)),
+            };
+            self.ids.known.insert(claim.id.clone(), id);
+        }
+        Ok(Placed {
+            decisions: claimed.decisions,
+            held,
+            wait: claimed.wait,
+            repeated: false,
+        })
+    }
+
+    pub(super) fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        self.ids.settle(now.monotonic);
+        let known = self.ids.known.get(id)?;
+        let mut finished = Finished {
+            fate: known.fate,
+            repeated: true,
+            wait: None,
+            next: Vec::new(),
+        };
+        if known.fate != Fate::Stands {
+            return Some(finished);
+        }
+        let (mut found, mut stands) = (false, false);
+        for place in &known.places {
+            let Some(state) = self.states.get_mut(&place.key) else {
+                continue;
+            };
+            let Some(installed) = self.limits.get(&state.limit) else {
+                continue;
+            };
+            let at = At {
+                now,
+                since: installed.since,
+                edges: place.edges,
+            };
+            let ended = hold::end(state, &installed.limit, &at, id, ending, place.scales);
+            found |= ended.found;
+            stands |= ended.stands;
+            finished.wait = finished.wait.max(ended.wait);
+            finished.next.extend(ended.next);
+        }
+        finished.next.sort_unstable();
+        finished.next.dedup();
+        finished.repeated = !found;
+        if finished.wait.is_some() {
+            return Some(finished);
+        }
+        if !stands {
+            finished.fate = if found {
+                Fate::of(ending)
+            } else {
+                Fate::Expired
+            };
+            self.ids.finish(id, finished.fate, now.monotonic);
+        } else if let Some(known) = self.ids.known.get_mut(id)
+            && matches!(ending, Ending::Renew | Ending::Arrive)
+        {
+            known.due = now.monotonic.saturating_add(known.keep);
+        }
+        Some(finished)
+    }
+
+    pub(super) fn advance(&mut self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
+        self.ids.settle(now.monotonic);
+        let known = self
+            .ids
+            .known
+            .get(id)
+            .filter(|id| id.fate == Fate::Stands)?;
+        let mut loaded = Vec::new();
+        for place in &known.places {
+            let Some(state) = self.states.get(&place.key).cloned() else {
+                continue;
+            };
+            let Some(installed) = self.limits.get(&state.limit) else {
+                continue;
+            };
+            let mut charge = Charge::alone(installed, place.cost);
+            charge.edges = place.edges;
+            loaded.push((place.key.clone(), charge, state));
+        }
+        let mut entries: Vec<_> = loaded
+            .iter_mut()
+            .map(|(_, charge, state)| Entry { charge, state })
+            .collect();
+        let advanced = hold::advance(now, id, &mut entries);
+        let changed: Vec<_> = loaded
+            .into_iter()
+            .map(|(key, _, state)| (key, state))
+            .collect();
+        self.states.extend(changed);
+        advanced
+    }
+}

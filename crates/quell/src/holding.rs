@@ -1,0 +1,334 @@
+//! Holding: how a limiter waits, reserves, and ends what it holds.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::charge::LimitSet;
+use quell_core::decision::Decision;
+use quell_core::descriptor::Query;
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD, Patience};
+use quell_core::rule::RuleSet;
+use quell_core::time::{Monotonic, Now};
+use quell_core::verdict::Verdict;
+
+use crate::error::AskError;
+use crate::limiter::Limiter;
+use crate::room::Call;
+use crate::store::{Fate, Finished, LocalStore, Placed, Store};
+
+/// What came of a claim: the decisions, and the name under which it can be ended.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) id: Option<Arc<str>>,
+    pub(crate) waited: Duration,
+}
+
+impl Placement {
+    pub(crate) fn of(placed: Placed, id: HoldId) -> Self {
+        Self {
+            decisions: placed.decisions,
+            id: placed.held.then(|| id.name().into()),
+            waited: Duration::ZERO,
+        }
+    }
+}
+
+/// Whether something in the set is held, not used.
+pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
+    let mut charges = set.charges().iter();
+    charges.any(|charge| charge.installed.limit.lease().is_some())
+}
+
+/// An acquire that holds permits.
+pub(crate) const fn plain(id: &HoldId) -> Claim<'_> {
+    Claim {
+        id,
+        hold: None,
+        wait: None,
+    }
+}
+
+/// A name that nobody else has: 128 bits that differ from process to process and call to call.
+pub(crate) fn new_id(domain: &str) -> HoldId {
+    // Each state has keys of its own, drawn from the system's randomness.
+    let bits = || RandomState::new().hash_one(domain);
+    loop {
+        let name = format!("{:016x}{:016x}", bits(), bits());
+        if let Some(id) = HoldId::new(domain, &name) {
+            return id;
+        }
+    }
+}
+
+/// Gives back the place, and what was charged for it, of a caller that is gone before its turn.
+pub(crate) struct Leaving<'a, S: Store> {
+    pub(crate) limiter: &'a Limiter<S>,
+    pub(crate) id: HoldId,
+    pub(crate) is_placed: bool,
+}
+
+impl<S: Store> Drop for Leaving<'_, S> {
+    fn drop(&mut self) {
+        self.limiter.room.leave(&self.id);
+        if self.is_placed {
+            self.limiter.abandon(&self.id, Ending::Cancel);
+        }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Waits for its turn, however long that takes, and charges then.
+    ///
+    /// First come, first served for each key: nobody who comes later, waiting or not, goes before.
+    /// Refused at once where it could never pass, where a ban stands, and where too many wait already
+    /// (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). A dropped future gives its place
+    /// back, and those behind it move up. `leaky_bucket` and `concurrency` with a queue may ask for a
+    /// delay on top, which is waited for too.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`]; [`AskError::Overslept`] if the future was not polled for so long
+    /// that a permit's lease went by.
+    pub async fn acquire(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
+        self.acquire_timeout(query, Duration::MAX).await
+    }
+
+    /// Waits for its turn if that comes within `most`, and is refused at once and uncharged if it
+    /// does not.
+    ///
+    /// # Errors
+    /// As [`Limiter::acquire`].
+    pub async fn acquire_timeout(
+        &self,
+        query: &Query<'_>,
+        most: Duration,
+    ) -> Result<Verdict, AskError> {
+        let id = new_id(query.domain());
+        let claim = Claim {
+            id: &id,
+            hold: None,
+            wait: Some(Patience::of(most)),
+        };
+        self.claim(query, &claim).await
+    }
+
+    /// Charges an estimate now, of which the true cost is paid later with [`Limiter::settle`].
+    ///
+    /// The verdict's `id` names the reservation: `name`, or one made up. With the same name it may be
+    /// asked again, as after a timeout: that charges nothing and answers the same. Rules that say
+    /// `cost` charge that, and keep it. After `hold` what nobody settled stays charged, or is given
+    /// back where the rule says `on_expiry: release`.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`]; and if `name` or `hold` is not possible, the query has more than
+    /// one descriptor, or the name stands for something else.
+    pub async fn reserve(
+        &self,
+        query: &Query<'_>,
+        hold: Duration,
+        name: Option<&str>,
+    ) -> Result<Verdict, AskError> {
+        if hold.is_zero() || hold > MAX_HOLD {
+            return Err(AskError::HoldLength);
+        }
+        if query.descriptors().len() != 1 {
+            return Err(AskError::HoldDescriptors);
+        }
+        let id = match name {
+            Some(name) => HoldId::new(query.domain(), name).ok_or(AskError::HoldName)?,
+            None => new_id(query.domain()),
+        };
+        let claim = Claim {
+            id: &id,
+            hold: Some(hold),
+            wait: None,
+        };
+        self.claim(query, &claim).await
+    }
+
+    /// Pays what a reservation cost in truth, 0 or more: less than the estimate is given back, as far
+    /// as it still counts; more is owed, and refused until it is repaid. Its permits come back. Said
+    /// again, nothing changes.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownHold`] if there is none; [`AskError::Store`] if the store cannot tell.
+    pub async fn settle(&self, domain: &str, id: &str, actual: u64) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Settle(actual)).await
+    }
+
+    /// Gives back all that a reservation or an acquire holds, as if it had not been.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn cancel(&self, domain: &str, id: &str) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Cancel).await
+    }
+
+    /// Gives permits back; what was charged stays charged.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn release(&self, domain: &str, id: &str) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Release).await
+    }
+
+    /// Begins the lease of permits, and the hold of a reservation, anew.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn renew(&self, domain: &str, id: &str) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Renew).await
+    }
+
+    /// Ends or renews what an id stands for.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn end(&self, domain: &str, id: &str, ending: Ending) -> Result<Finished, AskError> {
+        let id = HoldId::new(domain, id).ok_or(AskError::HoldName)?;
+        let finished = self.store.end(&id, ending, self.now()).await?;
+        let finished = finished.ok_or(AskError::UnknownHold)?;
+        self.room.call(&finished.next);
+        Ok(finished)
+    }
+
+    /// [`Limiter::release`] without waiting for the answer, for whoever drops a permit.
+    pub fn let_go(&self, domain: &str, id: &str) {
+        if let Some(id) = HoldId::new(domain, id) {
+            self.abandon(&id, Ending::Release);
+        }
+    }
+
+    /// Ends or renews without waiting for the answer.
+    pub(crate) fn abandon(&self, id: &HoldId, ending: Ending) {
+        let next = self.store.abandon(id, ending, self.now());
+        self.room.call(&next);
+    }
+
+    /// How many callers of this process wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.room.len()
+    }
+
+    async fn claim(&self, query: &Query<'_>, claim: &Claim<'_>) -> Result<Verdict, AskError> {
+        let now = self.now();
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        self.claim_set(&rules, query, &set, claim, now).await
+    }
+
+    pub(crate) async fn claim_set(
+        &self,
+        rules: &RuleSet,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let (placed, waited) = self.hold(set, claim, now).await?;
+        let is_over = claim.hold.is_none() && !has_permits(set);
+        let mut placement = Placement::of(placed, claim.id.clone());
+        placement.waited = waited;
+        if is_over {
+            placement.id = None;
+        }
+        Ok(self.conclude_held(rules, query, set, placement, now))
+    }
+
+    /// Makes a claim, and waits for what it says to wait for.
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<(Placed, Duration), AskError> {
+        let mut claim = *claim;
+        if claim.wait.is_none() {
+            return Ok((self.store.hold(set, &claim, now).await?, Duration::ZERO));
+        }
+        if !self.room.enter(claim.id) {
+            // No seat: it goes at once or not at all.
+            claim.wait = Some(Patience::of(Duration::ZERO));
+        }
+        let mut leaving = Leaving {
+            limiter: self,
+            id: claim.id.clone(),
+            is_placed: true,
+        };
+        let placed = self.store.hold(set, &claim, now).await?;
+        let charges = set.charges().iter().zip(&placed.decisions);
+        let with_say = charges.filter(|(charge, _)| !charge.shadow);
+        let is_refused = with_say.clone().any(|(_, d)| !d.outcome.is_allow());
+        let delay = with_say.map(|(_, decision)| decision.delay).max();
+        let delay = delay.unwrap_or_default();
+        if !is_refused && !delay.is_zero() {
+            let wait = placed.wait.unwrap_or_default();
+            let after = delay.saturating_sub(wait);
+            let turn = now.monotonic.saturating_add(wait);
+            let is_in_time = self.wait(claim.id, turn, after).await?;
+            // What was charged stays charged; a permit is somebody else's by now.
+            if !is_in_time && has_permits(set) {
+                return Err(AskError::Overslept);
+            }
+        }
+        leaving.is_placed = false;
+        let waited = self.now().monotonic.since(now.monotonic);
+        Ok((placed, waited))
+    }
+
+    /// Sleeps until the turn of `id` and `after` longer, wherever the turn moves meanwhile. Says
+    /// whether the hold still stood then.
+    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> Result<bool, AskError> {
+        let mut turn = turn.saturating_add(after);
+        loop {
+            let call = self.room.wait(id, turn, &self.clock).await;
+            let now = self.now();
+            if call == Call::Moved {
+                if let Some((wait, next)) = self.store.advance(id, now).await? {
+                    let sooner = now.monotonic.saturating_add(wait).saturating_add(after);
+                    turn = sooner;
+                    self.room.call(&next);
+                }
+                continue;
+            }
+            let finished = self.store.end(id, Ending::Arrive, now).await?;
+            let Some(finished) = finished else {
+                return Ok(false);
+            };
+            match finished.wait {
+                Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
+                None => return Ok(finished.fate != Fate::Expired),
+            }
+        }
+    }
+}
+
+impl<S: LocalStore> Limiter<S> {
+    /// Makes a claim at a given instant, on a store in this process. Where it has to wait for its
+    /// turn, the verdict's `delay` says how long; nobody is woken.
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`].
+    pub fn hold_local(
+        &self,
+        query: &Query<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        let placed = self.store.hold_local(&set, claim, now)?;
+        let placement = Placement::of(placed, claim.id.clone());
+        Ok(self.conclude_held(&rules, query, &set, placement, now))
+    }
+
+    /// Ends or renews at a given instant what is held on a store in this process; `None` if the id is
+    /// not known.
+    pub fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        let finished = self.store.end_local(id, ending, now)?;
+        self.room.call(&finished.next);
+        Some(finished)
+    }
+}

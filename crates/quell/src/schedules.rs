@@ -1,0 +1,172 @@
+//! The waiting room under many schedules: nobody sleeps through its turn, nothing is left behind.
+//!
+//! A scheduler chooses who runs next wherever the room is locked and wherever a task is polled. A
+//! wake-up that is lost shows as a deadlock, since the clock moves only while somebody waits for it.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a test stops where something is not as it must be"
+)]
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use quell_core::rule::{DomainRules, Effect, OnMissing, Rule};
+use quell_core::time::Now;
+use shuttle::future::{block_on, spawn};
+use shuttle::thread;
+
+use crate::clock::ManualClock;
+use crate::conformance::ModelStore;
+use crate::sync::Mutex;
+use crate::{Limit, Limiter, Query};
+
+const SCHEDULES: usize = 400;
+
+fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_790_000_000_000_000_000)));
+    let limiter = Limiter::builder(ModelStore::default()).clock(Arc::clone(&clock) as _);
+    let limiter = limiter.build();
+    let rule = Rule {
+        name: Arc::from("r"),
+        matchers: Vec::new(),
+        per: Vec::new(),
+        on_missing: OnMissing::Skip,
+        effect: Effect::Limit(limit),
+        overrides: Vec::new(),
+        cost: None,
+        shadow: false,
+        on_failure: None,
+    };
+    let domain = DomainRules {
+        domain: Arc::from("d"),
+        rules: vec![rule],
+    };
+    limiter.set_rules(vec![domain]).expect("the rule is sound");
+    (Arc::new(limiter), clock)
+}
+
+/// Tells one caller to go away: its future is dropped where it stands.
+#[derive(Default)]
+struct Leave {
+    told: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Leave {
+    fn tell(&self) {
+        self.told.store(true, Ordering::SeqCst);
+        if let Some(waker) = self.waker.lock().take() {
+            waker.wake();
+        }
+    }
+
+    /// Drives `work` to its end, or drops it when told.
+    async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = Box::pin(work);
+        poll_fn(|context| {
+            *self.waker.lock() = Some(context.waker().clone());
+            if self.told.load(Ordering::SeqCst) {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+}
+
+fn nothing_is_left(limiter: &Limiter<ModelStore>, clock: &ManualClock) {
+    assert_eq!(limiter.waiting(), 0);
+    assert_eq!(clock.alarms(), 0);
+}
+
+/// Permits are released one by one, with a clock that stands: each wake-up counts. One of those who
+/// wait goes away, at any moment.
+#[test]
+fn every_permit_that_comes_back_wakes_somebody() {
+    shuttle::check_random(
+        || {
+            let (limiter, clock) = limiter(Limit::concurrency(1).build().expect("possible"));
+            let held = Arc::new(AtomicUsize::new(0));
+            let leave = Arc::new(Leave::default());
+            let tasks = (0..4).map(|number| {
+                let (limiter, held) = (Arc::clone(&limiter), Arc::clone(&held));
+                let leave = if number == 1 {
+                    Arc::clone(&leave)
+                } else {
+                    Arc::default()
+                };
+                spawn(async move {
+                    let query = Query::new("d");
+                    let Some(verdict) = leave.or(limiter.acquire(&query)).await else {
+                        return;
+                    };
+                    let verdict = verdict.expect("it answers");
+                    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                    thread::yield_now();
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    let id = verdict.id.expect("a permit has a name");
+                    limiter.release("d", &id).await.expect("it is held");
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            thread::yield_now();
+            leave.tell();
+            for task in tasks {
+                block_on(task).expect("it ends");
+            }
+            nothing_is_left(&limiter, &clock);
+        },
+        SCHEDULES,
+    );
+}
+
+/// Turns come with time; those behind one that goes away move up.
+#[test]
+fn every_turn_is_taken() {
+    shuttle::check_random(
+        || {
+            let (limiter, clock) = limiter(Limit::per_second(1).build().expect("possible"));
+            let done = Arc::new(AtomicUsize::new(0));
+            let leave = Arc::new(Leave::default());
+            let tasks = (0..4).map(|number| {
+                let (limiter, done) = (Arc::clone(&limiter), Arc::clone(&done));
+                let leave = if number == 2 {
+                    Arc::clone(&leave)
+                } else {
+                    Arc::default()
+                };
+                spawn(async move {
+                    let query = Query::new("d");
+                    if let Some(verdict) = leave.or(limiter.acquire(&query)).await {
+                        assert!(verdict.expect("it answers").is_allow());
+                    }
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            let ticking = {
+                let (clock, done) = (Arc::clone(&clock), Arc::clone(&done));
+                thread::spawn(move || {
+                    while done.load(Ordering::SeqCst) < 4 {
+                        if clock.alarms() > 0 {
+                            clock.advance(Duration::from_secs(1));
+                        }
+                        thread::yield_now();
+                    }
+                })
+            };
+            thread::yield_now();
+            leave.tell();
+            for task in tasks {
+                block_on(task).expect("it ends");
+            }
+            ticking.join().expect("it ends");
+            nothing_is_left(&limiter, &clock);
+        },
+        SCHEDULES,
+    );
+}

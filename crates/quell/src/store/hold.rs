@@ -1,0 +1,85 @@
+//! What a store says of holds.
+
+use std::time::Duration;
+
+use quell_core::decision::Decision;
+use quell_core::hold::{Ending, HoldId};
+
+/// The answer to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The limits' decisions, in the set's order.
+    pub decisions: Vec<Decision>,
+    /// Whether the id stands for something that can be ended.
+    pub held: bool,
+    /// How long until its turn, if it waits for it.
+    pub wait: Option<Duration>,
+    /// Whether this was asked and answered before: nothing was charged again.
+    pub repeated: bool,
+}
+
+/// What became of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stands, or waits for its turn.
+    Stands,
+    /// It was settled, and what it cost was paid.
+    Settled,
+    /// It was taken back.
+    Cancelled,
+    /// It was released.
+    Released,
+    /// Nobody ended it in its time.
+    Expired,
+}
+
+impl Fate {
+    /// What an ending makes of a hold that does not stand on.
+    #[must_use]
+    pub const fn of(ending: Ending) -> Self {
+        match ending {
+            Ending::Settle(_) => Self::Settled,
+            Ending::Cancel => Self::Cancelled,
+            Ending::Release | Ending::Arrive => Self::Released,
+            Ending::Renew => Self::Expired,
+        }
+    }
+
+    /// In lower case, as the wires say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stands => "stands",
+            Self::Settled => "settled",
+            Self::Cancelled => "cancelled",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// The answer to an ending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What became of the hold, be it now or before.
+    pub fate: Fate,
+    /// Whether it was so before: nothing changed.
+    pub repeated: bool,
+    /// How long until its turn, if that has not come.
+    pub wait: Option<Duration>,
+    /// Who waits and may go sooner now; to be told in this process.
+    pub next: Vec<HoldId>,
+}
+
+/// How many holds there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldTotals {
+    /// Callers that wait for their turn.
+    pub waiting: u64,
+    /// Ids with charges on rates that can still be settled.
+    pub reservations: u64,
+    /// Permits that are held.
+    pub permits: u64,
+    /// Holds whose time was over before anybody ended them, since the start.
+    pub expired: u64,
+}

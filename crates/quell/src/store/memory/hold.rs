@@ -1,0 +1,218 @@
+//! Making and ending holds in memory.
+//!
+//! Locks are taken in one order: the part of the ids, then chains in ascending order, then the
+//! registry for a look.
+
+use std::time::Duration;
+
+use quell_core::algorithm::At;
+use quell_core::charge::{Charge, Entry, LimitSet, Operation};
+use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
+use quell_core::limit::Installed;
+use quell_core::time::Now;
+
+use super::holds::{HoldPlace, Record};
+use super::table::Chains;
+use super::{Held, Keeping, LoadKey, MemoryStore};
+use crate::store::{Fate, Finished, HoldTotals, Placed, StoreError};
+
+impl MemoryStore {
+    /// How many holds there are now.
+    #[must_use]
+    pub fn hold_totals(&self, now: Now) -> HoldTotals {
+        self.holds.totals(now.monotonic)
+    }
+
+    pub(super) fn hold_now(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let mut part = self.holds.lock(claim.id, now.monotonic);
+        let charges = set.charges().iter();
+        let keys: Vec<_> = charges
+            .map(|charge| self.load_key(set.key(charge), charge))
+            .collect();
+        if let Some(record) = part.get(claim.id) {
+            return again(record, set, &keys, claim);
+        }
+        part.make_room()?;
+        let touched = self.with_states(set, Operation::Acquire, now, |entries| {
+            hold::claim(now, claim, entries)
+        });
+        let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
+        let decisions: Vec<_> = touched
+            .of_charge
+            .iter()
+            .filter_map(|index| claimed.decisions.get(*index).copied())
+            .collect();
+        let places = touched.states.iter().zip(&claimed.held);
+        let places = places
+            .filter(|(_, held)| **held)
+            .map(|(state, _)| HoldPlace {
+                own: state.own,
+                charged: state.charged,
+                limit: state.charge.installed.id,
+                edges: state.charge.edges,
+                cost: state.charge.cost,
+                scales: !state.charge.counts_calls,
+                is_permit: state.charge.installed.limit.lease().is_some(),
+            });
+        let places: Vec<_> = places.collect();
+        let held = !places.is_empty();
+        if held {
+            let limits = places.iter().map(|place| place.limit);
+            self.registry.read().note_holds(limits);
+            let leases = touched.states.iter();
+            let leases = leases.filter_map(|state| state.charge.installed.limit.lease());
+            let delays = decisions.iter().map(|decision| decision.delay).max();
+            let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
+            let record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
+            let wait = delays.max(claimed.wait).unwrap_or_default();
+            part.insert(claim.id.clone(), record, now.monotonic, wait);
+        }
+        Ok(Placed {
+            decisions,
+            held,
+            wait: claimed.wait,
+            repeated: false,
+        })
+    }
+
+    pub(super) fn end_now(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        let mut part = self.holds.lock(id, now.monotonic);
+        let record = part.get(id)?;
+        let mut finished = Finished {
+            fate: record.fate,
+            repeated: true,
+            wait: None,
+            next: Vec::new(),
+        };
+        if record.fate != Fate::Stands {
+            return Some(finished);
+        }
+        let places = record.places.clone();
+        let mut found = false;
+        let mut stands = false;
+        let keeper = Keeping { store: self, now };
+        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        for (place, held) in places.iter().zip(loaded) {
+            let Some((mut held, installed)) = held else {
+                continue;
+            };
+            let at = At {
+                now,
+                since: installed.since,
+                edges: place.edges,
+            };
+            let limit = &installed.limit;
+            let ended = hold::end(&mut held.state, limit, &at, id, ending, place.scales);
+            self.table.store(&mut chains, held, now, &keeper);
+            found |= ended.found;
+            stands |= ended.stands;
+            finished.wait = finished.wait.max(ended.wait);
+            finished.next.extend(ended.next);
+        }
+        drop(chains);
+        finished.next.sort_unstable();
+        finished.next.dedup();
+        finished.repeated = !found;
+        if finished.wait.is_some() {
+            return Some(finished);
+        }
+        if stands {
+            if matches!(ending, Ending::Renew | Ending::Arrive) {
+                part.renew(id, now.monotonic);
+            }
+        } else {
+            finished.fate = if found {
+                Fate::of(ending)
+            } else {
+                Fate::Expired
+            };
+            part.finish(id, finished.fate, now.monotonic);
+        }
+        Some(finished)
+    }
+
+    pub(super) fn advance_now(&self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
+        let mut part = self.holds.lock(id, now.monotonic);
+        let record = part.get(id).filter(|record| record.waits)?;
+        let places = record.places.clone();
+        let keeper = Keeping { store: self, now };
+        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        let loaded = loaded.into_iter().zip(&places);
+        let loaded = loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, of, place)));
+        let mut loaded: Vec<_> = loaded.collect();
+        let charges: Vec<_> = loaded
+            .iter()
+            .map(|(_, installed, place)| {
+                let mut charge = Charge::alone(installed, place.cost);
+                charge.edges = place.edges;
+                charge
+            })
+            .collect();
+        let mut states: Vec<_> = loaded.iter().map(|(held, ..)| held.state.clone()).collect();
+        let entries = charges.iter().zip(&mut states);
+        let mut entries: Vec<_> = entries
+            .map(|(charge, state)| Entry { charge, state })
+            .collect();
+        let advanced = hold::advance(now, id, &mut entries);
+        drop(charges);
+        for ((held, ..), state) in loaded.iter_mut().zip(states) {
+            held.state = state;
+        }
+        for (held, ..) in loaded {
+            self.table.store(&mut chains, held, now, &keeper);
+        }
+        advanced
+    }
+
+    /// Takes out the states of places, each under the limit that is in force on it now. A key that
+    /// left an overflow state has taken the hold along.
+    fn load_places<'t>(
+        &'t self,
+        places: &[HoldPlace],
+        now: Now,
+        keeper: &Keeping<'_>,
+    ) -> (Chains<'t>, Vec<Option<(Held<'t>, Installed)>>) {
+        let both = places.iter().map(|place| [place.own, place.charged]);
+        let both: Vec<_> = both.collect();
+        let (chains, loaded) = self.table.load_known(&both, now, keeper);
+        let registry = self.registry.read();
+        let known = loaded.into_iter().zip(places).map(|(held, place)| {
+            let mut held = held?;
+            let installed = registry.bring(&mut held.state, place.edges)?;
+            Some((held, installed))
+        });
+        let known = known.collect();
+        (chains, known)
+    }
+}
+
+/// Answers a claim as it was answered before, if it is the same.
+fn again(
+    record: &Record,
+    set: &LimitSet<'_>,
+    keys: &[LoadKey<'_>],
+    claim: &Claim<'_>,
+) -> Result<Placed, StoreError> {
+    let mut asked = set.charges().iter().zip(keys);
+    let is_held = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
+        let mut places = record.places.iter();
+        let is_charged_for_good = claim.hold.is_none() && charge.installed.limit.lease().is_none();
+        charge.shadow
+            || is_charged_for_good
+            || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
+    };
+    if record.fate != Fate::Stands || !asked.all(is_held) {
+        return Err(StoreError::HoldTaken);
+    }
+    Ok(Placed {
+        decisions: record.decisions.clone(),
+        held: true,
+        wait: None,
+        repeated: true,
+    })
+}

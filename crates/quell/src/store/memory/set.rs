@@ -1,0 +1,132 @@
+//! A whole set: the states of all its charges, under the locks of their chains.
+
+use std::collections::BTreeMap;
+
+use quell_core::charge::{Charge, Entry, LimitSet, Operation, decide};
+use quell_core::decision::Decision;
+use quell_core::time::Now;
+
+use super::{Fingerprint, Held, Keeping, MemoryStore};
+
+/// A state with the charge, or the sum of charges, that is made on it.
+struct Shared<'r, 't> {
+    touched: Touched<'r>,
+    held: Held<'t>,
+    was_banned: bool,
+}
+
+impl<'r> Shared<'r, '_> {
+    fn entry(&mut self) -> Entry<'_, 'r> {
+        Entry {
+            charge: &self.touched.charge,
+            state: &mut self.held.state,
+        }
+    }
+}
+
+/// The states that a set was decided on.
+pub(super) struct Decided<'r, R> {
+    /// What came of it.
+    pub(super) result: R,
+    pub(super) states: Vec<Touched<'r>>,
+    /// For each charge of the set, which of the states.
+    pub(super) of_charge: Vec<usize>,
+}
+
+/// One state, and the charge, or sum of charges, that was made on it.
+pub(super) struct Touched<'r> {
+    /// The key's own.
+    pub(super) own: Fingerprint,
+    /// Where it was charged: the key's own, or the overflow state that it shares.
+    pub(super) charged: Fingerprint,
+    pub(super) charge: Charge<'r>,
+}
+
+impl MemoryStore {
+    pub(super) fn charge_many(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Vec<Decision> {
+        let decided = self.with_states(set, operation, now, |entries| {
+            decide(now, operation, entries)
+        });
+        let decisions = decided.result;
+        let of_charge = decided.of_charge.iter();
+        of_charge
+            .filter_map(|index| decisions.get(*index).copied())
+            .collect()
+    }
+
+    /// Works on the states of a whole set under their locks, and keeps what came of it unless they
+    /// were only asked about.
+    pub(super) fn with_states<'r, R>(
+        &self,
+        set: &LimitSet<'r>,
+        operation: Operation,
+        now: Now,
+        work: impl FnOnce(&mut [Entry<'_, 'r>]) -> R,
+    ) -> Decided<'r, R> {
+        let charges = set.charges();
+        let keys = charges
+            .iter()
+            .map(|charge| self.load_key(set.key(charge), charge));
+        let keys: Vec<_> = keys.collect();
+        let keeper = Keeping { store: self, now };
+        let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
+        let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
+        let mut of_charge = Vec::with_capacity(keys.len());
+        let mut by_overflow = BTreeMap::new();
+        for ((charge, key), mut held) in charges.iter().zip(&keys).zip(loaded) {
+            if held.is_overflow() {
+                let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
+                if let Some(other) = shared.get_mut(first) {
+                    // Two new keys on one overflow state: one key in all but name, charged the sum.
+                    let cost = &mut other.touched.charge.cost;
+                    *cost = cost.saturating_add(charge.cost);
+                    of_charge.push(first);
+                    continue;
+                }
+            }
+            self.carry(&mut held.state, charge, now);
+            let was_banned = held.state.banned_for(now.monotonic).is_some();
+            of_charge.push(shared.len());
+            let touched = Touched {
+                own: key.fingerprint,
+                charged: held.fingerprint,
+                charge: charge.clone(),
+            };
+            shared.push(Shared {
+                touched,
+                held,
+                was_banned,
+            });
+        }
+        let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
+        let result = work(&mut entries);
+        let mut states = Vec::with_capacity(shared.len());
+        let mut added = 0;
+        for shared in shared {
+            if operation == Operation::Acquire {
+                let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
+                if is_banned && !shared.was_banned {
+                    let key = set.key(&shared.touched.charge);
+                    self.remember(shared.held.fingerprint, key.as_bytes());
+                }
+                let is_added = self.table.store(&mut chains, shared.held, now, &keeper);
+                added += usize::from(is_added);
+            }
+            states.push(shared.touched);
+        }
+        drop(chains);
+        for _ in 0..added {
+            self.table.make_way(now, &keeper);
+        }
+        Decided {
+            result,
+            states,
+            of_charge,
+        }
+    }
+}

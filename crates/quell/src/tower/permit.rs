@@ -1,0 +1,123 @@
+//! Permit: what a call holds until its response has been sent.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use quell_core::hold::{Ending, HoldId};
+use quell_core::time::Monotonic;
+
+use super::bill::Bill;
+use crate::clock::Alarm;
+use crate::limiter::Limiter;
+use crate::store::Store;
+
+/// Ends, when it is dropped, what a call holds: permits come back, and what the call cost is paid.
+pub(super) struct Permit {
+    holder: Box<dyn Holder>,
+    bill: Option<Bill>,
+    /// How long before it is renewed: half of what it lasts.
+    every: Duration,
+    due: Monotonic,
+    alarm: Option<(Alarm, Waker)>,
+}
+
+/// Where something is held, whatever the store.
+trait Holder: Send + Sync {
+    fn now(&self) -> Monotonic;
+
+    fn end(&self, ending: Ending);
+
+    fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm;
+}
+
+struct Held<S> {
+    limiter: Arc<Limiter<S>>,
+    id: HoldId,
+}
+
+impl<S: Store> Holder for Held<S> {
+    fn now(&self) -> Monotonic {
+        self.limiter.now().monotonic
+    }
+
+    fn end(&self, ending: Ending) {
+        self.limiter.abandon(&self.id, ending);
+    }
+
+    fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
+        self.limiter.clock.alarm(instant, waker)
+    }
+}
+
+impl Permit {
+    /// What is held as `id`, which lasts for `keep` without being renewed.
+    pub(super) fn of<S: Store>(
+        limiter: &Arc<Limiter<S>>,
+        id: HoldId,
+        keep: Duration,
+        bill: Option<Bill>,
+    ) -> Self {
+        let limiter = Arc::clone(limiter);
+        let every = keep / 2;
+        Self {
+            due: limiter.now().monotonic.saturating_add(every),
+            holder: Box::new(Held { limiter, id }),
+            bill,
+            every,
+            alarm: None,
+        }
+    }
+
+    /// Where the call's true cost is said, if it is paid afterwards.
+    pub(super) const fn bill(&self) -> Option<&Bill> {
+        self.bill.as_ref()
+    }
+
+    /// Renews what is held when it is time to, and has the task of `context` woken for the next time.
+    pub(super) fn keep(&mut self, context: &Context<'_>) {
+        let now = self.holder.now();
+        if now >= self.due {
+            self.holder.end(Ending::Renew);
+            self.due = now.saturating_add(self.every);
+            self.alarm = None;
+        }
+        let is_set = |(_, waker): &(Alarm, Waker)| waker.will_wake(context.waker());
+        if !self.alarm.as_ref().is_some_and(is_set) {
+            let alarm = self.holder.alarm(self.due, context.waker());
+            self.alarm = Some((alarm, context.waker().clone()));
+        }
+    }
+}
+
+/// Awaits `work`, and keeps what it holds meanwhile.
+pub(super) async fn keep<F: Future>(permit: &mut Option<Permit>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Some(permit) = permit {
+            permit.keep(context);
+        }
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let cost = self.bill.as_ref().and_then(Bill::cost);
+        self.holder
+            .end(cost.map_or(Ending::Release, Ending::Settle));
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("bill", &self.bill)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Permits: held for as long as the call lives, to the end of its response's body.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::any;
+use futures_util::stream;
+use http_body_util::BodyExt;
+use quell::Limit;
+use quell::tower::{Answer, CallLayer, Entries, LimitLayer};
+use tower::{Layer, ServiceExt};
+
+use super::support::{app, get, limiter, rule, settle, status};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn one_at_a_time() -> Limit {
+    Limit::concurrency(1).lease(LEASE).build().unwrap()
+}
+
+/// A permit is held until the body has been sent, or is dropped since the client went away.
+#[tokio::test]
+async fn a_permit_comes_back_with_the_end_of_the_body() {
+    let (limiter, _clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
+    let held = || limiter.store().hold_totals(limiter.now()).permits;
+    let app = app(LimitLayer::new(
+        Arc::clone(&limiter),
+        "shop",
+        Entries::new(),
+    ));
+    let call = || app.clone().oneshot(get("/", &[]));
+    let first = call().await.unwrap();
+    assert_eq!((first.status().as_u16(), held()), (200, 1));
+    assert_eq!(status(&app, get("/", &[])).await, 429);
+    drop(first);
+    assert_eq!(held(), 0, "the client went away");
+    let second = call().await.unwrap();
+    assert_eq!(held(), 1);
+    let body = second.into_body().collect().await;
+    assert_eq!(body.unwrap().to_bytes(), "hello");
+    assert_eq!(held(), 0, "it has been sent");
+}
+
+/// A lease is for those who die, not for those who take long.
+#[tokio::test]
+async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
+    let (limiter, clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
+    let totals = || limiter.store().hold_totals(limiter.now());
+    let (answer, answered) = tokio::sync::oneshot::channel::<()>();
+    let answered = Arc::new(tokio::sync::Mutex::new(Some(answered)));
+    let slow = any(move || async move {
+        if let Some(answered) = answered.lock().await.take() {
+            drop(answered.await);
+        }
+        // A body that never ends by itself.
+        Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())
+    });
+    let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+    let app = Router::new().route("/", slow).layer(layer);
+    let call = tokio::spawn(app.clone().oneshot(get("/", &[])));
+    for _ in 0..7 {
+        settle().await;
+        clock.advance(LEASE / 2);
+    }
+    settle().await;
+    assert_eq!(
+        (totals().permits, totals().expired),
+        (1, 0),
+        "in the service"
+    );
+    answer.send(()).unwrap();
+    let mut body = call.await.unwrap().unwrap().into_body();
+    let sending = tokio::spawn(async move { body.frame().await.is_some() });
+    for _ in 0..7 {
+        settle().await;
+        clock.advance(LEASE / 2);
+    }
+    settle().await;
+    assert_eq!(
+        (totals().permits, totals().expired),
+        (1, 0),
+        "and in the body"
+    );
+    assert_eq!(status(&app, get("/", &[])).await, 429);
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    assert_eq!((totals().permits, totals().expired), (0, 0));
+}
+
+/// A response that nobody takes gives its permit up with the lease.
+#[tokio::test]
+async fn who_is_not_heard_of_for_a_lease_loses_it() {
+    let (limiter, clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
+    let app = app(LimitLayer::new(limiter, "shop", Entries::new()));
+    let stuck = app.clone().oneshot(get("/", &[])).await.unwrap();
+    clock.advance(LEASE - Duration::from_nanos(1));
+    assert_eq!(status(&app, get("/", &[])).await, 429);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(status(&app, get("/", &[])).await, 200);
+    drop(stuck);
+}
+
+#[tokio::test]
+async fn calls_of_any_service_hold_them_too() {
+    let (limiter, _clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
+    let held = || limiter.store().hold_totals(limiter.now()).permits;
+    let layer = CallLayer::new(Arc::clone(&limiter), |_: &u8| quell::Query::new("shop"));
+    let (inner, seen) = (Arc::clone(&limiter), Arc::new(std::sync::Mutex::new(0)));
+    let during = Arc::clone(&seen);
+    let service = layer.layer(tower::service_fn(move |_: u8| {
+        *during.lock().unwrap() = inner.store().hold_totals(inner.now()).permits;
+        std::future::ready(Ok::<_, Infallible>(7))
+    }));
+    assert_eq!(service.oneshot(1).await, Ok(Answer::Passed(7)));
+    assert_eq!((*seen.lock().unwrap(), held()), (1, 0));
+}

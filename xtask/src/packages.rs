@@ -1,0 +1,118 @@
+//! Packages: every published crate is packed, and what was packed is built, so that a file left out
+//! is noticed before it is published.
+//!
+//! `cargo package` can build what it packed by itself, but it unpacks into the user's cargo folder,
+//! once for each version and place: a later run in the same place, with the same version and other
+//! files, builds the old ones. So the packages are unpacked here and built as one workspace.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::MetadataCommand;
+
+use crate::programs::{self, cargo};
+
+/// Packs, unpacks and builds. What is not committed yet is packed too: this is about content.
+///
+/// # Errors
+///
+/// When a crate cannot be packed, or its package does not build.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let metadata = MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    let is_published =
+        |publish: &Option<Vec<String>>| publish.as_ref().is_none_or(|to| !to.is_empty());
+    let published = metadata.workspace_packages().into_iter();
+    let published: Vec<Published> = published
+        .filter(|package| is_published(&package.publish))
+        .map(|package| Published {
+            name: package.name.to_string(),
+            folder: format!("{}-{}", package.name, package.version),
+        })
+        .collect();
+    ensure!(!published.is_empty(), "no crate is published");
+    let target = metadata.target_directory.as_std_path();
+
+    let mut pack = cargo(root);
+    pack.args([
+        "package",
+        "--no-verify",
+        "--locked",
+        "--allow-dirty",
+        "--quiet",
+    ]);
+    for package in &published {
+        pack.args(["--package", &package.name]);
+    }
+    programs::run(&mut pack)?;
+
+    let unpacked = target.join("package").join("unpacked");
+    unpack(&published, target, &unpacked)?;
+    fs::write(unpacked.join("Cargo.toml"), workspace(&published))?;
+    fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
+    let mut check = cargo(&unpacked);
+    check.args(["check", "--workspace", "--offline", "--quiet"]);
+    check.env("CARGO_TARGET_DIR", target);
+    // As in the repository's own profile, so that dependencies are not built again.
+    check.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    programs::run(&mut check)
+}
+
+/// A crate that is published.
+struct Published {
+    name: String,
+    /// Its name and version: how its archive and the folder in that are called.
+    folder: String,
+}
+
+fn unpack(published: &[Published], target: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to).with_context(|| format!("cannot empty {}", to.display()))?;
+    }
+    fs::create_dir_all(to)?;
+    for package in published {
+        let archive: PathBuf = target
+            .join("package")
+            .join(format!("{}.crate", package.folder));
+        let mut tar = Command::new("tar");
+        tar.arg("-xzf").arg(archive).arg("-C").arg(to);
+        programs::run(&mut tar)?;
+    }
+    Ok(())
+}
+
+/// The manifest of a workspace in which the packages find each other rather than a registry.
+fn workspace(published: &[Published]) -> String {
+    let members: Vec<String> = published
+        .iter()
+        .map(|package| format!("    {:?},\n", package.folder))
+        .collect();
+    let patches: Vec<String> = published
+        .iter()
+        .map(|package| format!("{} = {{ path = {:?} }}\n", package.name, package.folder))
+        .collect();
+    format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [\n{}]\n\n[patch.crates-io]\n{}",
+        members.concat(),
+        patches.concat()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_find_each_other() {
+        let published = ["one", "two"].map(|name| Published {
+            name: name.to_owned(),
+            folder: format!("{name}-0.1.0"),
+        });
+        assert_eq!(
+            workspace(&published),
+            "[workspace]\nresolver = \"3\"\nmembers = [\n    \"one-0.1.0\",\n    \"two-0.1.0\",\n]\n\n\
+             [patch.crates-io]\none = { path = \"one-0.1.0\" }\ntwo = { path = \"two-0.1.0\" }\n"
+        );
+    }
+}
