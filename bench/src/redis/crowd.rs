@@ -66,7 +66,7 @@ pub(super) fn connections(lab: &Lab, report: &mut Report) -> Result<String> {
     for callers in [1, 100, 10_000] {
         let subject = Arc::new(limiter(&lab.url(), &[BUCKET])?);
         let mut wire = Wire::connect(lab.address)?;
-        let before: usize = wire.info("clients", "connected_clients")?.parse()?;
+        let before: usize = wire.info("stats", "total_connections_received")?.parse()?;
         runtime.block_on(ask(&subject, 1, 1))?;
         let begun = Instant::now();
         let (_, most) = runtime.block_on(ask(&subject, callers, callers))?;

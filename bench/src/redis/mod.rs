@@ -23,7 +23,7 @@ mod wire;
 const QUESTION: &str = "What does one limit for many servers cost the Redis that they share?";
 const OVERHEAD: &str = "Script calls are the bytes that the store sent, recorded on the way and sent again \
     by one connection that keeps 64 on the way, so the server is what is measured; its processor time \
-    per call is from its own INFO and does not tell how much else went on, the rates do. The GCRA is \
+    per call is from its own INFO and hardly hangs on what else the machine does, times and rates do. The GCRA is \
     the smallest script that can be one: it keeps a bare number, answers one number, knows one rate \
     and trusts its clock.";
 

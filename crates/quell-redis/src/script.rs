@@ -80,3 +80,43 @@ fn command(name: &str, script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) ->
     }
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
+    /// some of which are younger.
+    const COMMANDS: [&str; 12] = [
+        "DEL",
+        "GET",
+        "GETRANGE",
+        "PEXPIRE",
+        "PSETEX",
+        "SETRANGE",
+        "STRLEN",
+        "TIME",
+        "ZADD",
+        "ZRANGE",
+        "ZREMRANGEBYRANK",
+        "ZREMRANGEBYSCORE",
+    ];
+
+    #[test]
+    fn every_command_is_one_of_redis_6_2() {
+        let mut used = BTreeSet::new();
+        for text in [DECIDE, NAME_BAN] {
+            assert!(!text.starts_with("#!"), "flags need Redis 7");
+            assert!(!text.contains("redis.setresp") && !text.contains("server."));
+            for call in text.split("call('").skip(1) {
+                used.insert(call.split('\'').next().unwrap_or_default());
+            }
+        }
+        assert!(used.len() > 8, "{used:?}");
+        for command in used {
+            assert!(COMMANDS.contains(&command), "{command}");
+        }
+    }
+}

@@ -52,6 +52,9 @@ impl Cluster {
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
+            if !Self::is_primary(server) {
+                server.follows();
+            }
         }
         cluster
     }

@@ -82,6 +82,8 @@ async fn a_long_log_is_not_written_anew_with_every_charge() {
             .unwrap();
         rest.split(',').next().unwrap().parse().unwrap()
     };
+    let left: i64 = server.left();
+    assert!((600_000 - 60_000..=600_000).contains(&left), "{left}");
     assert!(calls("psetex") < 150, "{stats}");
     assert!(calls("getrange") < 6_000 * 6, "{stats}");
 }

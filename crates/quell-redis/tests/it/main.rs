@@ -21,6 +21,7 @@ mod holds;
 mod hostile_time;
 mod limits;
 mod long_states;
+mod moving;
 mod policy;
 mod processes;
 mod proxy;
