@@ -6,12 +6,13 @@
 use super::Mutant;
 
 mod layer;
+mod outage;
 mod rules_store;
 
 /// Every mistake that must be caught.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
-    MUTANTS.iter().chain(apart)
+    MUTANTS.iter().chain(apart).chain(outage::MUTANTS)
 }
 
 /// Mistakes of deciding.

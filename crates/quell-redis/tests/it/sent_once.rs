@@ -41,7 +41,9 @@ async fn settled(server: &Server) -> u64 {
 async fn calls_whose_answers_are_lost_are_charged_once() {
     let server = Server::start(&[]);
     let proxy = Proxy::new(server.port()).await;
-    let node = Node::new(behind(&proxy), declaring(&[many()], share(2)));
+    // Long enough for a busy machine to send all of them.
+    let store = behind(&proxy).timeout(Duration::from_millis(500));
+    let node = Node::new(store, declaring(&[many()], share(2)));
     let watcher = Node::new(server.store(), rules(&[many()]));
     node.until_back("warm").await;
     for weather in [Weather::NoAnswers, Weather::BlackHole, Weather::Reset] {

@@ -104,7 +104,7 @@ async fn with_words(arguments: &[&str], fault: &[&[&str]], mended: &[&[&str]]) {
 
 #[tokio::test]
 async fn a_server_that_pauses() {
-    with_words(&[], &[&["CLIENT", "PAUSE", "1500"]], &[]).await;
+    with_words(&[], &[&["CLIENT", "PAUSE", "4000"]], &[]).await;
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_server_that_sleeps() {
     node.until_back("a").await;
     let port = server.port();
     let asleep = tokio::task::spawn_blocking(move || {
-        crate::server::try_command(port, &["DEBUG", "SLEEP", "1.5"])
+        crate::server::try_command(port, &["DEBUG", "SLEEP", "4"])
     });
     is_degraded(&node, "DEBUG SLEEP").await;
     asleep.await.unwrap();
