@@ -6,6 +6,7 @@
 //! fails this command, and so does one that no longer fits the source or no
 //! longer compiles. The working tree is never touched.
 
+mod scripts;
 mod snapshot;
 mod table;
 mod workshop;
@@ -16,6 +17,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::{repository, terminal};
+use scripts::SCRIPTS;
 use snapshot::Snapshot;
 use table::MUTANTS;
 use workshop::{Run, Workshop};
@@ -100,6 +102,7 @@ impl Outcome {
 pub(crate) fn run(word: &str) -> Result<()> {
     let rows: Vec<&Mutant> = MUTANTS
         .iter()
+        .chain(SCRIPTS)
         .filter(|row| row.name.contains(word))
         .collect();
     if rows.is_empty() {

@@ -454,6 +454,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::mutants::scripts::SCRIPTS;
     use crate::repository::Repository;
 
     /// The mistakes that the table may never lose.
@@ -473,7 +474,7 @@ mod tests {
     #[test]
     fn every_row_fits_the_source() {
         let repository = Repository::load().unwrap();
-        for row in MUTANTS {
+        for row in MUTANTS.iter().chain(SCRIPTS) {
             let file = repository.files.iter().find(|file| file.path == row.file);
             let file = file.unwrap_or_else(|| panic!("{}: no file {}", row.name, row.file));
             let wrong = row.apply(&file.text).unwrap();
@@ -483,8 +484,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_none_that_is_required_is_missing() {
-        let names: BTreeSet<&str> = MUTANTS.iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), MUTANTS.len());
+        let all = MUTANTS.iter().chain(SCRIPTS);
+        let names: BTreeSet<&str> = all.clone().map(|row| row.name).collect();
+        assert_eq!(names.len(), all.count());
         for required in REQUIRED {
             assert!(
                 names.iter().any(|name| name.starts_with(required)),
