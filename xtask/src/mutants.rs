@@ -6,7 +6,6 @@
 //! fails this command, and so does one that no longer fits the source or no
 //! longer compiles. The working tree is never touched.
 
-mod scripts;
 mod snapshot;
 mod table;
 mod workshop;
@@ -17,9 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::{repository, terminal};
-use scripts::SCRIPTS;
 use snapshot::Snapshot;
-use table::MUTANTS;
 use workshop::{Run, Workshop};
 
 /// One deliberate mistake.
@@ -100,11 +97,7 @@ impl Outcome {
 ///
 /// When the tests fail without any mistake, or a mistake is not caught.
 pub(crate) fn run(word: &str) -> Result<()> {
-    let rows: Vec<&Mutant> = MUTANTS
-        .iter()
-        .chain(SCRIPTS)
-        .filter(|row| row.name.contains(word))
-        .collect();
+    let rows: Vec<&Mutant> = table::all().filter(|row| row.name.contains(word)).collect();
     if rows.is_empty() {
         bail!("no mistake in the table has a name with {word:?}");
     }

@@ -64,7 +64,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
-    let limiter = Limiter::builder(ServerStore::new(&config, secret))
+    let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
@@ -349,9 +349,12 @@ impl Server {
             tokio::select! {
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
-                _ = hang_up.recv() => {
-                    self.reload().await;
-                }
+                // A store that hangs holds up a reload, and must not hold up the end.
+                _ = hang_up.recv() => tokio::select! {
+                    _ = self.reload() => {}
+                    _ = interrupt.recv() => break,
+                    _ = terminate.recv() => break,
+                },
             }
         }
         self.shutdown().await

@@ -88,6 +88,7 @@ schedules! {
     "limit-removed" (seats::limit_removed) pair "a plan has one limit less than the plan before",
     "deregistered-alive" (seats::deregistered_alive) four "a member is deregistered while it lives",
     "rebalance" (leases::rebalance) four "what one does not want any more another has within 3T and four round trips",
+    "rebalance-many" (leases::rebalance_many) storm "what a hundred do not want any more a hundred others have within 4T",
     "hungry-failover" (leaders::hungry_failover) four "a leader dies as an idle member becomes busy, and the borrower is silent",
     "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",

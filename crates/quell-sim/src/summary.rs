@@ -120,6 +120,13 @@ impl Summary {
         for (seed, played, violation) in &self.named {
             let _ = writeln!(w, "  seed {seed}, {played}: {violation}");
         }
+        if self.broken > 0 {
+            let _ = writeln!(
+                w,
+                "  to see every event, add --trace --seed SEED to the same arguments, and --schedule NAME \
+                 where one was played"
+            );
+        }
         if self.random > 0 {
             let used = self.utilisation();
             let _ = writeln!(

@@ -29,10 +29,7 @@ impl StoreArg {
     /// # Errors
     /// [`Usage`] if the URL is none.
     pub(super) fn open(&self) -> Result<Book> {
-        let url: StoreUrl = self
-            .store
-            .parse()
-            .map_err(|error| Usage(format!("--store: {error}")))?;
+        let url = parse_url(&self.store)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -43,6 +40,12 @@ impl StoreArg {
             book: RuleBook::new(url),
         })
     }
+}
+
+/// Reads what was said of `--store`.
+pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
+    let url = text.parse::<StoreUrl>();
+    url.map_err(|error| Usage(format!("--store: {error}")))
 }
 
 /// The rules in a store.

@@ -11,6 +11,9 @@ use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
 
+/// The most characters of a change in a table.
+const WIDEST: usize = 80;
+
 /// List the versions of the rules in a store, the newest first
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -69,7 +72,7 @@ impl History {
         let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
         if self.json {
             output::json(&Listed { versions })?;
-        } else if versions.is_empty() {
+        } else if versions.is_empty() && self.most > 0 {
             output::line(format_args!("no rules in {} yet", book.url()))?;
         } else {
             for line in table(&versions).lines(Paint::stdout()) {
@@ -80,6 +83,15 @@ impl History {
     }
 }
 
+/// `change` as far as a table has room; JSON has all of it.
+fn short(change: &str) -> String {
+    if change.chars().count() <= WIDEST {
+        return change.to_owned();
+    }
+    let kept: String = change.chars().take(WIDEST - 2).collect();
+    format!("{kept}..")
+}
+
 fn table(versions: &[Row<'_>]) -> Table<5> {
     let mut table = Table::new(["VERSION", "WHEN", "WHO", "WHAT CHANGED", "WHY"]);
     for row in versions {
@@ -87,7 +99,7 @@ fn table(versions: &[Row<'_>]) -> Table<5> {
             row.version.to_string(),
             row.at.clone(),
             row.by.to_owned(),
-            row.change.to_owned(),
+            short(row.change),
             row.note.to_owned(),
         ]);
     }

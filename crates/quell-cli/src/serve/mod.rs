@@ -99,7 +99,11 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     let server = quell_server::serve(config.clone()).await?;
     ready::tell(&server, &config, format);
     while signals.next().await == Told::Reload {
-        server.reload().await;
+        // A store that hangs holds up a reload, and must not hold up the end.
+        tokio::select! {
+            _ = server.reload() => {}
+            () = signals.stop() => break,
+        }
     }
     let first = Instant::now();
     let mut told_twice = false;
@@ -142,6 +146,14 @@ impl Signals {
             _ = self.interrupts.recv() => Told::Stop,
             _ = self.terminations.recv() => Told::Stop,
             _ = self.hangups.recv() => Told::Reload,
+        }
+    }
+
+    /// Waits until it is told to stop. Other signals stay to be heard.
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupts.recv() => {}
+            _ = self.terminations.recv() => {}
         }
     }
 

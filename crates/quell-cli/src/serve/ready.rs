@@ -70,13 +70,14 @@ impl Facts {
 }
 
 fn states(config: &Config) -> String {
-    match &config.data_dir {
-        Some(directory) => format!(
+    match (&config.store, &config.data_dir) {
+        (Some(store), _) => format!("states in {store}"),
+        (None, Some(directory)) => format!(
             "states in {}, a crash loses at most the last {}",
             directory.display(),
             ExactDuration(config.snapshot_interval)
         ),
-        None => "states in memory only (--data-dir DIR keeps them)".to_owned(),
+        (None, None) => "states in memory only (--data-dir DIR keeps them)".to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quell::{Limit, Query};
-use quell_redis::{RedisStore, StoreUrl};
+use quell_redis::{Draft, Pushed, RedisStore, RuleBook, StoreUrl};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::server::{Server, free_port, try_command};
@@ -125,6 +125,38 @@ async fn a_planned_failover_loses_nothing() {
         }
     }
     assert_eq!(passed, 200);
+}
+
+/// Rules that were pushed before are there afterwards, and the next version follows them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_outlive_their_primary() {
+    let mut watched = Watched::start();
+    let book = RuleBook::new(watched.url());
+    let draft = |text| Draft {
+        text,
+        who: "ann",
+        change: "",
+        note: "",
+    };
+    let first = book.push(None, &draft("domain: d")).await.unwrap();
+    let Pushed::Done(first) = first else {
+        panic!("{first:?}");
+    };
+    assert_eq!(watched.primary.command(&["WAIT", "1", "5000"]), "1");
+    watched.primary.kill();
+    // A look takes five seconds at most; the sentinels may need longer.
+    let mut looks = 0;
+    let head = loop {
+        match book.head().await {
+            Ok(head) => break head,
+            Err(error) => assert!(looks < 20, "{error}"),
+        }
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(head, Some(first.clone()));
+    let second = book.push(Some(&first), &draft("domain: e")).await.unwrap();
+    assert!(matches!(second, Pushed::Done(head) if head.number() == 2));
 }
 
 #[tokio::test]

@@ -185,3 +185,34 @@ fn what_cannot_be_set_says_what_to_do() {
     let error = set_fields("f", aliased, None, "x", &["rate=2/s".parse().unwrap()]).unwrap_err();
     assert!(error.to_string().contains("mistakes already"), "{error}");
 }
+
+proptest::proptest! {
+    /// Whatever else stands in the text: nothing panics, and nothing but the one rule changes.
+    #[test]
+    fn no_text_is_changed_elsewhere(
+        at in 0..TEXT.len(),
+        inserted in "[ \\n\\r\\t{}\\[\\],:#&*a-c\"'|>%!-]{0,6}",
+        field in "rate|burst|limit|per|ban|match",
+        value in "[a-c0-9/\\[\\]{}\"' :,#*]{1,8}",
+    ) {
+        let mut text = TEXT.replace("5/min# no comment", "5/min");
+        let at = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.insert_str(at, &inserted);
+        let Ok(assignment) = format!("{field}={value}").parse::<Assignment>() else {
+            return Ok(());
+        };
+        for (domain, rule) in [("shop", "login"), ("shop", "batch"), ("bar", "api")] {
+            let set = std::slice::from_ref(&assignment);
+            let Ok(edited) = set_fields("f", &text, Some(domain), rule, set) else {
+                continue;
+            };
+            let read = quell_rules::parse_str("f", &edited.text).unwrap();
+            proptest::prop_assert_eq!(&read.domains, &edited.after.domains);
+            let changes = quell_rules::RuleChanges::between_domains(
+                &edited.before.domains,
+                &read.domains,
+            );
+            proptest::prop_assert!(changes.rules().len() <= 1, "{}", changes);
+        }
+    }
+}

@@ -9,6 +9,7 @@ use crate::process::{Run, quell, run};
 use crate::shared_store::Redis;
 
 mod follow;
+mod migrated;
 mod shell;
 
 /// A file with what an editor could lose.

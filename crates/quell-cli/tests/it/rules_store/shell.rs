@@ -235,6 +235,13 @@ fn no_password_is_ever_shown() {
         &["rules", "history", "--store", url][..],
         &["rules", "pull", "--store", "redis://me:secret@127.0.0.1:x"],
         &["rules", "pull", "--store", "http://me:secret@127.0.0.1"],
+        &[
+            "rules",
+            "test",
+            "--store",
+            "redis://me:secret@127.0.0.1:x",
+            "f",
+        ],
         &["serve", "--rules", url, "--http", "127.0.0.1:0"],
         &["serve", "--rules", "redis://me:secret@127.0.0.1:x"],
         &["serve", "--rules", url, "--print-config"],

@@ -16,7 +16,8 @@ use crate::time::saturating_nanos;
 /// Members that one report may cause to be pushed, at most.
 const PUSHES: usize = 2;
 
-/// Members that may wait for a push.
+/// Members that may wait for a push; others have what they are due with their next report. Each push
+/// is acknowledged at once, so this bounds the reports that a change of shares brings about.
 const HUNGRY: usize = 64;
 
 /// The instants of a version that is made now.

@@ -214,15 +214,13 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
     ),
     (
-        "rate: 1/s, warm_up: 3s, cold_factor: 3, adaptive: true, on_failure: deny, rung: strict, max_over_admission: 1%, nodes: 2",
+        "rate: 1/s, warm_up: 3s, cold_factor: 3, adaptive: true, rung: strict, max_over_admission: 1%",
         &[
             "3:27: rules[0].warm_up: `warm_up` is not available yet: leave it out",
             "3:40: rules[0].cold_factor: `cold_factor` is not available yet: leave it out",
             "3:56: rules[0].adaptive: `adaptive` is not available yet: leave it out",
-            "3:72: rules[0].on_failure: `on_failure` is not available yet: leave it out",
-            "3:90: rules[0].rung: `rung` is not available yet: leave it out",
-            "3:104: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
-            "3:128: rules[0].nodes: `nodes` is not available yet: leave it out",
+            "3:72: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:86: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),
     (

@@ -1,11 +1,11 @@
 //! The mistakes in what a Redis server runs: its short ways must be no other rules.
 
-use super::Mutant;
+use crate::mutants::Mutant;
 
 const STRAIGHT: &str = "crates/quell-redis/src/script/straight.lua";
 
 /// Every mistake in a script that must be caught.
-pub(super) const SCRIPTS: &[Mutant] = &[
+pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a window one microsecond too long: script",
         file: STRAIGHT,
