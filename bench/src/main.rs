@@ -13,6 +13,7 @@ mod fleet;
 mod machine;
 mod memory;
 mod processes;
+mod redis;
 mod report;
 mod rules;
 mod server;
@@ -47,6 +48,8 @@ enum Command {
     Tail(tail::Settings),
     /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
     Server(server::Settings),
+    /// What does one limit for many servers cost the Redis that they share?
+    Redis(redis::Settings),
     /// What do connections cost that say nothing?
     Idle(server::idle::Settings),
     /// How long does a server take to start with many rules, and who waits while they are reloaded?
@@ -68,6 +71,7 @@ fn main() -> Result<()> {
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
+        Command::Redis(settings) => redis::run(&settings),
         Command::Idle(settings) => server::idle::run(&settings),
         Command::Reload(settings) => server::reload::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),

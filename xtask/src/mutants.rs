@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::{repository, terminal};
 use snapshot::Snapshot;
-use table::MUTANTS;
 use workshop::{Run, Workshop};
 
 /// One deliberate mistake.
@@ -98,10 +97,7 @@ impl Outcome {
 ///
 /// When the tests fail without any mistake, or a mistake is not caught.
 pub(crate) fn run(word: &str) -> Result<()> {
-    let rows: Vec<&Mutant> = MUTANTS
-        .iter()
-        .filter(|row| row.name.contains(word))
-        .collect();
+    let rows: Vec<&Mutant> = table::all().filter(|row| row.name.contains(word)).collect();
     if rows.is_empty() {
         bail!("no mistake in the table has a name with {word:?}");
     }

@@ -33,6 +33,50 @@ impl<'a> Key<'a> {
     pub fn scope(&self) -> &'a [u8] {
         self.bytes.get(..self.scope).unwrap_or(self.bytes)
     }
+
+    /// The key that these bytes are, of which so many are its scope.
+    #[must_use]
+    pub const fn of_parts(bytes: &'a [u8], scope: usize) -> Self {
+        Self { bytes, scope }
+    }
+
+    /// What its rule keeps together: the captured value that says so, if one does. Keys with the
+    /// same of these belong into one place.
+    #[must_use]
+    pub fn together(&self) -> Option<&'a [u8]> {
+        let mut rest = Reader(self.bytes);
+        if rest.byte()? != RULE {
+            return None;
+        }
+        rest.part()?;
+        rest.part()?;
+        let mut before = 0;
+        let mut found = None;
+        loop {
+            match rest.byte()? {
+                MISSING => break,
+                WHEN => {
+                    rest.part()?;
+                    continue;
+                }
+                TOGETHER => {
+                    found = Some(before);
+                    continue;
+                }
+                BYTES => {}
+                V6 => {
+                    rest.take(2)?;
+                }
+                _ => return None,
+            }
+            rest.part()?;
+            before += 1;
+        }
+        for _ in 0..found? {
+            rest.captured()?;
+        }
+        rest.captured()
+    }
 }
 
 /// Passes on the key of a limit that came with the call: any bytes are one.
@@ -72,6 +116,7 @@ pub enum Captured<'a> {
 const MISSING: u8 = 0;
 const BYTES: u8 = 1;
 const WHEN: u8 = 2;
+const TOGETHER: u8 = 3;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
@@ -86,13 +131,22 @@ pub(crate) fn push_part(bytes: &mut KeyBytes, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
+/// How a value is captured: the entry, the bits of an address that count, and whether it says which
+/// keys lie together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capture<'a> {
+    pub(crate) entry: &'a str,
+    pub(crate) prefix: Option<(u8, u8)>,
+    pub(crate) is_together: bool,
+}
+
 /// The scope of a rule: its domain, its name, what an override with keys of its own demands, and
 /// how each value is captured.
 pub(crate) fn rule_scope<'a>(
     domain: &str,
     rule: &str,
     when: Option<&[u8]>,
-    per: impl Iterator<Item = (&'a str, Option<(u8, u8)>)>,
+    per: impl Iterator<Item = Capture<'a>>,
 ) -> KeyBytes {
     let mut bytes = KeyBytes::new();
     bytes.push(RULE);
@@ -102,12 +156,15 @@ pub(crate) fn rule_scope<'a>(
         bytes.push(WHEN);
         push_part(&mut bytes, when);
     }
-    for (name, prefix) in per {
-        match prefix {
+    for per in per {
+        if per.is_together {
+            bytes.push(TOGETHER);
+        }
+        match per.prefix {
             None => bytes.push(BYTES),
             Some((v4, v6)) => bytes.extend_from_slice(&[V6, v4, v6]),
         }
-        push_part(&mut bytes, name.as_bytes());
+        push_part(&mut bytes, per.entry.as_bytes());
     }
     bytes.push(MISSING);
     bytes
@@ -174,6 +231,7 @@ impl KeyName {
                     rest.part()?;
                     continue;
                 }
+                TOGETHER => continue,
                 BYTES => {}
                 V6 => {
                     rest.take(2)?;
@@ -231,6 +289,21 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
+    /// A captured value as it is written.
+    fn captured(&mut self) -> Option<&'a [u8]> {
+        let all = self.0;
+        let length = match self.byte()? {
+            MISSING => 1,
+            BYTES => 5 + self.part()?.len(),
+            V4 => 5,
+            V6 => 17,
+            _ => return None,
+        };
+        let (value, rest) = all.split_at_checked(length)?;
+        self.0 = rest;
+        Some(value)
+    }
+
     fn value(&mut self) -> Option<Option<String>> {
         Some(match self.byte()? {
             MISSING => None,
@@ -260,9 +333,42 @@ pub fn escape(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn per(entry: &str, prefix: Option<(u8, u8)>) -> Capture<'_> {
+        Capture {
+            entry,
+            prefix,
+            is_together: false,
+        }
+    }
+
+    #[test]
+    fn what_lies_together_is_told_by_one_value() {
+        let mut tenant = per("tenant", None);
+        tenant.is_together = true;
+        let key = |rule, per: &[Capture<'_>], values: &[Captured<'_>]| {
+            let mut bytes = rule_scope("shop", rule, Some(b"when"), per.iter().copied());
+            for value in values {
+                push_value(&mut bytes, *value);
+            }
+            assert!(KeyName::parse(&bytes).is_some());
+            Key::new(&bytes, 0).together().map(<[u8]>::to_vec)
+        };
+        let acme = Captured::Bytes(b"acme");
+        let address = Captured::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let alone = key("one", &[tenant], &[acme]);
+        assert!(alone.is_some());
+        let network = per("address", Some((24, 64)));
+        for first in [address, Captured::Missing, Captured::Bytes(b"x")] {
+            assert_eq!(key("two", &[network, tenant], &[first, acme]), alone);
+        }
+        assert_ne!(key("one", &[tenant], &[Captured::Missing]), alone);
+        assert_eq!(key("one", &[network], &[acme]), None);
+        with_ad_hoc(b"acme", |key| assert_eq!(key.together(), None));
+    }
+
     #[test]
     fn reads_back_what_it_wrote() {
-        let per = [("user", None), ("remote_address", Some((24, 64)))];
+        let per = [per("user", None), per("remote_address", Some((24, 64)))];
         let mut bytes = rule_scope("shop", "login", None, per.into_iter());
         let scope = bytes.len();
         push_value(&mut bytes, Captured::Bytes(b"a\xff"));
@@ -299,7 +405,7 @@ mod tests {
     #[test]
     fn separators_do_not_mix_keys_up() {
         let key = |domain: &str, rule: &str, values: &[&[u8]]| {
-            let per = values.iter().map(|_| ("k", None));
+            let per = values.iter().map(|_| per("k", None));
             let mut bytes = rule_scope(domain, rule, None, per);
             for value in values {
                 push_value(&mut bytes, Captured::Bytes(value));

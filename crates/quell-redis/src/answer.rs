@@ -12,14 +12,16 @@ use redis::Value;
 use crate::code::Numbers;
 use crate::ticks::{Span, Ticks};
 
-const FITS: u64 = 1;
-const BANNED: u64 = 2;
-const BAN_STARTS: u64 = 4;
+const FITS: u8 = 1;
+const BANNED: u8 = 2;
+const BAN_STARTS: u8 = 4;
+/// One number follows in place of three: the others are nothing.
+const BRIEF: u8 = 8;
 
 /// What the script says of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    flags: u64,
+    flags: u8,
     x: i64,
     y: i64,
     z: i64,
@@ -57,6 +59,45 @@ impl Said {
     }
 }
 
+/// The numbers of a reply: one string of doubles, each a whole number below 2^53.
+#[derive(Debug)]
+pub(crate) struct Reply<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reply<'a> {
+    /// `None` if it is no string.
+    pub(crate) const fn of(reply: &'a Value) -> Option<Self> {
+        match reply {
+            Value::BulkString(bytes) => Some(Self {
+                rest: bytes.as_slice(),
+            }),
+            _ => None,
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a whole number below 2^53, or the reply is none of ours"
+    )]
+    pub(crate) fn number(&mut self) -> Option<i64> {
+        let (bytes, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(f64::from_be_bytes(*bytes) as i64)
+    }
+
+    /// The next number, where only those from zero on mean anything.
+    pub(crate) fn natural(&mut self) -> Option<u64> {
+        u64::try_from(self.number()?).ok()
+    }
+
+    fn flags(&mut self) -> Option<u8> {
+        let (flags, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*flags)
+    }
+}
+
 /// What the script answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -69,50 +110,31 @@ pub(crate) enum Answer {
 impl Answer {
     /// Reads the reply to a set of `count` limits; `None` if it is none.
     pub(crate) fn read(reply: &Value, count: usize) -> Option<Self> {
-        let Value::Array(values) = reply else {
-            return None;
-        };
-        let mut numbers = values.iter().map(|value| match value {
-            Value::Int(number) => Some(*number),
-            _ => None,
-        });
-        let mut next = || numbers.next().flatten();
-        let now = next()?;
+        let mut reply = Reply::of(reply)?;
+        let now = reply.number()?;
         if now < 0 {
-            let wall = u64::try_from(next()?).ok()?;
+            let wall = reply.natural()?;
             return Some(Self::OtherEdges { wall });
         }
         let clock = u64::try_from(now).ok()?;
-        if values.len() == 2 && count == 1 {
-            return Self::read_short(next()?, clock);
-        }
         let mut said = Vec::with_capacity(count);
         for _ in 0..count {
             let mut one = Said {
-                flags: u64::try_from(next()?).ok()?,
-                x: next()?,
-                y: next()?,
-                z: next()?,
-                left: 0,
+                flags: reply.flags()?,
+                x: reply.number()?,
                 now: clock,
+                ..Said::default()
             };
+            if one.flags & BRIEF == 0 {
+                one.y = reply.number()?;
+                one.z = reply.number()?;
+            }
             if one.is_banned() {
-                one.left = u64::try_from(next()?).unwrap_or(0);
+                one.left = reply.natural()?;
             }
             said.push(one);
         }
         Some(Self::Said(said))
-    }
-
-    /// Reads the answer of the short way: twice what was used before, and one if the cost fits.
-    fn read_short(number: i64, now: u64) -> Option<Self> {
-        let said = Said {
-            flags: u64::try_from(number & 1).ok()?,
-            x: number >> 1,
-            now,
-            ..Said::default()
-        };
-        Some(Self::Said(vec![said]))
     }
 }
 

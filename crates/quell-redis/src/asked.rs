@@ -15,7 +15,7 @@ use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
 use redis::Value;
 
-use crate::answer::{Answer, Said};
+use crate::answer::{Answer, Reply, Said};
 use crate::code::{Numbers, code};
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
@@ -159,14 +159,13 @@ impl<'a> Asked<'a> {
         let mut clock = 0;
         for group in &self.groups {
             let reply = self.store.in_time(self.run(group, &head)).await?;
-            let Value::Array(values) = &reply else {
+            let numbers =
+                Reply::of(&reply).and_then(|mut reply| Some((reply.natural()?, reply.natural()?)));
+            let Some((now, count)) = numbers else {
                 return Err(strange(&reply));
             };
-            let [Value::Int(now), Value::Int(count)] = values.as_slice() else {
-                return Err(strange(&reply));
-            };
-            changed += usize::try_from(*count).unwrap_or(0);
-            clock = u64::try_from(*now).unwrap_or(0);
+            changed += usize::try_from(count).unwrap_or(0);
+            clock = now;
         }
         Ok((changed, clock))
     }

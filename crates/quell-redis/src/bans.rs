@@ -12,6 +12,7 @@ use quell_core::key::{Key, KeyName};
 use quell_core::time::Now;
 use redis::{Cmd, Value};
 
+use crate::answer::Reply;
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
 
@@ -103,13 +104,15 @@ impl<'a> Bans<'a> {
         for keys in store.link.together(&names) {
             let script = &store.scripts.decide;
             let reply = store.in_time(script.run(&store.link, keys, &head)).await?;
-            let Value::Array(values) = reply else {
+            let mut reply = Reply::of(&reply);
+            // The clock, and then the bans.
+            let mut number = || reply.as_mut()?.natural();
+            let clock = number();
+            let bans = keys.iter().map_while(|_| number());
+            left.extend(bans);
+            if clock.is_none() || left.len() > names.len() {
                 return Err(Failure::Refused("no list of bans".to_owned()));
-            };
-            left.extend(values.iter().skip(1).map(|value| match value {
-                Value::Int(left) => u64::try_from(*left).unwrap_or(0),
-                _ => 0,
-            }));
+            }
         }
         Ok(left)
     }

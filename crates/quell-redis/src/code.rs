@@ -39,6 +39,11 @@ const HAS_MORE: u8 = 64;
 const PLAIN: u8 = 1;
 /// Set if the rule is in shadow.
 const SHADOW: u8 = 2;
+/// Set if the charge may go with those of which nothing is out of the ordinary: no `initial`, and no
+/// segments of a length that takes long arithmetic.
+const STRAIGHT: u8 = 4;
+/// Set if the limit has a ban: its refusals are written down.
+const BANS: u8 = 8;
 
 /// The latest instant that there is, for where nothing is known: 2^52 microseconds, the year 2112.
 const NEVER: u64 = 1 << 52;
@@ -106,17 +111,11 @@ pub(crate) fn code(charge: &Charge<'_>) -> Code {
             let (limit, window) = (spec.limit(), micros_up(spec.window()));
             writer.limit(LOG, 0, &[limit, window]);
             writer.cost(charge, limit);
+            writer.number(window);
             Numbers::Log { limit, window }
         }
         // An algorithm that this store does not know: nothing is admitted.
-        _ => {
-            writer.limit(LOG, 0, &[1, 1]);
-            writer.number(2);
-            Numbers::Log {
-                limit: 1,
-                window: 1,
-            }
-        }
+        _ => writer.nothing(),
     };
     if let Some(ban) = limit.ban() {
         writer.ban(ban);
@@ -136,10 +135,16 @@ struct Writer {
 impl Writer {
     fn new(charge: &Charge<'_>) -> Self {
         let has_ban = charge.installed.limit.ban().is_some();
-        let flags = if charge.shadow { SHADOW } else { 0 };
         let mut bytes = Vec::with_capacity(64);
-        bytes.push(flags);
-        Self { bytes, has_ban }
+        bytes.push(STRAIGHT);
+        let mut writer = Self { bytes, has_ban };
+        if charge.shadow {
+            writer.set(SHADOW);
+        }
+        if has_ban {
+            writer.set(BANS);
+        }
+        writer
     }
 
     /// The limit, with its length before it.
@@ -163,9 +168,15 @@ impl Writer {
         }
     }
 
-    fn plain(&mut self) {
+    fn set(&mut self, flag: u8) {
         if let Some(flags) = self.bytes.first_mut() {
-            *flags |= PLAIN;
+            *flags |= flag;
+        }
+    }
+
+    fn clear(&mut self, flag: u8) {
+        if let Some(flags) = self.bytes.first_mut() {
+            *flags &= !flag;
         }
     }
 
@@ -184,8 +195,10 @@ impl Writer {
         self.number(span.parts);
     }
 
+    /// The cost, and once more what it must fit into.
     fn cost(&mut self, charge: &Charge<'_>, limit: u64) {
         self.number(charge.cost.get().min(limit + 1));
+        self.number(limit);
     }
 
     fn bucket(
@@ -228,12 +241,14 @@ impl Writer {
             }
         };
         if is_plain {
-            self.plain();
+            self.set(PLAIN);
             self.number(need.units);
             self.number(full.units);
         } else {
             self.span(need);
             self.span(full);
+            self.number(ticks.parts);
+            self.number(1 << ticks.shift);
         }
         ticks
     }
@@ -247,6 +262,7 @@ impl Writer {
         let missing = missing(limit, spec);
         let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
         if let Some(missing) = missing {
+            self.clear(STRAIGHT);
             self.span(ticks.span(missing));
             self.number(instant_up(charge.installed.since));
         }
@@ -260,7 +276,9 @@ impl Writer {
     /// What stands for a limit that cannot be: none was built from such numbers.
     fn nothing(&mut self) -> Numbers {
         self.limit(LOG, 0, &[1, 1]);
-        self.number(2);
+        for number in [2, 1, 1] {
+            self.number(number);
+        }
         Numbers::Log {
             limit: 1,
             window: 1,
@@ -278,7 +296,10 @@ impl Writer {
         let flags = if missing.is_some() { HAS_MORE } else { 0 };
         self.limit(REFILL, flags, &numbers);
         self.cost(charge, limit);
+        self.number(amount);
+        self.number(every);
         if missing.is_some() {
+            self.clear(STRAIGHT);
             self.number(instant_up(charge.installed.since));
         }
         Numbers::Batches {
@@ -292,8 +313,10 @@ impl Writer {
         let limit = spec.limit().min(MOST_UNITS);
         match spec.window() {
             Window::FirstRequest(window) => {
-                self.limit(FIXED, 0, &[limit, micros_up(*window)]);
+                let window = micros_up(*window);
+                self.limit(FIXED, 0, &[limit, window]);
                 self.cost(charge, limit);
+                self.number(window);
             }
             Window::Calendar(calendar) => {
                 self.limit_and(CALENDAR, 0, &[limit], &calendar_bytes(calendar));
@@ -329,6 +352,14 @@ impl Writer {
         let segments = u64::try_from(segments).unwrap_or(u64::MAX);
         self.limit(SEGMENTS, 0, &[limit, length, parts, segments]);
         self.cost(charge, limit);
+        for number in [length, parts, segments] {
+            self.number(number);
+        }
+        // Where the script multiplies a part of a segment's length by what is on the other side.
+        let most = u128::from(parts) + u128::from(segments) + 1;
+        if most * u128::from(length) >= 1 << 53 {
+            self.clear(STRAIGHT);
+        }
         Numbers::Segments {
             limit,
             length,

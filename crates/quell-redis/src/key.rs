@@ -9,6 +9,9 @@
 //! What stands between braces is what a cluster spreads keys by. `}` is written `~-` there, and `~`
 //! is written `~~`, so that all of it counts whatever bytes the values are.
 //!
+//! Where a domain keeps keys together (`colocate`), what stands between braces is the value that they
+//! share, hashed if it is long, and the twelve bytes and all values follow.
+//!
 //! The `1` is the version of names and states. Another format gets another number.
 
 use quell_core::key::Key;
@@ -47,16 +50,18 @@ impl Names {
         let mut name = Vec::with_capacity(self.prefix.len() + values.len() + 24);
         name.extend_from_slice(&self.prefix);
         name.push(b'{');
-        let digest = Sha256::digest(scope);
-        push(&mut name, digest.get(..12).unwrap_or(&digest));
-        if values.len() <= LONGEST {
-            push(&mut name, values);
+        let scope = Sha256::digest(scope);
+        let scope = scope.get(..12).unwrap_or(&scope);
+        if let Some(together) = Key::of_parts(bytes, 0).together() {
+            push_values(&mut name, together, together, push);
+            name.push(b'}');
+            name.extend_from_slice(scope);
+            push_values(&mut name, values, bytes, Vec::extend_from_slice);
         } else {
-            let digest = Sha256::digest(bytes);
-            push(&mut name, &[HASHED]);
-            push(&mut name, digest.get(..24).unwrap_or(&digest));
+            push(&mut name, scope);
+            push_values(&mut name, values, bytes, push);
+            name.push(b'}');
         }
-        name.push(b'}');
         name
     }
 
@@ -66,6 +71,18 @@ impl Names {
     }
 }
 
+/// Values as they are, or a hash of `all` where they are long.
+fn push_values(name: &mut Vec<u8>, values: &[u8], all: &[u8], push: fn(&mut Vec<u8>, &[u8])) {
+    if values.len() <= LONGEST {
+        push(name, values);
+    } else {
+        let digest = Sha256::digest(all);
+        push(name, &[HASHED]);
+        push(name, digest.get(..24).unwrap_or(&digest));
+    }
+}
+
+/// What stands between braces: no byte of it closes them.
 fn push(name: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -101,5 +118,45 @@ mod tests {
                 assert!(seen.insert(name), "{scope:?} {value:?}");
             }
         }
+    }
+
+    #[test]
+    fn keys_of_one_value_have_it_between_their_braces() {
+        let part = |part: &[u8]| [&u32::try_from(part.len()).unwrap().to_be_bytes(), part].concat();
+        // As `quell-core` writes a rule with `per: [user, tenant]` in a domain with
+        // `colocate: tenant`.
+        let key = |rule: &[u8], user: &[u8], tenant: &[u8]| {
+            let marks: [&[u8]; 3] = [&[1], &[3, 1], &[0]];
+            let scope = [
+                b"r",
+                part(b"d").as_slice(),
+                &part(rule),
+                marks[0],
+                &part(b"user"),
+                marks[1],
+                &part(b"tenant"),
+                marks[2],
+            ]
+            .concat();
+            let values = [&[1], part(user).as_slice(), &[1], &part(tenant)].concat();
+            let bytes = [scope.as_slice(), &values].concat();
+            Names::new(PREFIX).of_parts(&bytes, scope.len())
+        };
+        let between = |name: &[u8]| {
+            let close = name.iter().position(|byte| *byte == b'}').unwrap();
+            name[..close].to_vec()
+        };
+        let long = [b'}'; 200];
+        let mut names = BTreeSet::new();
+        let mut slots = BTreeSet::new();
+        for tenant in [b"acme".as_slice(), b"a}b", b"{", b"", &long] {
+            for (rule, user) in [(b"r1", b"u1".as_slice()), (b"r1", b"u2"), (b"r2", &long)] {
+                let name = key(rule, user, tenant);
+                assert!(name.len() <= 215, "{}", name.len());
+                slots.insert(between(&name));
+                assert!(names.insert(name));
+            }
+        }
+        assert_eq!((names.len(), slots.len()), (15, 5));
     }
 }

@@ -17,12 +17,15 @@
 //! # }
 //! ```
 //!
+//! [`RuleBook`] keeps rules there, too, as versions that servers follow.
+//!
 //! Open first: `store` (the way of a limit set), `code` (what the script reads), and the script
 //! itself, beside `script.rs`.
 
 mod answer;
 mod asked;
 mod bans;
+mod book;
 mod breaker;
 mod code;
 mod key;
@@ -33,6 +36,7 @@ mod store;
 mod ticks;
 mod url;
 
+pub use book::{BookError, Draft, Entry, Head, KEPT_VERSIONS, Pushed, RuleBook, Version};
 pub use link::Failure;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, StoreClock};
 pub use url::{StoreUrl, UrlError};

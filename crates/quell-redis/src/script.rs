@@ -7,6 +7,7 @@ use crate::link::{Failure, Link};
 /// The script that decides, in the order in which its parts need each other.
 const DECIDE: &str = concat!(
     include_str!("script/usual.lua"),
+    include_str!("script/straight.lua"),
     include_str!("script/number.lua"),
     include_str!("script/limit.lua"),
     include_str!("script/state.lua"),
@@ -46,7 +47,7 @@ impl Scripts {
 }
 
 impl Loaded {
-    fn new(text: &'static str) -> Self {
+    pub(crate) fn new(text: &'static str) -> Self {
         let hash = Script::new(text).get_hash().to_owned();
         Self { text, hash }
     }
@@ -78,4 +79,44 @@ fn command(name: &str, script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) ->
         command.arg(bytes.as_slice());
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
+    /// some of which are younger.
+    const COMMANDS: [&str; 12] = [
+        "DEL",
+        "GET",
+        "GETRANGE",
+        "PEXPIRE",
+        "PSETEX",
+        "SETRANGE",
+        "STRLEN",
+        "TIME",
+        "ZADD",
+        "ZRANGE",
+        "ZREMRANGEBYRANK",
+        "ZREMRANGEBYSCORE",
+    ];
+
+    #[test]
+    fn every_command_is_one_of_redis_6_2() {
+        let mut used = BTreeSet::new();
+        for text in [DECIDE, NAME_BAN] {
+            assert!(!text.starts_with("#!"), "flags need Redis 7");
+            assert!(!text.contains("redis.setresp") && !text.contains("server."));
+            for call in text.split("call('").skip(1) {
+                used.insert(call.split('\'').next().unwrap_or_default());
+            }
+        }
+        assert!(used.len() > 8, "{used:?}");
+        for command in used {
+            assert!(COMMANDS.contains(&command), "{command}");
+        }
+    }
 }

@@ -3,10 +3,12 @@
 //! Open first: `fields` (every field there is), `raw` (what a file says), `resolve` (what that
 //! means) and [`scenario`] (tests for rules).
 
+mod change;
 mod cursor;
 mod decimal;
 mod describe;
 mod duration;
+mod edit;
 mod explain;
 mod fields;
 mod hint;
@@ -19,13 +21,17 @@ mod raw;
 pub mod reference;
 mod resolve;
 pub mod scenario;
+mod source;
 mod walk;
 mod yaml;
 
+pub use change::{ChangeKind, RuleChange, RuleChanges};
 pub use describe::{BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
+pub use edit::{Assignment, EditError, Edited, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
-pub use load::{Loaded, force_shadow, load, parse_bytes, parse_str};
+pub use load::{Loaded, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
+pub use source::{Source, TextFile, Texts, join_texts, read_texts};
 pub use walk::MAX_FILES;
 pub use yaml::MAX_FILE_BYTES;

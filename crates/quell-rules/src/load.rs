@@ -10,7 +10,8 @@ use crate::cursor::Cursor;
 use crate::problem::{Problem, Sink};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
-use crate::walk::{self, Wanted};
+use crate::source::Source;
+use crate::walk::{Walk, Wanted};
 use crate::yaml::{self, MAX_FILE_BYTES};
 
 /// What a document is, for messages.
@@ -38,8 +39,18 @@ pub struct Loaded {
 /// # Errors
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
+    load_from(paths.iter().map(|path| Source::Path(path.as_ref())))
+}
+
+/// Loads rules from files, directories and texts, in the order given, as [`load`] does from files.
+///
+/// # Errors
+/// All mistakes of all sources, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+pub fn load_from<'a>(
+    sources: impl IntoIterator<Item = Source<'a>>,
+) -> Result<Loaded, Vec<Problem>> {
     let mut sink = Sink::new("");
-    let (domains, files) = load_into(paths, &mut sink);
+    let (domains, files) = load_all(sources, &mut sink);
     let warnings = sink.finish()?;
     Ok(Loaded {
         domains,
@@ -62,7 +73,7 @@ pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
 /// assert_eq!(
 ///     problems[0].to_string(),
 ///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`? \
-///      a document has domain, rules, defaults",
+///      a document has domain, rules, defaults, colocate",
 /// );
 /// ```
 ///
@@ -100,15 +111,37 @@ pub(crate) fn load_into<P: AsRef<Path>>(
     paths: &[P],
     sink: &mut Sink,
 ) -> (Vec<DomainRules>, Vec<PathBuf>) {
-    let files = walk::find(paths, Wanted::Rules, sink);
+    load_all(paths.iter().map(|path| Source::Path(path.as_ref())), sink)
+}
+
+fn load_all<'a>(
+    sources: impl IntoIterator<Item = Source<'a>>,
+    sink: &mut Sink,
+) -> (Vec<DomainRules>, Vec<PathBuf>) {
+    let mut walk = Walk::new(Wanted::Rules);
     let mut domains = Domains::default();
-    for file in &files {
-        sink.enter(&file.display().to_string());
-        if let Some(bytes) = read(file, sink) {
-            add(&bytes, &mut domains, sink);
-        }
+    let mut files = Vec::new();
+    for source in sources {
         if sink.is_full() {
             break;
+        }
+        match source {
+            Source::Text { name, text } => {
+                sink.enter(name);
+                add(text.as_bytes(), &mut domains, sink);
+            }
+            Source::Path(path) => {
+                for file in walk.files_of(path, sink) {
+                    sink.enter(&file.display().to_string());
+                    if let Some(bytes) = read(&file, sink) {
+                        add(&bytes, &mut domains, sink);
+                    }
+                    files.push(file);
+                    if sink.is_full() {
+                        break;
+                    }
+                }
+            }
         }
     }
     (domains.finish(), files)

@@ -40,13 +40,7 @@ pub(crate) fn is_called_scenario(path: &Path) -> bool {
 /// The files that `paths` stand for, each once however often and by whichever links and directories
 /// it is named, in the order in which they are first met.
 pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink) -> Vec<PathBuf> {
-    let mut walk = Walk {
-        wanted,
-        files: Vec::new(),
-        seen: HashSet::new(),
-        has_met: false,
-        entries: 0,
-    };
+    let mut walk = Walk::new(wanted);
     for path in paths {
         walk.top(path.as_ref(), sink);
     }
@@ -54,7 +48,7 @@ pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink)
 }
 
 /// A walk through files and directories.
-struct Walk {
+pub(crate) struct Walk {
     wanted: Wanted,
     files: Vec<PathBuf>,
     /// Files and directories by their true paths; so links do not lead round in circles, either.
@@ -66,6 +60,24 @@ struct Walk {
 }
 
 impl Walk {
+    /// A walk that has met nothing yet.
+    pub(crate) fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            files: Vec::new(),
+            seen: HashSet::new(),
+            has_met: false,
+            entries: 0,
+        }
+    }
+
+    /// The files that `path` stands for, without those that were met before.
+    pub(crate) fn files_of(&mut self, path: &Path, sink: &mut Sink) -> Vec<PathBuf> {
+        let before = self.files.len();
+        self.top(path, sink);
+        self.files.get(before..).unwrap_or_default().to_vec()
+    }
+
     fn top(&mut self, path: &Path, sink: &mut Sink) {
         if !path.is_dir() {
             self.file(path);

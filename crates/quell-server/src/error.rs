@@ -15,6 +15,13 @@ use crate::snapshot::DataDirError;
 pub enum ServeError {
     /// The rules have mistakes: each with its place and what to write.
     Rules(Vec<Problem>),
+    /// Rules cannot be read from a store.
+    RulesStore {
+        /// Where it is; shows no password.
+        url: String,
+        /// What is known of the reason.
+        reason: String,
+    },
     /// A rule is sound and still cannot be followed on this machine.
     Impossible(RulesError),
     /// An address cannot be listened on.
@@ -51,6 +58,10 @@ impl fmt::Display for ServeError {
                 }
                 Ok(())
             }
+            Self::RulesStore { url, reason } => write!(
+                f,
+                "cannot read the rules from {url}: {reason}; mend that, or write another --rules"
+            ),
             Self::Impossible(error) => error.fmt(f),
             Self::Bind {
                 listener, address, ..
@@ -76,7 +87,9 @@ impl std::error::Error for ServeError {
             | Self::DecisionLog { source, .. }
             | Self::Signals(source) => Some(source),
             Self::DataDir(error) => error.source(),
-            Self::Rules(_) | Self::Impossible(_) | Self::Interrupted => None,
+            Self::Rules(_) | Self::RulesStore { .. } | Self::Impossible(_) | Self::Interrupted => {
+                None
+            }
         }
     }
 }

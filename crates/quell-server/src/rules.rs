@@ -1,18 +1,116 @@
-//! Rules: from the files into force.
+//! Rules: from files and stores into force.
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use quell::RulesError;
-use quell_rules::{Loaded, Problem, force_shadow};
+use quell_rules::{Loaded, Problem, Source, force_shadow, load_from};
 
-use crate::config::Config;
+use crate::config::{Config, RuleSource};
+use crate::error::ServeError;
 use crate::shared::Shared;
+use crate::stored_rules::StoredRules;
 
-/// Reads the rules that the configuration names.
-pub(crate) fn load(config: &Config) -> Result<Loaded, Vec<Problem>> {
-    let mut loaded = quell_rules::load(&config.rules)?;
-    if config.shadow {
-        force_shadow(&mut loaded.domains);
+/// Where the rules of this server come from, in the order in which they are loaded.
+#[derive(Debug)]
+pub(crate) struct RuleSources {
+    parts: Vec<Part>,
+    is_shadow: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Path(PathBuf),
+    Store(Arc<StoredRules>),
+}
+
+impl RuleSources {
+    /// Those that the configuration names. Nothing is read yet.
+    pub(crate) fn new(config: &Config) -> Self {
+        let part = |source: &RuleSource| match source {
+            RuleSource::Path(path) => Part::Path(path.clone()),
+            RuleSource::Store(url) => Part::Store(Arc::new(StoredRules::new(url.clone()))),
+        };
+        Self {
+            parts: config.rules.iter().map(part).collect(),
+            is_shadow: config.shadow,
+        }
     }
-    Ok(loaded)
+
+    /// The files and directories among them.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let path = |part: &Part| match part {
+            Part::Path(path) => Some(path.clone()),
+            Part::Store(_) => None,
+        };
+        self.parts.iter().filter_map(path).collect()
+    }
+
+    /// The stores among them.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<StoredRules>> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Path(_) => None,
+            Part::Store(stored) => Some(stored),
+        })
+    }
+
+    /// Reads every store for the first time: a server does not start on rules that it cannot see.
+    pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
+        for stored in self.stores() {
+            stored.read_first().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads every store; where one cannot be read, what it said last stays. Returns how many could
+    /// not, and for how many of them that is news.
+    pub(crate) async fn read(&self) -> (u64, u64) {
+        let (mut failed, mut news) = (0, 0);
+        for stored in self.stores() {
+            match stored.read().await {
+                Ok(()) => {}
+                Err(is_new) => {
+                    failed += 1;
+                    news += u64::from(is_new);
+                }
+            }
+        }
+        (failed, news)
+    }
+
+    /// What files and stores say together. Reads files.
+    pub(crate) fn load(&self) -> Result<Loaded, Vec<Problem>> {
+        let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
+        let mut said = said.iter();
+        let sources = self.parts.iter().filter_map(|part| match part {
+            Part::Path(path) => Some(Source::Path(path)),
+            Part::Store(_) => {
+                let (name, version) = said.next()?.as_ref()?;
+                Some(Source::Text {
+                    name,
+                    text: &version.text,
+                })
+            }
+        });
+        let mut loaded = load_from(sources)?;
+        if self.is_shadow {
+            force_shadow(&mut loaded.domains);
+        }
+        Ok(loaded)
+    }
+
+    /// What was loaded last is in force. Returns the versions that are new, each in words.
+    pub(crate) fn are_in_force(&self) -> Vec<String> {
+        self.stores()
+            .filter_map(|stored| stored.is_in_force())
+            .collect()
+    }
+
+    /// Whether a store of rules cannot be read, or says nothing that can be.
+    pub(crate) fn is_a_store_failing(&self) -> bool {
+        self.stores()
+            .any(|stored| stored.standing().failure.is_some())
+    }
 }
 
 /// Brings rules into force in place of those that are, unless one cannot be followed here.

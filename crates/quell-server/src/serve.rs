@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
 use quell_core::rule::RuleSet;
@@ -21,6 +20,7 @@ use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::reload::Watch;
 use crate::resp::Connections;
+use crate::rules::RuleSources;
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Snapshots};
 use crate::store::ServerStore;
@@ -44,6 +44,7 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
     let Files {
         config,
+        sources,
         watch,
         loaded,
         directory,
@@ -76,11 +77,13 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         health: Health::default(),
         connections: Connections::default(),
         started: Instant::now(),
-        reload_turn: Mutex::default(),
+        sources,
+        reload_turn: Arc::default(),
         log,
         by_hand: AtomicU64::new(0),
     });
     rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
+    shared.sources.are_in_force();
     if let Some(restored) = restored {
         let (limiter, states) = (&shared.limiter, restored.states.len());
         if let Some(memory) = limiter.store().memory() {
@@ -100,9 +103,10 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     listen(shared, snapshots, watch).await
 }
 
-/// What the files say.
+/// What files and stores say.
 struct Files {
     config: Config,
+    sources: Arc<RuleSources>,
     watch: Watch,
     loaded: Loaded,
     directory: Option<Directory>,
@@ -110,13 +114,16 @@ struct Files {
 
 /// Reads the rules and takes the data directory, on a thread that may wait for the disk.
 async fn read_files(config: Config) -> Result<Files, ServeError> {
+    let sources = Arc::new(RuleSources::new(&config));
+    sources.read_first().await?;
     let work = tokio::task::spawn_blocking(move || {
-        let watch = Watch::new(&config.rules);
-        let loaded = rules::load(&config).map_err(ServeError::Rules)?;
+        let watch = Watch::new(&sources.paths());
+        let loaded = sources.load().map_err(ServeError::Rules)?;
         let directory = config.data_dir.as_deref().map(Directory::open);
         let directory = directory.transpose().map_err(ServeError::DataDir)?;
         Ok(Files {
             config,
+            sources,
             watch,
             loaded,
             directory,
@@ -302,7 +309,8 @@ impl Server {
     }
 
     /// Reads the rules again and, if they are sound, brings them into force; a mistake leaves those
-    /// in force that are. Returns whether the files are in force. The decision log is opened again.
+    /// in force that are. Returns whether what files and stores say is in force. The decision log is
+    /// opened again.
     pub async fn reload(&self) -> bool {
         if let Some(log) = self.shared.log.clone() {
             let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
@@ -314,6 +322,10 @@ impl Server {
         self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
         self.upkeep
             .spawn(reload::run(Arc::clone(&self.shared), watch));
+        for stored in self.shared.sources.stores() {
+            let (shared, stored) = (Arc::clone(&self.shared), Arc::clone(stored));
+            self.upkeep.spawn(reload::follow(shared, stored));
+        }
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();
             let shared = Arc::clone(&self.shared);
@@ -337,9 +349,12 @@ impl Server {
             tokio::select! {
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
-                _ = hang_up.recv() => {
-                    self.reload().await;
-                }
+                // A store that hangs holds up a reload, and must not hold up the end.
+                _ = hang_up.recv() => tokio::select! {
+                    _ = self.reload() => {}
+                    _ = interrupt.recv() => break,
+                    _ = terminate.recv() => break,
+                },
             }
         }
         self.shutdown().await

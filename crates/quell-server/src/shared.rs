@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use quell::store::memory::MemoryStore;
 use quell::store::{Banned, Finished, HoldTotals};
 use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::health::Health;
-use crate::metrics::{Gauges, Metrics};
+use crate::metrics::{Gauges, Metrics, RulesStoreGauge};
 use crate::resp::Connections;
+use crate::rules::RuleSources;
 use crate::store::ServerStore;
 
 /// Bans that a list shows at most; the store keeps as many names.
@@ -29,8 +30,9 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
+    pub(crate) sources: Arc<RuleSources>,
     /// One reload at a time.
-    pub(crate) reload_turn: Mutex<()>,
+    pub(crate) reload_turn: Arc<Mutex<()>>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) by_hand: AtomicU64,
 }
@@ -84,7 +86,9 @@ impl Shared {
                 memory.hold_totals(self.limiter.now())
             }),
             uptime: self.started.elapsed(),
-            is_reload_failed: self.health.reload_failure().is_some(),
+            is_reload_failed: self.health.reload_failure().is_some()
+                || self.sources.is_a_store_failing(),
+            rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),
         }
     }
 }

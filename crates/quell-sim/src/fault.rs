@@ -27,6 +27,8 @@ pub enum Fault {
     LeaveNode(usize),
     /// An operator says that a dead node will not come back.
     Deregister(usize),
+    /// An operator says so of one that lives.
+    Mistaken(usize),
     /// Nothing passes between a node and a coordinator, one way or both, for so long.
     Cut {
         /// Which node.
@@ -85,6 +87,10 @@ pub enum Change {
     Least(u64),
     /// So many seats more than members.
     Seats(u32),
+    /// So many seats, also where more members have one.
+    FewerSeats(u32),
+    /// One limit less.
+    NoLimit,
     /// Static shares follow the seats, or no more.
     Sizing(Sizing),
     /// One limit more, if the setup has one that is not in the plan.
@@ -186,12 +192,14 @@ pub fn happen(world: &mut World, fault: Fault) {
         }
         Fault::PauseNode(node, lasts) => {
             world.counts.node_pauses += 1;
-            world.nodes[node].paused = now + lasts;
+            world.nodes[node].paused = world.nodes[node].paused.max(now + lasts);
         }
         Fault::StallNode(node, lasts) => {
             world.counts.node_stalls += 1;
             world.nodes[node].stalled = now + lasts;
         }
+        // A clock that stands still already does not do so twice.
+        Fault::StopNode(node, _) if world.nodes[node].paused > now => {}
         Fault::StopNode(node, lasts) => {
             world.counts.node_stops += 1;
             let life = world.nodes[node].life;
@@ -203,7 +211,9 @@ pub fn happen(world: &mut World, fault: Fault) {
         }
         Fault::WakeNode(node, life, hidden) => wake_node(world, node, life, hidden),
         Fault::LeaveNode(node) => leave(world, node),
-        Fault::Deregister(node) => deregister(world, node),
+        Fault::Deregister(node) if !world.nodes[node].alive => deregister(world, node),
+        Fault::Deregister(_) => {}
+        Fault::Mistaken(node) => deregister(world, node),
         Fault::Cut {
             node,
             chair,
@@ -229,8 +239,9 @@ fn happen_above(world: &mut World, fault: Fault) {
         Fault::StartChair(chair) if !world.chairs[chair].alive => world.start_chair(chair),
         Fault::PauseChair(chair, lasts) => {
             world.counts.chair_pauses += 1;
-            world.chairs[chair].paused = now + lasts;
+            world.chairs[chair].paused = world.chairs[chair].paused.max(now + lasts);
         }
+        Fault::StopChair(chair, _) if world.chairs[chair].paused > now => {}
         Fault::StopChair(chair, lasts) => {
             world.counts.chair_stops += 1;
             let life = world.chairs[chair].life;
@@ -296,9 +307,6 @@ fn leave(world: &mut World, node: usize) {
 }
 
 fn deregister(world: &mut World, node: usize) {
-    if world.nodes[node].alive {
-        return;
-    }
     world.counts.deregistrations += 1;
     let id = world.nodes[node].id;
     // Who says that a node is gone sees to it that its snapshot is.
@@ -374,6 +382,8 @@ fn change_plan(world: &mut World, change: Change) {
             }
         }
         Change::Seats(more) => plan.seats = members + more,
+        Change::FewerSeats(seats) => plan.seats = seats,
+        Change::NoLimit => drop(plan.limits.pop()),
         Change::Sizing(sizing) => plan.sizing = sizing,
         Change::Limit => {
             let Some(quota) = first.get(plan.limits.len()) else {
@@ -386,16 +396,34 @@ fn change_plan(world: &mut World, change: Change) {
     if plan.check(world.setup.drift).is_err() {
         return;
     }
+    let unchecked = match world.setup.wish.mistake {
+        Some(Mistake::FewerSeats) => plan.limits.len() >= world.store.record.plan.limits.len(),
+        Some(Mistake::PlanShortened) => true,
+        _ => false,
+    };
     let mut taken = false;
-    world
-        .store
-        .edit(|record| taken = record.replace_plan(plan).is_ok());
+    world.store.edit(|record| {
+        if unchecked {
+            record.replace_plan_unchecked(plan);
+            taken = true;
+        } else {
+            taken = record.replace_plan(plan).is_ok();
+        }
+    });
     world.counts.plan_changes += u64::from(taken);
     world.publish();
 }
 
+/// Whether the plan has a seat for everybody.
+pub(crate) fn has_seats(world: &World) -> bool {
+    usize::try_from(world.store.record.plan.seats).is_ok_and(|seats| seats >= world.nodes.len())
+}
+
 fn quiet(world: &mut World) {
     world.quiet = true;
+    if !has_seats(world) {
+        change_plan(world, Change::Seats(1));
+    }
     world.store_down = 0;
     for cut in &mut world.cuts {
         *cut = (0, 0);

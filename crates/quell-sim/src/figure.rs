@@ -1,134 +1,29 @@
-//! Figure: one fleet through an eventful time, as numbers and as a picture.
+//! Figure: a small fleet through an eventful time, as a picture.
 //!
-//! Four equal nodes share 1000/s. Demand moves, the leader dies, a node dies, a node is cut off.
+//! Four equal nodes share 1000/s. Demand moves, the leader dies, a node is cut off and comes back.
+//! Above is what callers offer and what is admitted; below, one upon the other, what each node may
+//! use: their sum never passes the limit.
 
 use std::fmt::Write;
 
 use quell_core::fleet::plan::MICRO;
-use serde_json::{Value, json};
 
 use crate::fault::{Fault, happen};
-use crate::rng::Rng;
-use crate::schedules::{SCHEDULES, Schedule, may};
-use crate::setup::{MILLI, SECOND, Setup, Wish};
+use crate::schedules::{begin, may};
+use crate::setup::SECOND;
+use crate::stories::fleet;
 use crate::world::World;
 
-fn fleet(seed: u64) -> World {
-    let wish = Wish {
-        seed,
-        members: Some(4),
-        limits: Some(1),
-        seconds: 500,
-        mistake: None,
-    };
-    let mut rng = Rng::new(seed);
-    let mut setup = Setup::new(wish, &mut rng);
-    let four = |schedule: &&Schedule| schedule.name == "leader-dies";
-    if let Some(schedule) = SCHEDULES.iter().find(four) {
-        (schedule.prepare)(&mut setup);
-    }
-    let mut world = World::new(setup, rng);
-    world.note_plan();
-    for chair in 0..world.chairs.len() {
-        world.start_chair(chair);
-    }
-    world
-}
-
-/// What the fleet does after a change, in numbers.
-#[derive(Clone, Debug)]
-pub struct Stories {
-    /// Milliseconds until a member that wants more has nine tenths of it, over several starts:
-    /// the median and the longest.
-    pub lag: (u64, u64),
-    /// What the hungry member may use so many seconds after the leader's death.
-    pub leader: Vec<(u64, u64)>,
-    /// What a borrower may use so many seconds after an idle member's death.
-    pub member: Vec<(u64, u64)>,
-}
-
-/// Tells them.
-#[must_use]
-pub fn stories() -> Stories {
-    let mut lags: Vec<u64> = (1..=21).map(lag).collect();
-    lags.sort_unstable();
-    Stories {
-        lag: (lags[lags.len() / 2], lags[lags.len() - 1]),
-        leader: after(|world| {
-            let leader = world.store.leader(world.now).unwrap_or(0);
-            happen(world, Fault::KillChair(leader));
-        }),
-        member: after(|world| happen(world, Fault::KillNode(3))),
-    }
-}
-
-fn lag(seed: u64) -> u64 {
-    let mut world = fleet(seed);
-    crate::schedules::begin(&mut world);
-    // No election in between: this is about demand alone.
-    world.quiet = true;
-    let start = world.now;
-    world.nodes[0].demand[0] = 0;
-    world.nodes[1].demand[0] = 800 * MICRO;
-    while may(&world, 1) < 720 && world.now < start + 30 * SECOND {
-        let end = world.now + 10 * MILLI;
-        world.run(end);
-    }
-    (world.now - start) / MILLI
-}
-
-fn after(fault: impl Fn(&mut World)) -> Vec<(u64, u64)> {
-    let mut world = fleet(1);
-    crate::schedules::begin(&mut world);
-    let start = world.now;
-    fault(&mut world);
-    let mut rates = Vec::new();
-    for seconds in [0, 2, 5, 8, 10, 12, 15, 20, 30, 60] {
-        world.run(start + seconds * SECOND);
-        rates.push((seconds, may(&world, 0)));
-    }
-    rates
-}
-
-impl Stories {
-    /// For a person.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let line = |rates: &[(u64, u64)]| {
-            let one = |(seconds, rate): &(u64, u64)| format!("{seconds} s: {rate}");
-            rates.iter().map(one).collect::<Vec<_>>().join(", ")
-        };
-        format!(
-            "four nodes, 1000/s:\n  rebalance lag, until 90 % of what is wanted: median {} ms, longest {} ms\n  \
-             rate of a borrower after the leader's death: {}\n  \
-             rate of a borrower after an idle member's death: {}\n",
-            self.lag.0,
-            self.lag.1,
-            line(&self.leader),
-            line(&self.member)
-        )
-    }
-
-    /// For a program.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        let rates = |rates: &[(u64, u64)]| -> Vec<Value> {
-            let one =
-                |(seconds, rate): &(u64, u64)| json!({"after_s": seconds, "rate_per_s": rate});
-            rates.iter().map(one).collect()
-        };
-        json!({
-            "rebalance_lag_ms": {"median": self.lag.0, "longest": self.lag.1},
-            "after_leader_death": rates(&self.leader),
-            "after_member_death": rates(&self.member),
-        })
-    }
-}
-
 /// Seconds that the picture shows.
-const SHOWN: u64 = 150;
+const SHOWN: u64 = 180;
 
-const COLOURS: [&str; 4] = ["#2f6f9f", "#c4572e", "#5b8c3a", "#8a5fa8"];
+const COLOURS: [&str; 4] = ["#2f6f9f", "#d98247", "#6fa04f", "#9a79b5"];
+
+/// The limit.
+const LIMIT: u64 = 1_000;
+
+/// Where the panels end below.
+const PANELS: [u64; 2] = [210, 420];
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -138,132 +33,200 @@ struct Sample {
     shares: [u64; 4],
 }
 
-fn line(w: &mut String, path: String, colour: &str) {
-    let _ = writeln!(
-        w,
-        "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-    );
+/// What happens in the picture, and when.
+const MARKS: [(u64, &str); 7] = [
+    (0, "node 1 wants 900"),
+    (25, "node 2 wants 600"),
+    (50, "node 1 only 150,"),
+    (75, "leader dies"),
+    (100, "node 2 cut off"),
+    (130, "node 2 is back"),
+    (155, "node 1 wants 900"),
+];
+
+/// Second lines of some marks.
+const MORE: [(u64, &str); 2] = [(50, "node 3 wants 500"), (155, "all others idle")];
+
+fn x(second: u64) -> u64 {
+    50 + second * 4
+}
+
+fn y(rate: u64, bottom: u64) -> u64 {
+    bottom - rate.min(1_600) / 10
 }
 
 /// The picture, as SVG.
 #[must_use]
 pub fn draw() -> String {
-    let (samples, marks) = play();
-    let x = |second: u64| 50 + second * 5;
-    let y = |rate: u64, top: u64| top + 160 - rate.min(1_600) / 10;
-    let path = |top: u64, value: &dyn Fn(&Sample) -> u64| {
-        let mut path = String::new();
-        for (index, sample) in samples.iter().enumerate() {
-            let letter = if index == 0 { 'M' } else { 'L' };
-            let _ = write!(
-                path,
-                "{letter}{} {}",
-                x(sample.second),
-                y(value(sample), top)
-            );
-        }
-        path
-    };
+    let samples = play();
     let mut svg = String::from(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 820 440\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"820\" height=\"440\" fill=\"#fff\"/>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 480\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"800\" height=\"480\" fill=\"#fff\"/>\n",
     );
     let w = &mut svg;
-    for (top, title) in [
-        (30, "offered (grey) and admitted (blue), per second"),
-        (240, "what each node may use, per second"),
+    areas(w, &samples);
+    frame(w);
+    for (colour, value) in [
+        ("#888", (|sample| sample.offered) as fn(&Sample) -> u64),
+        (COLOURS[0], |sample| sample.admitted),
     ] {
-        let _ = writeln!(w, "<text x=\"50\" y=\"{}\">{title}</text>", top - 8);
-        for rate in [0, 250, 1_000] {
-            let at = y(rate, top);
-            let _ = writeln!(
-                w,
-                "<path d=\"M50 {at}H800\" stroke=\"#ddd\"/><text x=\"45\" y=\"{}\" text-anchor=\"end\">{rate}</text>",
-                at + 4
-            );
-        }
-    }
-    for (second, text) in &marks {
-        let at = x(*second);
+        let points = samples.iter().map(|sample| (sample.second, value(sample)));
         let _ = writeln!(
             w,
-            "<path d=\"M{at} 30V400\" stroke=\"#999\" stroke-dasharray=\"3\"/><text x=\"{}\" y=\"415\">{text}</text>",
-            at + 2
-        );
-    }
-    line(w, path(30, &|sample| sample.offered), "#aaa");
-    line(w, path(30, &|sample| sample.admitted), COLOURS[0]);
-    for (node, colour) in COLOURS.iter().enumerate() {
-        line(w, path(240, &|sample| sample.shares[node]), colour);
-        let at = 500 + node * 80;
-        let _ = writeln!(
-            w,
-            "<text x=\"{at}\" y=\"232\" fill=\"{colour}\">node {}</text>",
-            node + 1
-        );
-    }
-    for second in (0..=SHOWN).step_by(30) {
-        let _ = writeln!(
-            w,
-            "<text x=\"{}\" y=\"432\" text-anchor=\"middle\">{second} s</text>",
-            x(second)
+            "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+            steps(points, PANELS[0])
         );
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-fn play() -> (Vec<Sample>, Vec<(u64, &'static str)>) {
-    let mut world = fleet(1);
-    crate::schedules::begin(&mut world);
-    let start = world.now;
-    let marks = vec![
-        (15, "node 2 wants 600"),
-        (40, "leader dies"),
-        (70, "node 1 cut off"),
-        (110, "node 1 is back"),
-    ];
-    let mut samples = Vec::new();
-    let mut before = [0_u64; 4];
-    for (count, node) in before.iter_mut().zip(&world.nodes) {
-        *count = node.admitted[0];
+/// Points of a line that holds each value for its second.
+fn steps(points: impl Iterator<Item = (u64, u64)>, bottom: u64) -> String {
+    let mut path = String::new();
+    for (second, rate) in points {
+        let at = y(rate, bottom);
+        // Writing to a string cannot fail.
+        let _ = write!(path, "{} {at}L{} {at}L", x(second), x(second + 1));
     }
-    for second in 0..=SHOWN {
-        match second {
-            0 => world.nodes[0].demand[0] = 900 * MICRO,
-            15 => world.nodes[1].demand[0] = 600 * MICRO,
-            40 => {
-                let leader = world.store.leader(world.now).unwrap_or(0);
-                happen(&mut world, Fault::KillChair(leader));
-            }
-            70 => {
-                for chair in 0..world.chairs.len() {
-                    let cut = Fault::Cut {
-                        node: 0,
-                        chair,
-                        up: true,
-                        down: true,
-                        lasts: 40 * SECOND,
-                    };
-                    happen(&mut world, cut);
-                }
-            }
-            _ => {}
+    path.truncate(path.len().saturating_sub(1));
+    path
+}
+
+/// Each node's share on top of those before it.
+fn areas(w: &mut String, samples: &[Sample]) {
+    for (node, colour) in COLOURS.iter().enumerate() {
+        let below = |sample: &Sample| sample.shares.iter().take(node).sum::<u64>();
+        let upper = samples
+            .iter()
+            .map(|s| (s.second, below(s) + s.shares[node]));
+        let mut path = format!("M{}", steps(upper, PANELS[1]));
+        for sample in samples.iter().rev() {
+            let at = y(below(sample), PANELS[1]);
+            let _ = write!(
+                path,
+                "L{} {at}L{} {at}",
+                x(sample.second + 1),
+                x(sample.second)
+            );
         }
+        let _ = writeln!(w, "<path d=\"{path}Z\" fill=\"{colour}\"/>");
+    }
+}
+
+/// Everything that is not data.
+fn frame(w: &mut String) {
+    let end = x(SHOWN);
+    for (bottom, rates) in [(PANELS[0], [0, 500, LIMIT]), (PANELS[1], [0, 500, LIMIT])] {
+        for rate in rates {
+            let at = y(rate, bottom);
+            let (stroke, dash) = if rate == LIMIT {
+                ("#b00020", "5 3")
+            } else {
+                ("#ccc", "none")
+            };
+            let _ = writeln!(
+                w,
+                "<path d=\"M50 {at}H{end}\" stroke=\"{stroke}\" stroke-dasharray=\"{dash}\"/>\
+                 <text x=\"45\" y=\"{}\" text-anchor=\"end\">{rate}</text>",
+                at + 4
+            );
+        }
+    }
+    let _ = writeln!(
+        w,
+        "<text x=\"50\" y=\"40\">per second: <tspan fill=\"#666\">offered</tspan>, \
+         <tspan fill=\"{}\">admitted</tspan>, <tspan fill=\"#b00020\">limit</tspan></text>",
+        COLOURS[0]
+    );
+    let _ = write!(
+        w,
+        "<text x=\"50\" y=\"250\">what each node may use, one upon the other:"
+    );
+    for (node, colour) in COLOURS.iter().enumerate() {
+        let _ = write!(
+            w,
+            " <tspan fill=\"{colour}\" font-weight=\"bold\">node {}</tspan>",
+            node + 1
+        );
+    }
+    w.push_str("</text>\n");
+    for (second, _) in MARKS.iter().skip(1) {
+        let _ = writeln!(
+            w,
+            "<path d=\"M{0} 50V425\" stroke=\"#555\" stroke-dasharray=\"2 3\"/>",
+            x(*second)
+        );
+    }
+    for (line, marks) in [(436, &MARKS[..]), (449, &MORE[..])] {
+        for (second, text) in marks {
+            let _ = writeln!(w, "<text x=\"{}\" y=\"{line}\">{text}</text>", x(*second));
+        }
+    }
+    for second in (0..=SHOWN).step_by(30) {
+        let _ = writeln!(
+            w,
+            "<text x=\"{}\" y=\"470\" text-anchor=\"middle\" fill=\"#666\">{second} s</text>",
+            x(second)
+        );
+    }
+}
+
+fn want(world: &mut World, wants: [u64; 4]) {
+    for (node, units) in world.nodes.iter_mut().zip(wants) {
+        node.demand[0] = units * MICRO;
+    }
+}
+
+fn act(world: &mut World, second: u64) {
+    match second {
+        0 => want(world, [900, 0, 0, 0]),
+        25 => want(world, [900, 600, 0, 0]),
+        50 => want(world, [150, 600, 500, 0]),
+        75 => {
+            let leader = world.store.leader(world.now).unwrap_or(0);
+            happen(world, Fault::KillChair(leader));
+        }
+        100 => {
+            for chair in 0..world.chairs.len() {
+                let cut = Fault::Cut {
+                    node: 1,
+                    chair,
+                    up: true,
+                    down: true,
+                    lasts: 30 * SECOND,
+                };
+                happen(world, cut);
+            }
+        }
+        155 => want(world, [900, 0, 0, 0]),
+        _ => {}
+    }
+}
+
+fn play() -> Vec<Sample> {
+    let mut world = fleet(1);
+    begin(&mut world);
+    want(&mut world, [900, 0, 0, 0]);
+    let end = world.now + 10 * SECOND;
+    world.run(end);
+    let start = world.now;
+    let admitted = |world: &World| -> u64 { world.nodes.iter().map(|n| n.admitted[0]).sum() };
+    let mut samples = Vec::new();
+    for second in 0..SHOWN {
+        act(&mut world, second);
+        let before = admitted(&world);
         world.run(start + (second + 1) * SECOND);
-        let mut sample = Sample {
+        // Callers come now and then; whoever came in this second counts for it.
+        for node in 0..world.nodes.len() {
+            world.serve(node);
+        }
+        samples.push(Sample {
             second,
             offered: world.nodes.iter().map(|node| node.demand[0] / MICRO).sum(),
-            admitted: 0,
-            shares: [0; 4],
-        };
-        for (node, before) in before.iter_mut().enumerate() {
-            let admitted = world.nodes[node].admitted[0];
-            sample.admitted += admitted - *before;
-            *before = admitted;
-            sample.shares[node] = may(&world, node);
-        }
-        samples.push(sample);
+            admitted: admitted(&world) - before,
+            shares: [0, 1, 2, 3].map(|node| may(&world, node)),
+        });
     }
-    (samples, marks)
+    samples
 }

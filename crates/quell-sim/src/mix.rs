@@ -119,6 +119,8 @@ fn change(rng: &mut Rng) -> Change {
         _ if rng.chance(50) => Change::Limit,
         _ if rng.chance(60) => Change::Least(rng.between(1, 40)),
         _ if rng.chance(50) => Change::Seats(u32::try_from(rng.between(1, 4)).unwrap_or(1)),
+        _ if rng.chance(40) => Change::FewerSeats(u32::try_from(rng.between(1, 6)).unwrap_or(1)),
+        _ if rng.chance(20) => Change::NoLimit,
         _ => Change::Sizing([Sizing::Auto, Sizing::Fixed][rng.index(2)]),
     }
 }

@@ -9,6 +9,7 @@ use quell_core::fleet::plan::{MICRO, MemberId};
 use quell_core::fleet::schedule::{Bucket, Schedule};
 
 use crate::clock::Clock;
+use crate::meter::Meter;
 
 /// A process, or the place of one that is down.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct Node {
     pub loads: Vec<Load>,
     /// Admitted in all, in units.
     pub admitted: Vec<u64>,
+    /// What its schedules minted, by limit, counted beside the buckets.
+    pub meters: Vec<Meter>,
     /// What a file keeps for the next process.
     pub snapshot: Vec<Kept>,
     /// The plan that the snapshot is of.
@@ -90,6 +93,7 @@ impl Node {
             served: 0,
             loads: vec![Load::default(); limits],
             admitted: vec![0; limits],
+            meters: vec![Meter::default(); limits],
             snapshot: floors,
             snapshot_revision: 0,
             talks_to: 0,
@@ -127,6 +131,7 @@ impl Node {
             bucket
         };
         self.buckets = schedules.into_iter().map(bucket).collect();
+        self.meters.fill(Meter::start(local));
         self.revision = self.snapshot_revision;
         self.adopting = None;
         self.loads.fill(Load::default());
@@ -172,7 +177,11 @@ impl Node {
         let local = self.clock.local(now);
         // A limit that is new to it begins with an empty bucket.
         for schedule in adopt.schedules.iter().skip(self.buckets.len()) {
+            self.meters[self.buckets.len()] = Meter::start(local);
             self.buckets.push(Bucket::new(*schedule, local));
+        }
+        for (bucket, meter) in self.buckets.iter().zip(&mut self.meters) {
+            meter.pass(bucket.schedule(), local);
         }
         let fills = self.mistake == Some(Mistake::FillOnGrant);
         for (bucket, schedule) in self.buckets.iter_mut().zip(&adopt.schedules) {
@@ -204,6 +213,7 @@ impl Node {
             let mut fits = 0;
             if let Some(bucket) = self.buckets.get_mut(limit) {
                 bucket.settle(local);
+                self.meters[limit].pass(bucket.schedule(), local);
                 fits = offered.min(bucket.tokens()) / MICRO * MICRO;
                 if fits > 0 && !bucket.try_take(local, fits) {
                     fits = 0;
@@ -213,6 +223,7 @@ impl Node {
             self.loads[limit].admitted += fits;
             self.loads[limit].denied += offered - fits;
             self.admitted[limit] += fits / MICRO;
+            self.meters[limit].take(fits);
             admitted.push(fits);
         }
     }

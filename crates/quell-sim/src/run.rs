@@ -1,13 +1,18 @@
 //! Run: one seed from its first event to its last check.
 
+use std::time::Duration;
+
 use quell_core::fleet::apportion::{Claim, apportion};
+use quell_core::fleet::plan::MICRO;
+use quell_core::fleet::schedule::Bucket;
 
 use crate::check::Violation;
-use crate::fault::Counts;
+use crate::fault::{Counts, has_seats};
 use crate::mix;
+use crate::node::Node;
 use crate::rng::Rng;
-use crate::schedules::Schedule;
-use crate::setup::{Setup, Wish};
+use crate::schedules::{Schedule, expect};
+use crate::setup::{SECOND, Setup, Wish};
 use crate::world::World;
 
 /// What came of a seed.
@@ -20,8 +25,8 @@ pub struct Outcome {
     /// What was injected.
     pub counts: Counts,
     /// Parts in a thousand of what could have been used that members were allowed to use, at the end
-    /// of the quiet time; the mean over limits.
-    pub utilisation: u64,
+    /// of the quiet time; the mean over limits. Of random runs in which everybody has a seat.
+    pub utilisation: Option<u64>,
     /// Events.
     pub steps: u64,
     /// Members times simulated nanoseconds.
@@ -63,11 +68,13 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
         }
         Some(schedule) => (schedule.play)(&mut world),
     }
-    let utilisation = if schedule.is_none() {
+    // Where a plan could not be changed back, somebody is without a seat, and that is as promised.
+    let utilisation = if schedule.is_none() && has_seats(&world) {
         let used = settled(&mut world);
-        used.unwrap_or(0)
+        alone(&mut world);
+        used
     } else {
-        0
+        None
     };
     let members = u64::try_from(world.nodes.len()).unwrap_or(0);
     Outcome {
@@ -143,6 +150,79 @@ pub fn settled(world: &mut World) -> Option<u64> {
         world.violation = worst;
     }
     Some(mean / u64::try_from(limits.len().max(1)).unwrap_or(1))
+}
+
+/// L2 and L3 after the quiet time, when every coordinator dies: everybody keeps at least what it has
+/// or its static share, then has its static share, and nobody stops admitting.
+fn alone(world: &mut World) {
+    let may = |world: &World| -> Vec<Vec<u64>> {
+        let rates = |node: &Node| {
+            let local = node.clock.local(world.now);
+            let rate = |bucket: &Bucket| bucket.schedule().at(local).rate;
+            node.buckets.iter().map(rate).collect()
+        };
+        world.nodes.iter().map(rates).collect()
+    };
+    if world.violation.is_some() {
+        return;
+    }
+    for chair in &mut world.chairs {
+        chair.alive = false;
+    }
+    // What was on its way arrives.
+    let start = world.now + SECOND;
+    world.run(start);
+    let before = may(world);
+    let plan = world.store.record.plan.clone();
+    let promise = u64::try_from(plan.timing.promise.as_nanos()).unwrap_or(0);
+    let admitted: Vec<Vec<u64>> = world
+        .nodes
+        .iter()
+        .map(|node| node.admitted.clone())
+        .collect();
+    // While leases last; then static shares.
+    for (at, is_static) in [(promise / 3, false), (promise + 3 * SECOND, true)] {
+        world.run(start + at);
+        if is_static && plan.timing.hold < plan.timing.promise + Duration::from_secs(5) {
+            break;
+        }
+        for (node, had) in before.iter().enumerate() {
+            let Some(seat) = world.store.record.seat(world.nodes[node].id).copied() else {
+                continue;
+            };
+            let has = may(world).swap_remove(node);
+            for limit in 0..plan.limits.len().min(has.len()) {
+                // Members that weigh more than the plan says have what was left for them.
+                let fits = world.store.record.seated_weight() <= plan.total_weight;
+                let base = if fits { plan.base(limit, &seat) } else { 0 };
+                let due = if is_static {
+                    base
+                } else {
+                    had[limit].min(base)
+                };
+                if has[limit] < due {
+                    let text = format!(
+                        "without coordinators member {node} has {} and is due {due}",
+                        has[limit]
+                    );
+                    expect(world, "L3", false, text);
+                }
+            }
+        }
+    }
+    for (node, before) in admitted.iter().enumerate() {
+        for (limit, before) in before.iter().enumerate() {
+            let one = &world.nodes[node];
+            let local = one.clock.local(world.now);
+            let bucket = one.buckets.get(limit);
+            let rate = bucket.map_or(0, |bucket| bucket.schedule().at(local).rate);
+            // Two units a second, wanted and allowed, are some in ten.
+            let some = rate.min(one.demand[limit]) > 2 * MICRO;
+            let text = format!("without coordinators member {node} admits nothing");
+            let admits = !some || one.admitted[limit] > *before;
+            expect(world, "L3", admits, text);
+        }
+    }
 }
 
 /// Rate, then for each member its weight, what it wants and what it may use.

@@ -84,6 +84,15 @@ schedules! {
     "lease-shortened-failover" (leaders::lease_shortened) four "a leader dies after it shortened the lease, while a borrower has a longer one",
     "larger-calls" (leases::larger_calls) four "calls may cost more, while one member has a large bucket of the plan before",
     "long-sleep" (leases::long_sleep) saving "a member with a large bucket sleeps while its right changes",
+    "fewer-seats" (seats::fewer_seats) tight "a plan has fewer seats than members",
+    "limit-removed" (seats::limit_removed) pair "a plan has one limit less than the plan before",
+    "deregistered-alive" (seats::deregistered_alive) four "a member is deregistered while it lives",
+    "rebalance" (leases::rebalance) four "what one does not want any more another has within 3T and four round trips",
+    "rebalance-many" (leases::rebalance_many) storm "what a hundred do not want any more a hundred others have within 4T",
+    "hungry-failover" (leaders::hungry_failover) four "a leader dies as an idle member becomes busy, and the borrower is silent",
+    "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
+    "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
+    "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and the last one",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -105,6 +114,14 @@ fn four(setup: &mut Setup) {
     setup.plan.sizing = Sizing::Fixed;
     let hold = Duration::from_secs(300);
     setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+}
+
+/// As [`four`], with two limits.
+fn pair(setup: &mut Setup) {
+    four(setup);
+    let quota = setup.plan.limits[0];
+    setup.plan.limits.push(quota);
+    setup.begins_with = 2;
 }
 
 /// As [`four`], but everybody's base follows the number of seats.
@@ -203,7 +220,8 @@ fn saves(world: &World, node: usize) -> u64 {
     bucket.map_or(0, |bucket| bucket.schedule().at(local).burst) / MICRO
 }
 
-fn expect(world: &mut World, promise: &'static str, holds: bool, text: String) {
+/// Blames the world for a promise that does not hold.
+pub(crate) fn expect(world: &mut World, promise: &'static str, holds: bool, text: String) {
     if !holds && world.violation.is_none() {
         world.violation = Some(Violation {
             at: world.now,

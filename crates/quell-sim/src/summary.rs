@@ -6,9 +6,9 @@ use std::time::Duration;
 use quell_core::fleet::mistake::Mistake;
 use serde_json::{Map, Value, json};
 
-use crate::figure;
 use crate::run::Outcome;
 use crate::schedules::Schedule;
+use crate::stories;
 
 /// Violations that are named; the rest are counted.
 const NAMED: usize = 20;
@@ -22,6 +22,7 @@ pub struct Summary {
     named: Vec<(u64, &'static str, String)>,
     faults: Vec<(&'static str, u64)>,
     utilisation: u64,
+    settled: u64,
     steps: u64,
     member_time: u128,
 }
@@ -37,7 +38,10 @@ impl Summary {
         self.member_time += u128::from(outcome.member_time);
         if schedule.is_none() {
             self.random += 1;
-            self.utilisation += outcome.utilisation;
+        }
+        if let Some(used) = outcome.utilisation {
+            self.settled += 1;
+            self.utilisation += used;
         }
         let list = outcome.counts.list();
         if self.faults.is_empty() {
@@ -83,7 +87,7 @@ impl Summary {
     /// The mean utilisation of random runs in thousandths, as they ended.
     #[must_use]
     pub fn utilisation(&self) -> u64 {
-        self.utilisation / self.random.max(1)
+        self.utilisation / self.settled.max(1)
     }
 
     /// Faults that were never injected, although there were random runs.
@@ -116,6 +120,13 @@ impl Summary {
         for (seed, played, violation) in &self.named {
             let _ = writeln!(w, "  seed {seed}, {played}: {violation}");
         }
+        if self.broken > 0 {
+            let _ = writeln!(
+                w,
+                "  to see every event, add --trace --seed SEED to the same arguments, and --schedule NAME \
+                 where one was played"
+            );
+        }
         if self.random > 0 {
             let used = self.utilisation();
             let _ = writeln!(
@@ -130,7 +141,7 @@ impl Summary {
             let _ = writeln!(w, "  {count:>12}  {name}");
         }
         if stories {
-            text += &figure::stories().text();
+            text += &stories::stories().text();
         }
         text
     }
@@ -156,7 +167,7 @@ impl Summary {
             "faults": faults,
         });
         if stories {
-            object["stories"] = figure::stories().json();
+            object["stories"] = stories::stories().json();
         }
         format!("{object:#}\n")
     }

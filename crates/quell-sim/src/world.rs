@@ -1,5 +1,6 @@
 //! World: the queue of events, the network, and what becomes of each event.
 
+mod entitled;
 mod network;
 mod nodes;
 mod rights;
@@ -93,6 +94,8 @@ pub struct World {
     pub pause_next: Option<u64>,
     /// A schedule makes the next seal that somebody waits for, of this node, so slow.
     pub slow_seal: Option<(usize, u64)>,
+    /// A schedule makes the next report in which this node says what it holds so late.
+    pub slow_held: Option<(usize, u64)>,
     /// Written when asked for.
     pub trace: Option<Vec<String>>,
     /// How many nodes follow each plan.
@@ -147,6 +150,7 @@ impl World {
             double_reports: 0,
             pause_next: None,
             slow_seal: None,
+            slow_held: None,
             trace: None,
             followers: BTreeMap::new(),
             bounded: None,

@@ -5,8 +5,17 @@
 
 use super::Mutant;
 
+mod layer;
+mod rules_store;
+
 /// Every mistake that must be caught.
-pub(super) const MUTANTS: &[Mutant] = &[
+pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
+    let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
+    MUTANTS.iter().chain(apart)
+}
+
+/// Mistakes of deciding.
+const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "retry_after truncated to milliseconds: buckets",
         file: "crates/quell-core/src/algorithm/gcra.rs",
@@ -406,54 +415,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "drop(self.store.abandon(id, ending, self.now()));",
         package: "quell",
         caught_by: "schedules::every_permit_that_comes_back_wakes_somebody",
-    },
-    Mutant {
-        name: "a caller's own word for its address believed: layer",
-        file: "crates/quell/src/tower/address.rs",
-        original: "if !self.trusts(address) {",
-        replacement: "if self.networks.is_empty() {",
-        package: "quell",
-        caught_by: "tower::addresses::",
-    },
-    Mutant {
-        name: "a quote that a caller opens hides what proxies say: layer",
-        file: "crates/quell/src/tower/forwarded.rs",
-        original: "for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
-        replacement: "let opened = text.iter().filter(|byte| **byte == b'\"').count() % 2 == 1;\n        is_quoted |= opened;\n        for (index, byte) in text.iter().enumerate().rev() {\n            match byte {",
-        package: "quell",
-        caught_by: "tower::addresses::",
-    },
-    Mutant {
-        name: "a store that cannot tell answers yes: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "OnFailure::Deny => Some(RetryAfter::After(RETRY_WHEN_DEGRADED)),",
-        replacement: "OnFailure::Deny => None,",
-        package: "quell",
-        caught_by: "tower::failures::",
-    },
-    Mutant {
-        name: "a delay told and not kept: layer",
-        file: "crates/quell/src/admit.rs",
-        original: "wait: may_wait.then_some(patience),",
-        replacement: "wait: may_wait.then_some(patience).filter(|_| hold.is_some()),",
-        package: "quell",
-        caught_by: "tower::shaping::",
-    },
-    Mutant {
-        name: "a lease not renewed while its call lives: layer",
-        file: "crates/quell/src/tower/permit.rs",
-        original: "self.holder.end(Ending::Renew);",
-        replacement: "",
-        package: "quell",
-        caught_by: "tower::permits::",
-    },
-    Mutant {
-        name: "a store without holds lets everybody through uncounted: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "if !matches!(error, StoreError::NoHolds)",
-        replacement: "if !matches!(error, StoreError::TooManyHolds)",
-        package: "quell",
-        caught_by: "tower::bills::",
     },
 ];
 

@@ -1,4 +1,4 @@
-//! `quell rules`: check, explain and test rules files, without a server.
+//! `quell rules`: check, explain and test rules files, and keep rules in a store; without a server.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -7,17 +7,30 @@ use quell_rules::Problem;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 
+mod book;
 mod check;
 mod explain;
+mod history;
+mod publish;
+mod pull;
+mod pulled;
+mod push;
+mod rollback;
+mod set;
 mod subject;
 mod test;
 
-/// Check, explain and test rules files
+/// Check, explain and test rules files, and keep rules in a store
+///
+/// A server that is started with `--rules URL` follows what is pushed there within about a second.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules check rules.d/
   quell rules explain shop.yaml -e method=POST -e path=/login -e remote_address=10.0.0.1
-  quell rules test shop.test.yaml")]
+  quell rules test shop.test.yaml
+  quell rules push --store redis://localhost:6379/0 shop.yaml
+  quell rules set --store redis://localhost:6379/0 login-per-ip limit=9/min
+  quell rules history --store redis://localhost:6379/0")]
 pub(crate) struct Rules {
     #[command(subcommand)]
     command: Command,
@@ -28,6 +41,11 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Test(test::Test),
+    Push(push::Push),
+    Pull(pull::Pull),
+    Set(set::Set),
+    History(history::History),
+    Rollback(rollback::Rollback),
 }
 
 impl Rules {
@@ -40,6 +58,11 @@ impl Rules {
             Command::Check(check) => check.run(),
             Command::Explain(explain) => explain.run(),
             Command::Test(test) => test.run(),
+            Command::Push(push) => push.run(),
+            Command::Pull(pull) => pull.run(),
+            Command::Set(set) => set.run(),
+            Command::History(history) => history.run(),
+            Command::Rollback(rollback) => rollback.run(),
         }
     }
 }

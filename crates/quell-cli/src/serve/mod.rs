@@ -18,6 +18,7 @@ mod log;
 mod origin;
 mod ready;
 mod settings;
+mod sources;
 
 /// Signals within this time of the first one to stop mean the same: a shell, a supervisor or GNU
 /// `timeout` may tell the process and its group. A person who tells twice needs longer.
@@ -29,6 +30,7 @@ const SAME: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell serve --rules examples/shop.yaml
+  quell serve --rules redis://localhost:6379/0 --store redis://localhost:6379/0
   quell serve --rules rules.d/ --data-dir /var/lib/quell --log-format json
   quell serve --config quell.toml --print-config")]
 pub(crate) struct Serve {
@@ -97,7 +99,11 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     let server = quell_server::serve(config.clone()).await?;
     ready::tell(&server, &config, format);
     while signals.next().await == Told::Reload {
-        server.reload().await;
+        // A store that hangs holds up a reload, and must not hold up the end.
+        tokio::select! {
+            _ = server.reload() => {}
+            () = signals.stop() => break,
+        }
     }
     let first = Instant::now();
     let mut told_twice = false;
@@ -140,6 +146,14 @@ impl Signals {
             _ = self.interrupts.recv() => Told::Stop,
             _ = self.terminations.recv() => Told::Stop,
             _ = self.hangups.recv() => Told::Reload,
+        }
+    }
+
+    /// Waits until it is told to stop. Other signals stay to be heard.
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupts.recv() => {}
+            _ = self.terminations.recv() => {}
         }
     }
 

@@ -58,7 +58,7 @@ impl Facts {
             _ => format!("{number} {noun}s"),
         };
         let rules = match self.rules {
-            0 => "no rules (CL.THROTTLE needs none, --rules PATH brings some)".to_owned(),
+            0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
             rules => format!(
                 "{} in {}",
                 plural(rules, "rule"),
@@ -70,13 +70,14 @@ impl Facts {
 }
 
 fn states(config: &Config) -> String {
-    match &config.data_dir {
-        Some(directory) => format!(
+    match (&config.store, &config.data_dir) {
+        (Some(store), _) => format!("states in {store}"),
+        (None, Some(directory)) => format!(
             "states in {}, a crash loses at most the last {}",
             directory.display(),
             ExactDuration(config.snapshot_interval)
         ),
-        None => "states in memory only (--data-dir DIR keeps them)".to_owned(),
+        (None, None) => "states in memory only (--data-dir DIR keeps them)".to_owned(),
     }
 }
 

@@ -9,17 +9,18 @@ use std::path::PathBuf;
 use clap::Args;
 use quell_server::config::{RawAuthorize, RawConfig};
 
+use super::sources;
 use crate::entry;
 
 /// What can be set.
 #[derive(Debug, Default, Args)]
 pub(super) struct Settings {
-    /// A rules file, or a directory of them; may be repeated (in the variable: with commas)
+    /// A rules file, a directory of them, or a store that rules are pushed to, written as in --store; may be repeated (in the variable: with commas)
     #[arg(
         long,
         env = "QUELL_RULES",
-        value_name = "PATH",
-        value_delimiter = ',',
+        value_name = "SOURCE",
+        hide_env_values = true,
         help_heading = "Rules"
     )]
     rules: Vec<PathBuf>,
@@ -193,7 +194,7 @@ impl Settings {
             gateway.authorize_gateway.is_some() || gateway.authorize_prefix.is_some();
         let from_file = file.authorize.clone().unwrap_or_default();
         let said = RawConfig {
-            rules: Some(self.rules).filter(|rules| !rules.is_empty()),
+            rules: Some(sources::split(self.rules)).filter(|rules| !rules.is_empty()),
             http: self.http,
             resp: self.resp,
             insecure: self.insecure,

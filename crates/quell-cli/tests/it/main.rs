@@ -19,6 +19,8 @@ mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod pipelines;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod readme;
@@ -30,6 +32,8 @@ mod reload;
 mod restart;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod rules_store;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]

@@ -10,9 +10,9 @@ use crate::process::{quell, run, until};
 use crate::server::Server;
 
 /// A Redis server on a free port, killed when the test is over.
-struct Redis {
+pub(crate) struct Redis {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 /// A port that was free a moment ago.
@@ -22,11 +22,11 @@ fn free_port() -> u16 {
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_on(free_port())
     }
 
-    fn start_on(port: u16) -> Self {
+    pub(crate) fn start_on(port: u16) -> Self {
         let mut command = Command::new("redis-server");
         let words = [
             "--bind",
@@ -49,11 +49,11 @@ impl Redis {
         Self { child, port }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    fn say(&self, words: &[&str]) -> String {
+    pub(crate) fn say(&self, words: &[&str]) -> String {
         run(redis_cli(self.port).args(words)).expect_success()
     }
 }

@@ -234,6 +234,9 @@ impl Ledger {
                 answer: Answer::Grant(grant),
             });
         }
+        if self.is_short(report.member) {
+            Self::wants_push(&mut self.hungry, report.member);
+        }
         self.push_some(now, Some(report.member), effects);
     }
 

@@ -9,6 +9,7 @@
 //! report, because it extends nothing.
 
 mod demand;
+mod parting;
 mod standing;
 
 use alloc::collections::VecDeque;
@@ -18,7 +19,7 @@ use core::time::Duration;
 use self::demand::Demand;
 use self::standing::Standing;
 use super::errs;
-use super::message::{Answer, Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
+use super::message::{Answer, Grant, Hold, Join, Joined, Kept, Load, Push, Report};
 use super::plan::MemberId;
 use super::schedule::{Right, Schedule, Step};
 use crate::time::{Monotonic, saturating_nanos};
@@ -170,17 +171,17 @@ impl Member {
         self.standings.iter().map(Standing::schedule)
     }
 
-    /// What to send while joining.
+    /// What to send while joining; nothing while an older schedule is on its way out of use.
     #[must_use]
-    pub fn join(&self) -> Join {
-        Join {
+    pub fn join(&self) -> Option<Join> {
+        self.pending.is_none().then(|| Join {
             member: self.id,
             nonce: self.nonce,
             weight: self.weight,
             exclusive: self.exclusive,
             replaces: self.replaces,
             floors: self.floors().collect(),
-        }
+        })
     }
 
     /// What to send every period while active; `offered` has a [`Load`] for each limit in which
@@ -255,13 +256,15 @@ impl Member {
                 }
                 None
             }
-            Answer::Unknown { .. } | Answer::Elsewhere(_) => None,
+            Answer::Unknown { incarnation } => self.unseated(*incarnation),
+            Answer::Elsewhere(_) => None,
         }
     }
 
     fn joined(&mut self, now: Monotonic, joined: Joined) {
         let mine = self.stage == Stage::Joining && joined.nonce == self.nonce;
-        if !mine || joined.epoch < self.epoch {
+        // It may join again; then the answer to its first join is of no use.
+        if !mine || joined.epoch < self.epoch || joined.incarnation <= self.incarnation {
             return;
         }
         self.stage = Stage::Active;
@@ -311,6 +314,9 @@ impl Member {
         }
         if errs!(self, FallBackAtOnce) {
             base_begins = Monotonic::ORIGIN;
+        }
+        if errs!(self, BaseNeverBegins) {
+            base_begins = base_ends;
         }
         let before: Vec<Right> = self.schedules().map(|schedule| schedule.at(now)).collect();
         self.standings
@@ -450,27 +456,5 @@ impl Member {
             standing.base_begins = standing.base_begins.min(standing.base_ends);
         }
         self.adopt(self.epoch, self.version)
-    }
-
-    /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.
-    pub fn leave(&mut self) -> Adopt {
-        self.stage = Stage::Leaving;
-        for standing in &mut self.standings {
-            *standing = Standing::default();
-        }
-        let mut adopt = self.adopt(self.epoch, self.version);
-        adopt.prompt = true;
-        adopt
-    }
-
-    /// What to send until it is answered, once the leave is sealed.
-    #[must_use]
-    pub fn farewell(&self) -> Option<Leave> {
-        let over = self.stage == Stage::Leaving
-            && (self.pending.is_none() || errs!(self, LeaveBeforeZero));
-        over.then_some(Leave {
-            member: self.id,
-            incarnation: self.incarnation,
-        })
     }
 }

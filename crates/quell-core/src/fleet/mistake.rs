@@ -20,6 +20,21 @@ macro_rules! mistakes {
                 match self { $(Self::$name => $text,)* }
             }
 
+            /// Whether nobody ever uses too much for it, but somebody too little or too late.
+            #[must_use]
+            pub const fn only_withholds(self) -> bool {
+                matches!(
+                    self,
+                    Self::BaseNeverBegins
+                        | Self::NoGap
+                        | Self::HoldForAll
+                        | Self::WaitForAll
+                        | Self::LeaseNotRenewed
+                        | Self::PushNothing
+                        | Self::PlanShortened
+                )
+            }
+
             /// What is done wrongly.
             #[must_use]
             pub const fn about(self) -> &'static str {
@@ -77,5 +92,14 @@ mistakes! {
     RestartOnBase "restart-on-base" "A process starts on the base of its snapshot.",
     OldSnapshot "old-snapshot" "A process starts with the first snapshot that was ever written.",
     SeatForAll "seat-for-all" "A join is given a seat when all are taken.",
+    FewerSeats "fewer-seats" "A plan may have fewer seats than there are members.",
+    BaseNeverBegins "base-never-begins" "A member that is cut off stays on what followed its lease.",
+    NoGap "no-gap" "Nothing follows a lease until the base begins.",
+    HoldForAll "hold-for-all" "A leader that is learning holds up the bases of those too who want more than they have.",
+    WaitForAll "wait-for-all" "A new leader waits for the silent for ever.",
+    LeaseNotRenewed "lease-not-renewed" "A leader answers, and renews no lease.",
+    PushNothing "push-nothing" "What is planned waits for the next report.",
+    PlanShortened "plan-shortened" "A plan may have fewer limits than the one before.",
+    DeregisteredGoesOn "deregistered-goes-on" "A member that was deregistered while it lived goes on as it was.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

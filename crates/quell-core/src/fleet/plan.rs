@@ -166,6 +166,10 @@ pub enum PlanError {
     Size,
     /// Members still follow as many older plans as are kept.
     Unsettled,
+    /// More members have a seat than the plan has.
+    Seated,
+    /// The plan has fewer limits than the one before.
+    Shorter,
     /// The promise does not outlast the lease on every clock, or the hold is shorter than it.
     Timing,
 }
@@ -181,6 +185,12 @@ impl fmt::Display for PlanError {
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
             Self::Unsettled => {
                 "8 older plans are still followed: wait, or deregister who is silent"
+            }
+            Self::Seated => {
+                "more members have seats than the plan has: raise `seats`, or deregister some"
+            }
+            Self::Shorter => {
+                "limits keep their places: a limit that is not used any more stays in the plan"
             }
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
@@ -379,11 +389,30 @@ impl Record {
     /// Puts another plan in force and keeps the one before for those who still follow it.
     ///
     /// # Errors
-    /// [`PlanError::Unsettled`] while too many older plans are still followed.
+    /// [`PlanError::Unsettled`] while too many older plans are still followed,
+    /// [`PlanError::Seated`] if members would have to go, since each may have a least burst, and
+    /// [`PlanError::Shorter`] if a limit is missing, which members would never follow.
     pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
         if self.older.len() >= MAX_OLDER {
             return Err(PlanError::Unsettled);
         }
+        if usize::try_from(plan.seats).is_ok_and(|seats| seats < self.seats.len()) {
+            return Err(PlanError::Seated);
+        }
+        if plan.limits.len() < self.plan.limits.len() {
+            return Err(PlanError::Shorter);
+        }
+        self.follow(plan);
+        Ok(())
+    }
+
+    /// As [`Record::replace_plan`], whatever the plan is.
+    #[cfg(feature = "mutations")]
+    pub fn replace_plan_unchecked(&mut self, plan: Plan) {
+        self.follow(plan);
+    }
+
+    fn follow(&mut self, plan: Plan) {
         let before = core::mem::replace(&mut self.plan, plan);
         self.plan.revision = before.revision + 1;
         if self.plan.sizing == Sizing::Auto {
@@ -392,7 +421,6 @@ impl Record {
         if !self.seats.is_empty() {
             self.older.push(before);
         }
-        Ok(())
     }
 
     /// The sum of the weights of the seats.

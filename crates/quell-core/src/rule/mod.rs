@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use crate::cost::Cost;
 use crate::descriptor::Descriptor;
-use crate::key::{Captured, KeyBytes, push_value, rule_scope};
+use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 
 mod index;
@@ -79,6 +79,10 @@ pub struct Per {
     pub entry: Arc<str>,
     /// For addresses, how many leading bits count; values that are no address count whole.
     pub prefix: Option<Prefix>,
+    /// Whether keys with the same value lie together in a store of many servers, so that limits on
+    /// them can be charged in one step. One entry of a rule at the most; every rule that says so
+    /// captures the entry alike.
+    pub colocate: bool,
 }
 
 impl Per {
@@ -210,7 +214,11 @@ impl Rule {
     fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {
         let per = self.per.iter().map(|per| {
             let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
-            (&*per.entry, prefix)
+            Capture {
+                entry: &per.entry,
+                prefix,
+                is_together: per.colocate,
+            }
         });
         rule_scope(domain, &self.name, when, per)
     }

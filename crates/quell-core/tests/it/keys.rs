@@ -80,6 +80,7 @@ fn rule(parts: &Parts) -> Rule {
     let per = parts.per.iter().map(|part| Per {
         entry: Arc::from(&*part.entry),
         prefix: part.prefix.and_then(|(v4, v6)| Prefix::new(v4, v6)),
+        colocate: false,
     });
     Rule {
         name: Arc::from(&*parts.rule),

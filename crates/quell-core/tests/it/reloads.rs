@@ -170,6 +170,7 @@ fn other_captured_values_start_fresh() {
         per: vec![Per {
             entry: Arc::from("remote_address"),
             prefix: prefix.and_then(|(v4, v6)| Prefix::new(v4, v6)),
+            colocate: false,
         }],
         ..rule("r", 5)
     };

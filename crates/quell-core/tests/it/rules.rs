@@ -105,6 +105,7 @@ fn keys(prefix: Bits, values: &[&str]) -> usize {
     let per = Per {
         entry: Arc::from("remote_address"),
         prefix,
+        colocate: false,
     };
     let mut shop = Shop::new(vec![Rule {
         per: vec![per],
@@ -456,6 +457,7 @@ fn an_override_on_captured_values_shares_the_keys() {
         per: vec![Per {
             entry: Arc::from("address"),
             prefix: bits.and_then(|(v4, v6)| Prefix::new(v4, v6)),
+            colocate: false,
         }],
         ..rule("r", 5)
     };

@@ -131,6 +131,7 @@ impl With for Rule {
         self.per.push(Per {
             entry: Arc::from(entry),
             prefix: None,
+            colocate: false,
         });
         self
     }

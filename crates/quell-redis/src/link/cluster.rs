@@ -103,7 +103,8 @@ impl Cluster {
                 }
                 Err(Attempt::Away(_) | Attempt::Failed(Failure::Unreachable(_))) => {
                     // It ran nothing. Somebody else has or will have the slot: the caller limits how
-                    // long we look.
+                    // long we look. Redis 6.2 sends on every time before it says to try again.
+                    moves = 0;
                     tokio::time::sleep(PAUSE).await;
                     self.refresh(Some(node.address())).await.ok();
                 }

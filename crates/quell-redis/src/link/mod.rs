@@ -170,7 +170,7 @@ fn judge(error: &RedisError) -> Attempt {
                 Attempt::Away(text())
             }
             "WRONGTYPE" => Attempt::Failed(Failure::Foreign(text())),
-            _ => Attempt::Failed(of_script(&text())),
+            _ => of_script(text()),
         },
     }
 }
@@ -183,10 +183,36 @@ fn redirected(host: &str, _slot: u16) -> Address {
     }
 }
 
-/// Errors inside a script carry the error of the command that failed in their text.
-fn of_script(text: &str) -> Failure {
+/// Errors inside a script carry the error of the command that failed in their text, before Redis 7
+/// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
+fn of_script(text: String) -> Attempt {
     if text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
-        return Failure::Foreign(text.to_owned());
+        return Attempt::Failed(Failure::Foreign(text));
     }
-    Failure::Refused(text.to_owned())
+    if text.contains("-READONLY ") {
+        return Attempt::Away(text);
+    }
+    Attempt::Failed(Failure::Refused(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_inside_a_script_are_told_apart_as_redis_6_and_7_say_them() {
+        let away = "ERR Error running script (call to f_1): @user_script:2: @user_script: 2: -READONLY You can't write against a read only replica.";
+        assert!(matches!(of_script(away.to_owned()), Attempt::Away(_)));
+        for foreign in [
+            "ERR Error running script (call to f_1): @user_script:1: -WRONGTYPE Operation against a key",
+            "ERR user_script:9: QUELLFOREIGN a value that Quell did not write script: 1",
+        ] {
+            let failure = of_script(foreign.to_owned());
+            assert!(matches!(failure, Attempt::Failed(Failure::Foreign(_))));
+        }
+        let full =
+            "ERR Error running script (call to f_1): @user_script:4: -OOM command not allowed";
+        let failure = of_script(full.to_owned());
+        assert!(matches!(failure, Attempt::Failed(Failure::Refused(_))));
+    }
 }

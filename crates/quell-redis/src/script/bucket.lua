@@ -1,11 +1,3 @@
-local mono, wall, least, length = -1, -1, 0, 0
-if #head > 1 then mono, wall, least, length = unpack('>dddd', head, 2) end
-if mono < 0 then
-  local time = call('TIME')
-  mono = time[1] * 1000000 + time[2]
-  wall = mono
-end
-
 -- Buckets. A TAT is `tat` units of 2^k microseconds and `r` of `c` parts of one.
 local function ahead_of(limit, usage)
   local ahead = usage and usage.tat - floor(mono / limit.unit) or -1

@@ -1,23 +1,22 @@
 if op == 6 then
-  local answer = {mono}
+  local answer = {pack('>d', mono)}
   for i, key in ipairs(KEYS) do
     local raw, left = call('GET', key), 0
     if raw then
       local limit = describe(raw)
-      local _, at = read_usage(limit, raw, limit.size + 1)
-      local ban = read_ban(raw, at)
+      local _, ban = read_state(limit, raw, limit.size + 1)
       if ban then left = max(min(ban.till - mono, ban.length), 0) end
     end
-    answer[i + 1] = left
+    answer[i + 1] = pack('>d', left)
   end
-  return answer
+  return concat(answer)
 end
 
 local asks, states = {}, {}
 for i, key in ipairs(KEYS) do
   local ask = charge(ARGV[i + 1])
   -- Nobody knows where the window of now ends: the caller asks again, with the edges around it.
-  if ask.starts and (wall < ask.starts or wall >= ask.next_ends) then return {-1, wall} end
+  if ask.starts and (wall < ask.starts or wall >= ask.next_ends) then return pack('>dd', -1, wall) end
   asks[i] = ask
 end
 for i, key in ipairs(KEYS) do states[i] = load(key, asks[i]) end
@@ -31,7 +30,7 @@ if op == 7 then
       store(state)
     end
   end
-  return {mono, #states}
+  return pack('>dd', mono, #states)
 end
 
 if op > 1 then
@@ -58,10 +57,10 @@ if op > 1 then
       store(state)
     end
   end
-  return {mono, changed}
+  return pack('>dd', mono, changed)
 end
 
-local passes = true
+passes = true
 for _, state in ipairs(states) do
   local ask, late, was_used = state.ask, false, state.usage
   state.usage, state.is_late = settle(ask.limit, ask, state.usage)
@@ -78,7 +77,7 @@ end
 
 -- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call; three numbers;
 -- and with a ban, how much longer it stands.
-local answer = {mono}
+answer = {pack('>d', mono)}
 for i, state in ipairs(states) do
   local ask, flags = state.ask, state.fits and 1 or 0
   local writes = state.is_late
@@ -92,10 +91,7 @@ for i, state in ipairs(states) do
     if writes then store(state) end
   end
   if state.is_banned then flags = flags + 2 end
-  insert(answer, flags)
-  insert(answer, state.x)
-  insert(answer, state.y)
-  insert(answer, state.z)
-  if state.is_banned then insert(answer, state.ban.till - mono) end
+  insert(answer, pack('>Bddd', flags, state.x, state.y, state.z))
+  if state.is_banned then insert(answer, pack('>d', state.ban.till - mono)) end
 end
-return answer
+return concat(answer)

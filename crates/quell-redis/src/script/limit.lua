@@ -39,6 +39,7 @@ local function charge(s)
   local ask = {shadow = flags % 4 >= 2, bytes = limit}
   limit = describe(limit)
   ask.limit = limit
+  -- Numbers of the limit itself stand here again, for those who do not read its bytes.
   local function numbers(format, ...)
     local values = {unpack(format, s, at)}
     for i, name in ipairs({...}) do ask[name] = values[i] end
@@ -49,16 +50,23 @@ local function charge(s)
     if flags % 2 == 1 then
       numbers('>dd', 'need', 'full')
     else
-      numbers('>dddd', 'need', 'need_r', 'full', 'full_r')
+      numbers('>dddddd', 'need', 'need_r', 'full', 'full_r', 'c', 'unit')
     end
     if limit.kind == TOKEN and limit.more then numbers('>ddd', 'missing', 'missing_r', 'since') end
   else
-    numbers('>d', 'cost')
-    if limit.kind == REFILL and limit.more then
-      ask.missing = limit.more
-      numbers('>d', 'since')
+    numbers('>dd', 'cost', 'most')
+    if limit.kind == REFILL then
+      numbers('>dd', 'amount', 'every')
+      if limit.more then
+        ask.missing = limit.more
+        numbers('>d', 'since')
+      end
     elseif limit.kind == CALENDAR then
       numbers('>dddd', 'starts', 'ends', 'next_ends', 'longest')
+    elseif limit.kind == SEGMENTS then
+      numbers('>ddd', 'a', 'b', 'n')
+    else
+      numbers('>d', 'window')
     end
   end
   if limit.bans then

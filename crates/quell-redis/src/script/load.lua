@@ -3,15 +3,12 @@ local function load(key, ask)
   local raw = call('GET', key)
   local state = {key = key, ask = ask, is_there = raw and true or false}
   if not raw then return state end
-  local from, at = ask.limit
   if sub(raw, 1, #ask.bytes) == ask.bytes then
-    state.usage, at = read_usage(from, raw, #ask.bytes + 1)
-    state.ban = read_ban(raw, at)
+    state.usage, state.ban = read_state(ask.limit, raw, #ask.bytes + 1)
     return state
   end
-  from = describe(raw)
-  state.usage, at = read_usage(from, raw, from.size + 1)
-  state.ban = read_ban(raw, at)
+  local from = describe(raw)
+  state.usage, state.ban = read_state(from, raw, from.size + 1)
   state.is_changed = true
   if state.ban and not ask.limit.bans then state.ban.refusals, state.ban.level = {}, 0 end
   -- All but the bit that says whether there is a ban.
@@ -32,8 +29,6 @@ local function store(state)
     if state.is_there then call('DEL', state.key) end
     return
   end
-  local value = ask.bytes .. write_usage(ask.limit, state.usage)
-  if state.ban then value = value .. write_ban(state.ban) end
-  local expiry = floor(rest / 1000) + 502
-  call('SET', state.key, value, 'PX', max(expiry, least))
+  local value = ask.bytes .. write_state(ask.limit, state.usage, state.ban)
+  call('PSETEX', state.key, string.format('%d', max(floor(rest / 1000) + 502, least)), value)
 end

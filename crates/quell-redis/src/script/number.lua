@@ -1,4 +1,4 @@
-local floor, min, max, insert, concat = math.floor, math.min, math.max, table.insert, table.concat
+local insert, concat = table.insert, table.concat
 
 -- a*c + r divided by p, and what is left over, all below 2^52: digit by digit, in base 2.
 local function muldiv(a, c, r, p)

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_redis::{RedisStore, RedisStoreBuilder, RuleBook};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::server::{Server, free_port};
 
-struct Cluster {
-    servers: Vec<Server>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
 }
 
 /// The bus of a cluster listens on the port plus 10,000.
@@ -27,7 +27,7 @@ fn low_port() -> u16 {
 }
 
 impl Cluster {
-    fn start(replicas: usize) -> Self {
+    pub(crate) fn start(replicas: usize) -> Self {
         let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let server = |_| {
             (0..20)
@@ -52,14 +52,23 @@ impl Cluster {
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
+            if !Self::is_primary(server) {
+                server.follows();
+            }
         }
         cluster
     }
 
-    fn store(&self) -> RedisStoreBuilder {
+    pub(crate) fn store(&self) -> RedisStoreBuilder {
         // One seed is enough, whoever it is.
         let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
         RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)
+    }
+
+    /// All keys of a book have one slot, so a push is one script on any cluster.
+    pub(crate) fn book(&self) -> RuleBook {
+        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
+        RuleBook::new(url.parse().unwrap())
     }
 
     fn is_primary(server: &Server) -> bool {

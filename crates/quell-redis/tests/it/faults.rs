@@ -183,6 +183,28 @@ async fn a_replica_is_never_mistaken_for_its_primary() {
     assert_eq!(passes(&subject).await, Ok(true));
 }
 
+/// A fail-over under our feet: the server that we are connected to may no longer write, and later may
+/// again. Calls meanwhile end in time, and charge nothing.
+#[tokio::test]
+async fn a_primary_that_is_demoted_while_it_is_used_is_found_again() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(Duration::from_millis(300));
+    let subject = limiter(store.build(), &[five_per_minute()]);
+    while passes(&subject).await != Ok(true) {}
+    // Its new primary is nowhere, so it keeps what it has.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    for _ in 0..2 {
+        let error = passes(&subject).await.unwrap_err();
+        assert!(error.contains("no answer within"), "{error}");
+    }
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    let mut passed = 0;
+    for _ in 0..10 {
+        passed += usize::from(passes(&subject).await.unwrap());
+    }
+    assert_eq!(passed, 4);
+}
+
 #[tokio::test]
 async fn failures_are_values() {
     let port = crate::server::free_port();

@@ -18,23 +18,31 @@ pub(crate) fn at(micros: u64) -> Now {
 
 /// One rule per limit, all of which apply to every call and keep a state per `user`.
 pub(crate) fn rules(limits: &[Limit]) -> Vec<DomainRules> {
-    let rule = |(number, limit): (usize, &Limit)| Rule {
+    let all = limits.iter().enumerate();
+    let all = all.map(|(number, limit)| rule(number, &["user"], limit));
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: all.collect(),
+    }]
+}
+
+/// A rule that keeps a state for each value of these entries.
+pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
+    let per = per.iter().map(|entry| Per {
+        entry: Arc::from(*entry),
+        prefix: None,
+        colocate: false,
+    });
+    Rule {
         name: Arc::from(format!("rule-{number}")),
         matchers: Vec::new(),
-        per: vec![Per {
-            entry: Arc::from("user"),
-            prefix: None,
-        }],
+        per: per.collect(),
         on_missing: OnMissing::Skip,
         effect: Effect::Limit(limit.clone()),
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-    };
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: limits.iter().enumerate().map(rule).collect(),
-    }]
+    }
 }
 
 /// A limiter whose rules come into force at [`START`].

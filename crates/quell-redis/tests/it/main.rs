@@ -8,7 +8,9 @@
 )]
 
 mod bans;
+mod book;
 mod cluster;
+mod colocated;
 mod conformance;
 mod expiry;
 mod extremes;
@@ -16,6 +18,8 @@ mod faults;
 mod holds;
 mod hostile_time;
 mod limits;
+mod long_states;
+mod moving;
 mod processes;
 mod sentinel;
 mod server;

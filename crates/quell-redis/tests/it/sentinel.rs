@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use quell::{Limit, Query};
-use quell_redis::{RedisStore, StoreUrl};
+use quell_redis::{Draft, Pushed, RedisStore, RuleBook, StoreUrl};
 
 use crate::limits::{SECOND, built, limiter};
-use crate::server::{Server, free_port};
+use crate::server::{Server, free_port, try_command};
 
 struct Watched {
     primary: Server,
@@ -34,6 +34,7 @@ impl Watched {
             replica,
             sentinels: (0..3).map(|_| sentinel()).collect(),
         };
+        watched.replica.follows();
         // They have found the replica and each other.
         watched.until("num-slaves", "1");
         watched.until("num-other-sentinels", "2");
@@ -90,6 +91,11 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
     assert!(watched.sentinels.len() == 3);
 }
 
+/// Sentinels hang up on all clients of a server whose role they change: no answer is no role yet.
+fn is_now(server: &Server, role: &str) -> bool {
+    try_command(server.port(), &["ROLE"]).is_some_and(|answer| answer.starts_with(role))
+}
+
 /// The old primary is up and is told to follow: calls find the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_loses_nothing() {
@@ -103,10 +109,10 @@ async fn a_planned_failover_loses_nothing() {
         if call == 100 {
             assert_eq!(watched.primary.command(&["WAIT", "1", "5000"]), "1");
             watched.sentinels[0].command(&["SENTINEL", "FAILOVER", "shop"]);
-            while !watched.replica.command(&["ROLE"]).starts_with("master") {
+            while !is_now(&watched.replica, "master") {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            while !watched.primary.command(&["ROLE"]).starts_with("slave") {
+            while !is_now(&watched.primary, "slave") {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -119,6 +125,38 @@ async fn a_planned_failover_loses_nothing() {
         }
     }
     assert_eq!(passed, 200);
+}
+
+/// Rules that were pushed before are there afterwards, and the next version follows them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_outlive_their_primary() {
+    let mut watched = Watched::start();
+    let book = RuleBook::new(watched.url());
+    let draft = |text| Draft {
+        text,
+        who: "ann",
+        change: "",
+        note: "",
+    };
+    let first = book.push(None, &draft("domain: d")).await.unwrap();
+    let Pushed::Done(first) = first else {
+        panic!("{first:?}");
+    };
+    assert_eq!(watched.primary.command(&["WAIT", "1", "5000"]), "1");
+    watched.primary.kill();
+    // A look takes five seconds at most; the sentinels may need longer.
+    let mut looks = 0;
+    let head = loop {
+        match book.head().await {
+            Ok(head) => break head,
+            Err(error) => assert!(looks < 20, "{error}"),
+        }
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(head, Some(first.clone()));
+    let second = book.push(Some(&first), &draft("domain: e")).await.unwrap();
+    assert!(matches!(second, Pushed::Done(head) if head.number() == 2));
 }
 
 #[tokio::test]

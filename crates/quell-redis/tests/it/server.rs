@@ -91,13 +91,38 @@ impl Server {
 
     /// Sends one command and returns the reply as text.
     pub(crate) fn command(&self, words: &[&str]) -> String {
-        try_command(self.port, words).unwrap_or_else(|| panic!("no answer to {words:?}"))
+        let answer = try_command(self.port, words);
+        answer.unwrap_or_else(|| panic!("no answer to {words:?}"))
+    }
+
+    /// Names of the keys here, in order.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        let script = "local all = redis.call('KEYS', '*') table.sort(all) for i, key in ipairs(all) do all[i] = \
+            key:gsub('.', function(c) return string.format('%02x', c:byte()) end) end return all";
+        let hex = self.command(&["EVAL", script, "0"]);
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let names = hex
+            .lines()
+            .map(|line| line.as_bytes().chunks(2).map(byte).collect());
+        names.collect()
     }
 
     /// In how many milliseconds the only key expires; -1 for never, -2 for no key.
     pub(crate) fn left(&self) -> i64 {
         let script = "return redis.call('PTTL', redis.call('KEYS', '*')[1] or '')";
         self.command(&["EVAL", script, "0"]).parse().unwrap()
+    }
+
+    /// Waits until a replica has all that its primary had. That it is connected says less: Valkey
+    /// acknowledges what it has not loaded yet.
+    pub(crate) fn follows(&self) {
+        while !self
+            .command(&["INFO", "replication"])
+            .contains("master_link_status:up")
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Kills the server at once, as a crash would.
@@ -144,14 +169,17 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
 }
 
 /// One command on a connection of its own. Arrays come back as their elements, a line each.
-pub(crate) fn try_command(port: u16, words: &[&str]) -> Option<String> {
+pub(crate) fn try_command(port: u16, words: &[impl AsRef<[u8]>]) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut bytes = format!("*{}\r\n", words.len());
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
-        bytes += &format!("${}\r\n{word}\r\n", word.len());
+        let word = word.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
     }
-    stream.write_all(bytes.as_bytes()).ok()?;
+    stream.write_all(&bytes).ok()?;
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     read_reply(&mut reader, &mut lines)?;

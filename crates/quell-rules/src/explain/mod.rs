@@ -67,6 +67,8 @@ pub struct RuleExplanation {
     pub ban_numbers: Option<BanNumbers>,
     /// The key, as `entry=value` pairs; empty if all share one key.
     pub key: Option<String>,
+    /// The entry whose value keeps keys together in a store of many servers.
+    pub colocated_by: Option<String>,
     /// Units charged to that key.
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
@@ -117,6 +119,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         ban: None,
         ban_numbers: None,
         key: None,
+        colocated_by: None,
         cost: None,
         shadow: rule.shadow,
     };
@@ -140,6 +143,8 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             explanation.ban = described.ban_in_words;
             explanation.ban_numbers = described.ban;
             explanation.key = Some(key(domain, rule, descriptor));
+            let together = rule.per.iter().find(|per| per.colocate);
+            explanation.colocated_by = together.map(|per| per.entry.to_string());
             explanation.cost = Some(rule.cost.unwrap_or(descriptor.cost).get());
         }
     }
@@ -214,6 +219,9 @@ impl fmt::Display for RuleExplanation {
         if let Some(key) = &self.key {
             let key = if key.is_empty() { "one for all" } else { key };
             write!(f, "\n      key: {key}")?;
+        }
+        if let Some(entry) = &self.colocated_by {
+            write!(f, "\n      together with: all keys of this `{entry}`")?;
         }
         if let Some(cost) = self.cost {
             write!(f, "\n      cost: {cost}")?;

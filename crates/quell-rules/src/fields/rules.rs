@@ -24,7 +24,12 @@ pub(crate) static DOCUMENT: Table = Table {
             "",
             "What holds for the rules of this document unless they say otherwise.",
         ),
-        later("colocate"),
+        field(
+            "colocate",
+            "the name of an entry such as `tenant`",
+            "keys spread one by one",
+            "On a Redis Cluster, keys with the same value of this entry lie in one slot, so limits on them are charged in one step. Every rule of the domain that limits has it in its `per`, whole.",
+        ),
     ],
 };
 

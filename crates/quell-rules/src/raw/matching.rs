@@ -119,6 +119,7 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
             Some(Per {
                 entry,
                 prefix: None,
+                colocate: false,
             })
         }
         Shape::Map(pairs) => match pairs.as_slice() {
@@ -128,6 +129,7 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
                 Some(Per {
                     entry,
                     prefix: Some(prefix),
+                    colocate: false,
                 })
             }
             _ => {

@@ -32,6 +32,8 @@ pub(crate) struct RawDocument {
     pub(crate) rules: Vec<RawRule>,
     /// `defaults: shadow`.
     pub(crate) shadow: Option<Said<bool>>,
+    /// The entry whose value keeps keys together.
+    pub(crate) colocate: Option<Said<Arc<str>>>,
 }
 
 /// One rule.
@@ -80,6 +82,7 @@ impl RawDocument {
             domain,
             rules: rules.unwrap_or_default(),
             shadow,
+            colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
         if fields.lacks("domain") {
             sink.problem(

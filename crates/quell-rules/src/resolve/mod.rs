@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
 
-use crate::path::Spot;
+use crate::path::{Said, Spot};
 use crate::problem::Sink;
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule};
 
@@ -19,6 +19,8 @@ pub(crate) struct Domains {
     index: HashMap<Arc<str>, usize>,
     /// Where each rule stands.
     places: HashMap<(Arc<str>, Arc<str>), String>,
+    /// By what the keys of each domain lie together, as its first document says.
+    together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
 
 impl Domains {
@@ -26,9 +28,16 @@ impl Domains {
     pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
         let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
         let domain = document.domain.as_ref().map(|said| &said.value);
+        let colocate = document.colocate.as_ref().map(|said| &said.value);
+        if let Some(domain) = &document.domain {
+            self.agree(domain, colocate, sink);
+        }
         for raw in &document.rules {
             let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
-            let rule = resolve(raw, shadow, sink);
+            let mut rule = resolve(raw, shadow, sink);
+            if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
+                keep_together(rule, entry, raw, sink);
+            }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
                 self.rules(domain).push(rule);
             }
@@ -36,6 +45,30 @@ impl Domains {
         if let Some(domain) = domain {
             self.rules(domain);
         }
+    }
+
+    /// Tells if another document of the domain keeps its keys together by something else.
+    fn agree(&mut self, domain: &Said<Arc<str>>, colocate: Option<&Arc<str>>, sink: &mut Sink) {
+        let at = &domain.spot.at;
+        let place = format!("{}:{}:{}", sink.file(), at.line, at.column);
+        let before = self
+            .together
+            .entry(Arc::clone(&domain.value))
+            .or_insert_with(|| (colocate.cloned(), place));
+        if before.0.as_ref() == colocate {
+            return;
+        }
+        let message = match &before.0 {
+            Some(entry) => format!(
+                "the same domain has `colocate: {entry}` at {}: write that here too",
+                before.1
+            ),
+            None => format!(
+                "the same domain has no `colocate` at {}: write it there too, or leave it out here",
+                before.1
+            ),
+        };
+        sink.problem(&domain.spot, message);
     }
 
     pub(crate) fn finish(self) -> Vec<DomainRules> {
@@ -82,6 +115,28 @@ impl Domains {
                 sink.problem(&name.spot, message);
                 false
             }
+        }
+    }
+}
+
+/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, whole.
+fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
+    let name = &rule.name;
+    match rule.per.iter_mut().find(|per| per.entry == *entry) {
+        Some(per) if per.prefix.is_none() => per.colocate = true,
+        Some(_) => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and rule `{name}` cuts `{entry}` to a prefix: \
+                 write `{entry}` without one, or put the rule into another domain"
+            );
+            sink.problem(&raw.spot, message);
+        }
+        None => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and keys of rule `{name}` belong to no `{entry}`: \
+                 write `{entry}` in its `per`, or put the rule into another domain"
+            );
+            sink.problem(&raw.spot, message);
         }
     }
 }

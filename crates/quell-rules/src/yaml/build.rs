@@ -35,7 +35,7 @@ pub(crate) fn documents(bytes: &[u8], sink: &mut Sink) -> Vec<Node> {
     builder.finish()
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
@@ -44,7 +44,8 @@ fn options() -> Options {
     }
 }
 
-fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
+/// The text of a file, without a mark of its byte order.
+pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
     if bytes.len() > MAX_FILE_BYTES {
         sink.file_problem(format!(
             "the file is larger than {} MiB: write the rules in several files",

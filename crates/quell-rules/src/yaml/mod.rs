@@ -10,7 +10,7 @@ use crate::path::Position;
 mod build;
 mod mistake;
 
-pub(crate) use build::documents;
+pub(crate) use build::{decode, documents, options};
 
 /// The most bytes of one file: some ten thousand rules.
 pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;

@@ -169,7 +169,7 @@ fn the_twin_for_programs() {
         serde_json::json!({
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
             "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
-            "ban_numbers": null, "key": null, "cost": null, "shadow": false,
+            "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false,
         })
     };
     let expected = serde_json::json!({
@@ -189,7 +189,7 @@ fn the_twin_for_programs() {
                     "numbers": {
                         "limit": 1000, "window": "day", "align": "calendar", "time_zone": "Europe/Berlin",
                     },
-                    "ban": null, "ban_numbers": null, "key": "user=ann", "cost": 1,
+                    "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
                     "shadow": true,
                 },
             ],
@@ -256,4 +256,19 @@ fn a_ban_in_numbers() {
         serde_json::to_value(ban).unwrap(),
         serde_json::json!({ "after": 3, "within_ms": 600_000, "for_ms": [60_000, 3_600_000] })
     );
+}
+
+#[test]
+fn keys_that_lie_together_are_said_to() {
+    let text =
+        "domain: d\ncolocate: tenant\nrules:\n  - { name: a, per: [user, tenant], rate: 1/s }\n";
+    let rules = parse_str("f", text).unwrap().domains;
+    let query = Query::new("d").entry("tenant", "acme").entry("user", "u");
+    let expected = "\
+descriptor tenant=acme user=u (cost 1)
+  + a: token_bucket 1/s, burst 1
+      key: user=u tenant=acme
+      together with: all keys of this `tenant`
+      cost: 1";
+    assert_eq!(explain(&rules, &query).to_string(), expected);
 }

@@ -5,9 +5,13 @@
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod coming_from;
 #[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod edited;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
@@ -22,5 +26,7 @@ mod random;
 mod resolved;
 #[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod sources;
 #[cfg(test)]
 mod subject;

@@ -252,14 +252,17 @@ fn the_rest_of_a_rule() {
             Per {
                 entry: "tenant".into(),
                 prefix: None,
+                colocate: false,
             },
             Per {
                 entry: "a".into(),
                 prefix: Prefix::new(24, 128),
+                colocate: false,
             },
             Per {
                 entry: "b".into(),
                 prefix: Prefix::new(32, 64),
+                colocate: false,
             },
         ],
         on_missing: OnMissing::SharedKey,

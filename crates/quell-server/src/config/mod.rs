@@ -13,19 +13,21 @@ mod authorize;
 mod bounds;
 mod raw;
 mod resolve;
+mod source;
 mod toml_file;
 
 use resolve::field;
 
 pub use bounds::Bounds;
 pub use raw::{RawAuthorize, RawConfig, RawEntrySource};
+pub use source::RuleSource;
 
 /// Everything that a server needs to know before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Files and directories of rules. Default none: `CL.THROTTLE` needs none.
-    pub rules: Vec<PathBuf>,
+    /// Files, directories and stores of rules. Default none: `CL.THROTTLE` needs none.
+    pub rules: Vec<RuleSource>,
     /// Address of the HTTP listener. Default `127.0.0.1:8080`: what people try first, and nobody
     /// but this machine can reach it.
     pub http: Option<SocketAddr>,

@@ -15,7 +15,7 @@ use super::{ConfigError, toml_file};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawConfig {
-    /// Files and directories of rules.
+    /// Files and directories of rules, and URLs of stores that have some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<PathBuf>>,
     /// Address of the HTTP listener, or `off`.

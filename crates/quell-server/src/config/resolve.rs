@@ -9,7 +9,7 @@ use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::raw::RawConfig;
-use super::{Bounds, Config, ConfigError, DecisionLog, LogTarget, authorize};
+use super::{Bounds, Config, ConfigError, DecisionLog, LogTarget, RuleSource, authorize};
 
 /// What an address that is turned off says.
 const OFF: &str = "off";
@@ -33,7 +33,7 @@ impl RawConfig {
         let insecure = self.insecure.unwrap_or(default.insecure);
         let said = self.authorize.clone().unwrap_or_default();
         let config = Config {
-            rules: self.rules.clone().unwrap_or_default(),
+            rules: self.rules()?,
             http: address("http", self.http.as_deref(), default.http, insecure)?,
             resp: address("resp", self.resp.as_deref(), default.resp, insecure)?,
             insecure,
@@ -76,6 +76,13 @@ impl RawConfig {
             return Err(field("data_dir", reason));
         }
         Ok(config)
+    }
+
+    fn rules(&self) -> Result<Vec<RuleSource>, ConfigError> {
+        let said = self.rules.iter().flatten();
+        let sources = said.map(|said| RuleSource::parse(said));
+        let sources: Result<_, _> = sources.collect();
+        sources.map_err(|error| field("rules", error.to_string()))
     }
 
     fn store(&self) -> Result<Option<StoreUrl>, ConfigError> {
@@ -280,7 +287,7 @@ impl Config {
         };
         let log = self.decision_log.as_ref();
         RawConfig {
-            rules: Some(self.rules.clone()),
+            rules: Some(self.rules.iter().map(RuleSource::to_path).collect()),
             http: address(self.http),
             resp: address(self.resp),
             insecure: Some(self.insecure),
@@ -332,7 +339,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_what_it_was_resolved_from() {
         let text = "
-            rules = ['a.yaml', 'rules.d']
+            rules = ['a.yaml', 'redis+cluster://h:1,i:2/0', 'rules.d']
             http = 'off'
             resp = '127.0.0.1:0'
             decision_log = '-'
@@ -360,6 +367,7 @@ mod tests {
                 "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
+            ("rules = ['redis://me@h']", "rules: the login is incomplete"),
             ("http = 'off'\nresp = 'off'", "both listeners are off"),
             ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::reply;
 use crate::metrics::render;
 use crate::shared::Shared;
+use crate::stored_rules::StoredRules;
 
 /// How the server is.
 #[derive(Serialize)]
@@ -24,8 +25,36 @@ struct HealthBody {
     /// Where states are kept, and why it does not answer if it does not; none: in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreBody>,
+    /// Where rules are read from beside files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<FailureBody>,
+}
+
+/// A store that rules are read from.
+#[derive(Serialize)]
+struct RulesStoreBody {
+    url: String,
+    /// The version in force; null: none yet.
+    version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureBody>,
+}
+
+impl RulesStoreBody {
+    fn of(stored: &Arc<StoredRules>) -> Self {
+        let standing = stored.standing();
+        let in_force = standing.in_force.as_ref();
+        Self {
+            url: stored.url().to_owned(),
+            version: in_force.map(|entry| entry.head.number()),
+            failure: standing.failure.map(|failure| FailureBody {
+                since: failure.since.to_string(),
+                reasons: vec![failure.reason],
+            }),
+        }
+    }
 }
 
 /// A store beside this process.
@@ -36,7 +65,7 @@ struct StoreBody {
     failure: Option<String>,
 }
 
-/// A reload that failed.
+/// Why something of the rules that should be in force is not.
 #[derive(Serialize)]
 struct FailureBody {
     since: String,
@@ -52,7 +81,7 @@ async fn body(shared: &Shared) -> HealthBody {
     let status = match (shared.health.is_stopping(), &failure) {
         (true, _) => "stopping",
         (false, Some(_)) => "degraded",
-        (false, None) if is_store_gone => "degraded",
+        (false, None) if is_store_gone || shared.sources.is_a_store_failing() => "degraded",
         (false, None) => "ok",
     };
     HealthBody {
@@ -63,6 +92,7 @@ async fn body(shared: &Shared) -> HealthBody {
         rules: rules.all().count(),
         keys: shared.limiter.store().keys(),
         store,
+        rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure.map(|failure| FailureBody {
             since: failure.since.to_string(),
             reasons: failure.reasons,
@@ -76,8 +106,8 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// Whether questions should be sent here: not once the server is on its way down, nor
-/// while its store does not answer. Old rules still
-/// decide, so a failed reload does not count.
+/// while its store does not answer. Old rules still decide, so neither a failed reload counts nor a
+/// store of rules that is gone.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let body = body(&shared).await;
     let is_store_gone = body

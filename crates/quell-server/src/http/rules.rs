@@ -5,16 +5,47 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use jiff::Timestamp;
 use quell_core::rule::{Effect, InForce, Matcher, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
 use super::reply;
 use crate::shared::Shared;
+use crate::stored_rules::StoredRules;
 
 #[derive(Serialize)]
 struct RulesBody<'a> {
     domains: Vec<DomainBody<'a>>,
+    /// The versions in force, of the stores that rules are read from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stores: Vec<VersionBody>,
+}
+
+/// A version as somebody pushed it.
+#[derive(Serialize)]
+struct VersionBody {
+    url: String,
+    /// Null: nothing was pushed yet.
+    version: Option<u64>,
+    by: Option<String>,
+    at: Option<String>,
+}
+
+impl VersionBody {
+    fn of(stored: &Arc<StoredRules>) -> Self {
+        let in_force = stored.standing().in_force;
+        let at = in_force.as_ref().and_then(|entry| {
+            let millis = i64::try_from(entry.at_ms).ok()?;
+            Timestamp::from_millisecond(millis).ok()
+        });
+        Self {
+            url: stored.url().to_owned(),
+            version: in_force.as_ref().map(|entry| entry.head.number()),
+            by: in_force.map(|entry| entry.who),
+            at: at.map(|at| at.to_string()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -82,6 +113,7 @@ pub(super) async fn rules(State(shared): State<Arc<Shared>>) -> Response {
     });
     reply::json(&RulesBody {
         domains: domains.collect(),
+        stores: shared.sources.stores().map(VersionBody::of).collect(),
     })
 }
 

@@ -12,7 +12,7 @@ mod render;
 mod rules;
 mod tally;
 
-pub(crate) use render::{Gauges, render};
+pub(crate) use render::{Gauges, RulesStoreGauge, render};
 pub(crate) use rules::{RuleTallies, RuleTally, place};
 pub(crate) use tally::{Histogram, Tally};
 

@@ -1,19 +1,21 @@
 //! Renders the numbers as Prometheus text, format 0.0.4.
 
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::HoldTotals;
 
 use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
 use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
+use crate::stored_rules::StoredRules;
 
 /// The label `rule` of limits that came with the call; their label `domain` is empty, which no
 /// domain of rules can be.
 const AD_HOC_RULE: &str = "cl.throttle";
 
 /// What is read when it is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     pub(crate) keys: usize,
     pub(crate) max_keys: usize,
@@ -25,6 +27,30 @@ pub(crate) struct Gauges {
     pub(crate) uptime: Duration,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
+    /// One for each store that rules are read from.
+    pub(crate) rules_stores: Vec<RulesStoreGauge>,
+}
+
+/// How it stands with a store that rules are read from.
+#[derive(Clone, Debug)]
+pub(crate) struct RulesStoreGauge {
+    /// Where it is; shows no password.
+    url: String,
+    /// The version in force; 0: none.
+    version: u64,
+    is_readable: bool,
+}
+
+impl RulesStoreGauge {
+    pub(crate) fn of(stored: &Arc<StoredRules>) -> Self {
+        let standing = stored.standing();
+        let in_force = standing.in_force.as_ref();
+        Self {
+            url: stored.url().to_owned(),
+            version: in_force.map_or(0, |entry| entry.head.number()),
+            is_readable: standing.failure.is_none(),
+        }
+    }
 }
 
 /// All numbers as text.
@@ -186,6 +212,25 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
     );
 }
 
+fn rules_stores(text: &mut Text, stores: &[RulesStoreGauge]) {
+    if stores.is_empty() {
+        return;
+    }
+    let name = "quell_rules_version";
+    let help =
+        "The version of the rules in force, of each store that rules are read from; 0: none.";
+    text.head(name, "gauge", help);
+    for store in stores {
+        text.labelled(name, &[("store", &store.url)], store.version);
+    }
+    let name = "quell_rules_store_readable";
+    let help = "1 while the rules can be read from the store.";
+    text.head(name, "gauge", help);
+    for store in stores {
+        text.labelled(name, &[("store", &store.url)], u8::from(store.is_readable));
+    }
+}
+
 fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.counter(
         "quell_reloads_total",
@@ -198,12 +243,13 @@ fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
         help,
         metrics.reload_failures.get(),
     );
-    let help = "1 while the rules in force are not those in the files, since these are wrong.";
+    let help = "1 while the rules in force are not those in the files and stores, since these are wrong or cannot be read.";
     text.gauge(
         "quell_reload_failed",
         help,
         u8::from(gauges.is_reload_failed),
     );
+    rules_stores(text, &gauges.rules_stores);
     text.counter(
         "quell_snapshots_total",
         "Snapshots written.",

@@ -1,20 +1,18 @@
-//! Reload: rules from the files into force, while the server answers.
+//! Reload: rules from files and stores into force, while the server answers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, RuleSet};
+use quell_rules::RuleChanges;
 
 use crate::rules;
 use crate::shared::Shared;
 
+mod follow;
 mod watch;
 
+pub(crate) use follow::follow;
 pub(crate) use watch::{Watch, run};
-
-/// Names that one line of the log shows at most.
-const MAX_NAMES: usize = 20;
 
 /// Why rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,37 +21,54 @@ pub(crate) enum Occasion {
     Asked,
     /// A file or directory changed that may be of the rules.
     FileChanged,
+    /// A store has another version of them.
+    StoreChanged,
 }
 
 /// Reads the rules again and, if they are sound, brings them into force. A mistake leaves those in
-/// force that are. Returns whether what is in force is what the files say.
+/// force that are; of a store that cannot be read, what it said last counts. Returns whether what is
+/// in force is what files and stores say.
 pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
+    // One at a time, so that an older file or version never wins. The turn goes along to the thread
+    // that does the work, which is not over when nobody waits for it any more.
+    let turn = Arc::clone(&shared.reload_turn).lock_owned().await;
+    let (failed, news) = shared.sources.read().await;
+    shared.metrics.reload_failures.add(news);
+    if occasion == Occasion::Asked && failed > news {
+        tracing::warn!("a store of rules still cannot be read: what it said last counts");
+    }
     let shared = Arc::clone(shared);
-    let work = tokio::task::spawn_blocking(move || reload_now(&shared, occasion));
-    work.await.unwrap_or(false)
+    let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        reload_now(&shared, occasion)
+    });
+    work.await.unwrap_or(false) && failed == 0
 }
 
 /// [`reload`] on this thread. Reads files.
 fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
-    // One at a time, so that an older file never wins.
-    let _turn = shared.reload_turn.lock();
-    let loaded = match rules::load(&shared.config) {
+    let loaded = match shared.sources.load() {
         Ok(loaded) => loaded,
         Err(problems) => {
             return fail(shared, problems.iter().map(ToString::to_string).collect());
         }
     };
-    let change = Change::between(&shared.limiter.rules(), &loaded.domains);
+    let change = changes(&shared.limiter.rules(), &loaded.domains);
     if let Err(error) = rules::bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
     let is_mended = shared.health.reloaded();
     shared.metrics.reloads.add(1);
+    let versions = shared.sources.are_in_force();
+    let news: String = versions
+        .iter()
+        .map(|version| format!("; {version}"))
+        .collect();
     if !change.is_none() {
         shared.note_change();
-        tracing::info!("reloaded: {change}");
-    } else if is_mended || occasion == Occasion::Asked {
-        tracing::info!("reloaded: the rules are as they were");
+        tracing::info!("reloaded: {change}{news}");
+    } else if is_mended || !versions.is_empty() || occasion == Occasion::Asked {
+        tracing::info!("reloaded: the rules are as they were{news}");
     } else {
         // A file was touched, or one beside them changed: nothing that an operator waits to read.
         tracing::debug!("reloaded: the rules are as they were");
@@ -71,63 +86,14 @@ fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     false
 }
 
-/// What a reload changes.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Change {
-    added: BTreeSet<String>,
-    changed: BTreeSet<String>,
-    removed: BTreeSet<String>,
-}
-
-impl Change {
-    fn between(before: &RuleSet, after: &[DomainRules]) -> Self {
-        let mut change = Self::default();
-        let mut kept = BTreeSet::new();
-        for domain in after {
-            let old = before.domain(&domain.domain).iter();
-            let old: BTreeMap<_, _> = old.map(|old| (&old.rule().name, old.rule())).collect();
-            for rule in &domain.rules {
-                let name = format!("{}/{}", domain.domain, rule.name);
-                match old.get(&rule.name) {
-                    None => change.added.insert(name.clone()),
-                    Some(other) if *other != rule => change.changed.insert(name.clone()),
-                    Some(_) => false,
-                };
-                kept.insert(name);
-            }
-        }
-        let names = before.all();
-        let names = names.map(|(domain, old)| format!("{domain}/{}", old.rule().name));
-        change.removed = names.filter(|name| !kept.contains(name)).collect();
-        change
-    }
-
-    fn is_none(&self) -> bool {
-        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (what, names) in [
-            ("added", &self.added),
-            ("changed", &self.changed),
-            ("removed", &self.removed),
-        ] {
-            if names.is_empty() {
-                continue;
-            }
-            let shown: Vec<&str> = names.iter().take(MAX_NAMES).map(String::as_str).collect();
-            write!(f, "{separator}{} {what} ({}", names.len(), shown.join(", "))?;
-            if names.len() > MAX_NAMES {
-                f.write_str(", ..")?;
-            }
-            f.write_str(")")?;
-            separator = ", ";
-        }
-        Ok(())
-    }
+/// What differs between the rules in force and those that will be.
+fn changes(before: &RuleSet, after: &[DomainRules]) -> RuleChanges {
+    let before = before.all().map(|(domain, old)| (domain, old.rule()));
+    let after = after.iter().flat_map(|domain| {
+        let rules = domain.rules.iter();
+        rules.map(|rule| (&*domain.domain, rule))
+    });
+    RuleChanges::between(before, after)
 }
 
 #[cfg(test)]
@@ -144,10 +110,9 @@ mod tests {
         let after = "domain: d\nrules: [{name: b, rate: 2/s}, {name: c, rate: 1/s}]";
         let mut ids = LimitIds::default();
         let (set, _) = RuleSet::default().succeed(parse(before), Now::default(), &mut ids);
-        assert!(Change::between(&set, &parse(before)).is_none());
-        let change = Change::between(&set, &parse(after));
+        assert!(changes(&set, &parse(before)).is_none());
         assert_eq!(
-            change.to_string(),
+            changes(&set, &parse(after)).to_string(),
             "1 added (d/c), 1 changed (d/b), 1 removed (d/a)"
         );
     }

@@ -53,7 +53,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch_now: Watch) {
             }
         }
         // First the watch, then the look, so that nothing falls between them.
-        let next = watch(&shared.config.rules, &changed);
+        let next = watch(&shared.sources.paths(), &changed);
         drop(std::mem::replace(&mut watch_now.watcher, next));
         super::reload(&shared, Occasion::FileChanged).await;
     }

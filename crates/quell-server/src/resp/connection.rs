@@ -134,7 +134,9 @@ impl Connection {
             let length = match self.decoder.decode(input) {
                 Ok(Decoded::Command { args, length }) => {
                     commands += 1;
-                    if self.session.answer(args, out).await == Next::Close {
+                    if !self.session.take(args, out).await
+                        && self.session.answer(args, out).await == Next::Close
+                    {
                         break Err(End::Closed);
                     }
                     length
@@ -145,6 +147,7 @@ impl Connection {
             };
             self.input.drop_front(length);
         };
+        self.session.finish(&mut self.output.bytes).await;
         Answered { commands, rest }
     }
 

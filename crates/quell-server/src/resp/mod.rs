@@ -1,6 +1,7 @@
 //! RESP: one task per connection, whatever it sends at once is answered at once.
 
 mod buffer;
+mod calls;
 mod connection;
 mod registry;
 mod session;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use quell::{AdHocMemo, AskError, Cost, Limit, Operation, Query, Verdict};
-use quell_core::algorithm::token_bucket::TokenBucket;
+use quell::{AdHocMemo, Operation};
 use quell_core::time::Now;
-use quell_protocol::http::{EndedBody, VerdictBody};
+use quell_protocol::http::EndedBody;
 use quell_protocol::resp::{
     Args, CallMemo, Client, Command, CommandError, Credentials, Encoder, Hello, LibraryField,
     NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
+use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, tell};
 use super::registry::{About, Entry};
 use crate::shared::Shared;
 
@@ -25,7 +25,6 @@ const DEFAULT_USER: &[u8] = b"default";
 const PER_READING: u32 = 64;
 
 /// What a connection has agreed on.
-#[derive(Debug)]
 pub(super) struct Session {
     shared: Arc<Shared>,
     entry: Arc<Entry>,
@@ -36,6 +35,7 @@ pub(super) struct Session {
     last: CallMemo,
     limit: AdHocMemo,
     reading: Option<Reading>,
+    calls: Calls,
 }
 
 /// A reading of the clock, for calls that were here when it was taken.
@@ -63,6 +63,7 @@ impl Session {
             protocol: Protocol::Resp2,
             queue: None,
             reading: None,
+            calls: Calls::default(),
         }
     }
 
@@ -94,13 +95,30 @@ impl Session {
     /// long it is. This is for speed only: [`Self::answer`] answers the same.
     #[inline]
     pub(super) fn answer_alike(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        if self.queue.is_some() {
+        if self.queue.is_some() || !self.calls.is_empty() {
             return None;
         }
         let (throttle, length) = self.last.find(input)?;
         let mut encoder = Encoder::new(out, self.protocol);
         self.throttle_at_once(&throttle, &mut encoder)
             .then_some(length)
+    }
+
+    /// Takes a question that has to wait for the store, to be answered with those that follow; says
+    /// whether it is one. If not, everything taken before is answered first.
+    pub(super) async fn take(&mut self, args: Args<'_>, out: &mut Vec<u8>) -> bool {
+        let waits = self.queue.is_none() && self.shared.limiter.store().memory().is_none();
+        let (shared, calls) = (&self.shared, &mut self.calls);
+        let is_taken = waits && calls.take(shared, self.protocol, args, out).await;
+        if !is_taken {
+            calls.finish(out).await;
+        }
+        is_taken
+    }
+
+    /// Waits for the answers to all that was taken.
+    pub(super) async fn finish(&mut self, out: &mut Vec<u8>) {
+        self.calls.finish(out).await;
     }
 
     /// Answers one command, or queues it.
@@ -159,17 +177,27 @@ impl Session {
         }
         encoder.array(queue.len());
         for args in queue.commands() {
-            self.run(Command::parse(args), out).await;
+            if !self.take(args, out).await {
+                self.run(Command::parse(args), out).await;
+            }
         }
+        self.finish(out).await;
         Next::GoOn
     }
 
     async fn run(&mut self, command: Result<Command<'_>, CommandError>, out: &mut Vec<u8>) -> Next {
         let mut encoder = Encoder::new(out, self.protocol);
         match command {
-            Ok(Command::Throttle(throttle)) => self.throttle(&throttle, &mut encoder).await,
+            Ok(Command::Throttle(throttle)) => {
+                if !self.throttle_at_once(&throttle, &mut encoder) {
+                    answer_throttle(&self.shared, &throttle, &mut encoder).await;
+                }
+            }
             Ok(Command::Acquire(query)) => {
-                self.ask(Operation::Acquire, &query, &mut encoder).await;
+                answer_query(&self.shared, Operation::Acquire, &query, &mut encoder).await;
+            }
+            Ok(Command::Peek(query)) => {
+                answer_query(&self.shared, Operation::Peek, &query, &mut encoder).await;
             }
             Ok(Command::Reserve(reserve)) => {
                 let limiter = &self.shared.limiter;
@@ -186,26 +214,10 @@ impl Session {
                 }),
                 Err(error) => encoder.error("ERR", &error.to_string()),
             },
-            Ok(Command::Peek(query)) => self.ask(Operation::Peek, &query, &mut encoder).await,
             Ok(command) => return self.connection(&command, out),
             Err(error) => error.write(&mut encoder),
         }
         Next::GoOn
-    }
-
-    async fn throttle(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) {
-        if self.throttle_at_once(throttle, encoder) {
-            return;
-        }
-        let (operation, cost) = asked(throttle);
-        let bucket = bucket(throttle);
-        let limiter = &self.shared.limiter;
-        let now = limiter.now();
-        let decision = limiter.ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
-        match decision.await {
-            Ok(decision) => throttle.write_reply(&decision, encoder),
-            Err(error) => encoder.error("ERR", &error.to_string()),
-        }
     }
 
     /// Answers if the store can without waiting.
@@ -221,12 +233,6 @@ impl Session {
             Err(error) => encoder.error("ERR", &error.to_string()),
         }
         true
-    }
-
-    async fn ask(&self, operation: Operation, query: &Query<'_>, encoder: &mut Encoder<'_>) {
-        let limiter = &self.shared.limiter;
-        let answer = limiter.ask(operation, query, limiter.now()).await;
-        tell(answer, query.domain(), encoder);
     }
 
     /// Answers what is about the connection or the server.
@@ -323,20 +329,6 @@ impl Session {
     }
 }
 
-/// Answers with a verdict, or says why there is none.
-fn tell(answer: Result<Verdict, AskError>, domain: &str, encoder: &mut Encoder<'_>) {
-    match answer {
-        Ok(verdict) => encoder.verdict(&VerdictBody::from(&verdict)),
-        Err(AskError::UnknownDomain) => {
-            let text = format!(
-                "no rules for domain {domain:?}: write one of those that GET /v1/rules lists"
-            );
-            encoder.error("ERR", &text);
-        }
-        Err(error) => encoder.error("ERR", &error.to_string()),
-    }
-}
-
 /// While there is no password the default user has any, as in Redis; who names only a password is
 /// told that there is none.
 fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
@@ -345,15 +337,4 @@ fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'st
         Some(_) => Err(WRONG_PASSWORD),
         None => Err(NO_PASSWORD_SET),
     }
-}
-
-const fn asked(throttle: &Throttle<'_>) -> (Operation, Cost) {
-    match throttle.cost {
-        Some(cost) => (Operation::Acquire, cost),
-        None => (Operation::Peek, Cost::ONE),
-    }
-}
-
-fn bucket(throttle: &Throttle<'_>) -> TokenBucket {
-    Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst())
 }

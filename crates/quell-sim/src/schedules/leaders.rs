@@ -236,3 +236,71 @@ pub(super) fn lease_shortened(world: &mut World) {
         pass(world, 10_000);
     }
 }
+
+pub(super) fn hungry_failover(world: &mut World) {
+    begin(world);
+    cut(world, 0, true, true, 40_000);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    want(world, 1, 2_000);
+    // P after the last answer of the one who died; its successor still waits for the borrower.
+    pass(world, 12_200);
+    at_least(world, "L2", 1, 250);
+    pass(world, 40_000);
+    at_least(world, "L1", 1, 400);
+}
+
+pub(super) fn leader_and_member_die(world: &mut World) {
+    begin(world);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    happen(world, Fault::KillNode(3));
+    for _ in 0..60 {
+        pass(world, 500);
+        at_least(world, "L2", 0, 250);
+    }
+    at_least(world, "L1", 0, 650);
+}
+
+pub(super) fn grant_after_fence(world: &mut World) {
+    begin(world);
+    for late in [7_000, 8_000, 9_000] {
+        for (node, units) in [(0, 0), (1, 0), (2, 2_000)] {
+            want(world, node, units);
+        }
+        pass(world, 10_000);
+        // The grant that makes a borrower of it is late, and none before it arrives.
+        want(world, 2, 0);
+        want(world, 0, 2_000);
+        cut(world, 0, false, true, 3_000);
+        pass(world, 3_000);
+        world.slow_next = Some((0, late * MILLI));
+        while world.slow_next.is_some() && world.violation.is_none() {
+            pass(world, 10);
+        }
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        want(world, 1, 2_000);
+        // It reports to the next leader, and hears no grant of it.
+        pass(world, 5_300);
+        cut(world, 0, false, true, 6_000);
+        pass(world, 10_000);
+        happen(world, Fault::StartChair(chair));
+    }
+}
+
+pub(super) fn late_first_words(world: &mut World) {
+    begin(world);
+    for late in [4_000, 5_000] {
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        world.slow_held = Some((3, late * MILLI));
+        while world.slow_held.is_some() && world.violation.is_none() {
+            pass(world, 10);
+        }
+        cut(world, 3, true, true, 30_000);
+        pass(world, 40_000);
+        happen(world, Fault::StartChair(chair));
+        pass(world, 10_000);
+    }
+}

@@ -319,3 +319,41 @@ pub(super) fn long_sleep(world: &mut World) {
         pass(world, 40_000);
     }
 }
+
+pub(super) fn rebalance(world: &mut World) {
+    begin(world);
+    // Nothing is late from now on, so nobody changes leaders.
+    world.quiet = true;
+    pass(world, 10_000);
+    for round in 0..10 {
+        let (from, to) = (round % 2, 1 - round % 2);
+        want(world, from, 0);
+        want(world, to, 800);
+        pass(world, 3 * 500 + 4 * 20);
+        at_least(world, "L1", to, 720);
+        want(world, to, 2_000);
+        pass(world, 5_000 + u64::try_from(round).unwrap_or(0) * 77);
+    }
+}
+
+pub(super) fn rebalance_many(world: &mut World) {
+    let nodes = world.nodes.len();
+    for node in 0..nodes {
+        world.start_node(node, true);
+        want(world, node, 200 * u64::from(node % 2 == 0));
+    }
+    pass(world, 30_000);
+    world.quiet = true;
+    pass(world, 10_000);
+    for round in 1..4 {
+        for node in 0..nodes {
+            want(world, node, 200 * u64::from(node % 2 == round % 2));
+        }
+        pass(world, 4 * 500 + 4 * 20);
+        // Those who are idle keep their floors, so 190 are left for each of the others.
+        for node in (round % 2..nodes).step_by(2) {
+            at_least(world, "L1", node, 171);
+        }
+        pass(world, 5_077);
+    }
+}

@@ -1,7 +1,7 @@
 //! Schedules about processes that come and go.
 
-use super::{at_least, begin, cut, expect, pass, want};
-use crate::fault::{Fault, happen};
+use super::{at_least, begin, cut, expect, pass, to_and_fro, want};
+use crate::fault::{Change, Fault, happen};
 use crate::setup::MILLI;
 use crate::world::World;
 
@@ -179,4 +179,51 @@ pub(super) fn more_than_seats(world: &mut World) {
     let refused = (0..6).filter(|node| refused(*node)).count();
     let text = format!("{refused} of 6 members have no seat where there are 4");
     expect(world, "L1", refused == 2, text);
+}
+
+pub(super) fn fewer_seats(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Change(Change::FewerSeats(1)));
+    pass(world, 3_000);
+    for _ in 0..4 {
+        to_and_fro(world, 1, 4_000);
+        for node in 0..4 {
+            want(world, node, 2_000);
+        }
+        for node in 0..4 {
+            world.serve(node);
+        }
+        pass(world, 500);
+        for node in 0..4 {
+            want(world, node, 0);
+        }
+        pass(world, 3_000);
+    }
+}
+
+pub(super) fn limit_removed(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Change(Change::NoLimit));
+    pass(world, 20_000);
+    want(world, 1, 2_000);
+    pass(world, 8_000);
+    at_least(world, "L1", 1, 400);
+}
+
+pub(super) fn deregistered_alive(world: &mut World) {
+    begin(world);
+    want(world, 0, 0);
+    pass(world, 5_000);
+    // Nobody wants what is free now, so nobody is given it before the member hears of it.
+    happen(world, Fault::Mistaken(3));
+    // And it is quick to stop: until then there is one too many.
+    world.quiet = true;
+    pass(world, 8_000);
+    world.quiet = false;
+    want(world, 3, 2_000);
+    pass(world, 4_000);
+    at_least(world, "L1", 3, 850);
+    cut(world, 3, true, true, 60_000);
+    pass(world, 15_000);
+    at_least(world, "L2", 3, 250);
 }

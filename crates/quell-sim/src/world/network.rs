@@ -58,8 +58,10 @@ impl World {
                 self.at(self.now + again, Event::Request(other, request.clone()));
             }
         }
+        let says = matches!(&request, Request::Report(report) if !report.held.is_empty());
+        let slow = self.slow_held.take_if(|(slow, _)| *slow == node && says);
         for _ in 0..self.copies() {
-            let delay = self.delay();
+            let delay = self.delay() + slow.map_or(0, |(_, late)| late);
             self.count_delay(delay);
             self.at(self.now + delay, Event::Request(chair, request.clone()));
         }
@@ -109,7 +111,9 @@ impl World {
             self.counts.pushes += 1;
             extra = self.slow_pushes;
         }
-        if let Some((_, late)) = self.slow_next.take_if(|(slow, _)| *slow == node) {
+        let is_grant = matches!(answer, Answer::Grant(_));
+        let slow = |(slow, _): &mut (usize, u64)| *slow == node && is_grant;
+        if let Some((_, late)) = self.slow_next.take_if(slow) {
             extra = late;
         }
         for _ in 0..self.copies() {

@@ -45,7 +45,10 @@ impl World {
         let one = &mut self.nodes[node];
         let local = one.clock.local(self.now);
         let request = match one.member.stage() {
-            Stage::Joining => Request::Join(one.member.join()),
+            Stage::Joining => match one.member.join() {
+                Some(join) => Request::Join(join),
+                None => return,
+            },
             Stage::Active => {
                 let report = one.member.report(local, &one.loads);
                 one.loads.fill(Default::default());
@@ -92,6 +95,9 @@ impl World {
             return;
         };
         one.hasty |= adopt.prompt;
+        if let Answer::Grant(grant) = answer {
+            self.entitled(node, grant, &adopt);
+        }
         self.adopt(node, adopt);
     }
 
@@ -147,6 +153,8 @@ impl World {
         for (limit, units) in admitted.iter().enumerate() {
             if *units > 0 {
                 let wrong = self.judges[limit].admit(self.now, *units);
+                self.blame(wrong);
+                let wrong = self.nodes[node].meters[limit].above(self.now);
                 self.blame(wrong);
             }
         }

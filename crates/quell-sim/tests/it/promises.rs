@@ -4,6 +4,7 @@ use quell_sim::many::{Job, processors, run_all};
 use quell_sim::run::run;
 use quell_sim::schedules::SCHEDULES;
 use quell_sim::setup::Wish;
+use quell_sim::stories::stories;
 use quell_sim::summary::Summary;
 
 fn wish(seed: u64) -> Wish {
@@ -45,6 +46,18 @@ fn random_faults_break_no_promise() {
 fn schedules_break_no_promise() {
     let jobs = (1..=5).flat_map(|seed| SCHEDULES.iter().map(move |s| (wish(seed), Some(s))));
     assert_kept(jobs.collect());
+}
+
+#[test]
+fn a_small_fleet_is_as_quick_as_promised() {
+    let told = stories();
+    // L1: three reports and four round trips of at most 20 ms.
+    assert!(told.lag.2 <= 3 * 500 + 4 * 20, "{:?}", told.lag);
+    assert!(told.moving >= 930, "{}", told.moving);
+    // L3: nobody notices that a leader dies; with a member, borrowers have their base meanwhile.
+    assert!(told.leader.iter().all(|(_, rate)| *rate >= 900));
+    assert!(told.both.iter().all(|(_, rate)| *rate >= 250));
+    assert!(told.both.last().is_some_and(|(_, rate)| *rate >= 700));
 }
 
 #[test]

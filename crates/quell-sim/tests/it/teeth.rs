@@ -22,20 +22,26 @@ fn wish(seed: u64, mistake: Mistake) -> Wish {
     }
 }
 
-/// The first seed, and schedule if any, in which a mistake breaks S1 or S2; a mistake that only
-/// makes a fleet slow does not count.
+/// The first seed, and schedule if any, in which a mistake breaks what it is about: S1 or S2, or L1
+/// to L3 if it only withholds.
 fn caught(mistake: Mistake) -> Option<(u64, &'static str, &'static str)> {
+    let breaks = if mistake.only_withholds() { 'L' } else { 'S' };
     let noticed = |jobs: Vec<Job>| {
         run_all(jobs, processors())
             .into_iter()
             .find_map(|(outcome, schedule)| {
-                let violation = outcome.violation.filter(|v| v.promise.starts_with('S'))?;
+                let violation = outcome
+                    .violation
+                    .filter(|v| v.promise.starts_with(breaks))?;
                 let played = schedule.map_or("random", |schedule| schedule.name);
                 Some((outcome.seed, played, violation.promise))
             })
     };
-    let schedules = SCHEDULES.iter().map(|s| (wish(1, mistake), Some(s)));
-    noticed(schedules.collect()).or_else(|| {
+    let round = |seed| {
+        let schedules = SCHEDULES.iter().map(|s| (wish(seed, mistake), Some(s)));
+        noticed(schedules.collect())
+    };
+    (1..=3).find_map(round).or_else(|| {
         (1..SEEDS)
             .step_by(usize::try_from(BATCH).unwrap())
             .find_map(|first| {

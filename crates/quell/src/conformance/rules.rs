@@ -103,6 +103,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         .map(|entry| Per {
             entry: Arc::from(entry),
             prefix: (entry == "b").then(|| Prefix::new(16, 64)).flatten(),
+            colocate: false,
         });
     let per = per.collect();
     let mut matchers = Vec::new();
@@ -205,6 +206,7 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
                 .map(|entry| Per {
                     entry: Arc::from(*entry),
                     prefix: None,
+                    colocate: false,
                 })
                 .collect(),
             on_missing: OnMissing::Skip,

@@ -85,6 +85,7 @@ impl LimitLayer<MemoryStore> {
         let per = entries.names().into_iter().map(|entry| Per {
             entry: Arc::from(entry),
             prefix: Prefix::new(32, 64).filter(|_| entry == ADDRESS),
+            colocate: false,
         });
         let rule = Rule {
             name: Arc::from(name),

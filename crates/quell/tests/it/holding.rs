@@ -24,6 +24,7 @@ fn rule(name: &str, limit: Limit) -> Rule {
         per: vec![Per {
             entry: Arc::from("user"),
             prefix: None,
+            colocate: false,
         }],
         on_missing: OnMissing::Skip,
         effect: Effect::Limit(limit),

@@ -41,6 +41,7 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         per: vec![Per {
             entry: Arc::from("user"),
             prefix: None,
+            colocate: false,
         }],
         on_missing: OnMissing::Skip,
         effect: Effect::Limit(limit),

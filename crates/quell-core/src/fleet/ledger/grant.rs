@@ -16,7 +16,8 @@ use crate::time::saturating_nanos;
 /// Members that one report may cause to be pushed, at most.
 const PUSHES: usize = 2;
 
-/// Members that may wait for a push.
+/// Members that may wait for a push; others have what they are due with their next report. Each push
+/// is acknowledged at once, so this bounds the reports that a change of shares brings about.
 const HUNGRY: usize = 64;
 
 /// The instants of a version that is made now.
@@ -80,6 +81,8 @@ impl Ledger {
             short_gap: errs!(self, GapUnchecked),
             trusts_bound: errs!(self, TrustBound),
             other_bursts: !errs!(self, IgnoreOtherBursts),
+            no_gap: errs!(self, NoGap),
+            no_lease: errs!(self, LeaseNotRenewed) && number > 40,
         };
         let (plan, drift) = (&self.record.plan, self.drift);
         let account = self.accounts.get_mut(&member)?;
@@ -130,26 +133,28 @@ impl Ledger {
     /// Sends other rates to a few members that wait: less to those who have more than is planned,
     /// more to those who have less.
     pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
-        for _ in 0..PUSHES.min(self.hungry.len()) {
+        let pushes = if errs!(self, PushNothing) { 0 } else { PUSHES };
+        for _ in 0..pushes.min(self.hungry.len()) {
             let Some(member) = self.hungry.pop_front() else {
                 return;
             };
-            if Some(member) == but {
-                continue;
-            }
-            match self.push(now, member) {
-                Some(push) => effects.push(Effect::Answer {
+            // Who was just answered waits on if there was too little.
+            if Some(member) != but
+                && let Some(push) = self.push(now, member)
+            {
+                effects.push(Effect::Answer {
                     to: member,
                     answer: Answer::Push(push),
-                }),
-                // There is no room yet: others must give theirs back first.
-                None if self.is_short(member) => self.hungry.push_back(member),
-                None => {}
+                });
+            }
+            // There is no room, or not enough yet: others must give theirs back first.
+            if self.is_short(member) {
+                self.hungry.push_back(member);
             }
         }
     }
 
-    fn is_short(&self, member: MemberId) -> bool {
+    pub(super) fn is_short(&self, member: MemberId) -> bool {
         let account = self.accounts.get(&member).filter(|account| account.planned);
         let short = |holding: &Holding| holding.sent + holding.target / 20 < holding.target;
         account.is_some_and(|account| account.holdings.iter().any(short))
@@ -251,6 +256,8 @@ struct Rules {
     short_gap: bool,
     trusts_bound: bool,
     other_bursts: bool,
+    no_gap: bool,
+    no_lease: bool,
 }
 
 /// A decision about one limit of one member.
@@ -282,6 +289,20 @@ impl One<'_> {
         }
     }
 
+    /// What is left until `ends`, up to `target`.
+    fn found(&self, rate: u64, target: u64, ends: u64, horizon: &mut Horizon) -> Headroom {
+        let mut nothing = Headroom::default();
+        if self.rules.no_lease {
+            return nothing;
+        }
+        if self.rules.reckless {
+            nothing.steps[0] = (target, ends);
+            nothing.len = 1;
+            return nothing;
+        }
+        horizon.headroom(rate, target, ends)
+    }
+
     /// The version to be counted and the grant to be sent; the holding's own curve is not in the
     /// sum.
     fn decide(
@@ -292,12 +313,7 @@ impl One<'_> {
         shortest: impl Fn(u64) -> u64,
     ) -> (Version, Granted) {
         let rate = self.plan.limits.get(self.limit).map_or(0, |q| q.rate);
-        let mut found = horizon.headroom(rate, holding.target, times.lease_ends);
-        if self.rules.reckless {
-            found = Headroom::default();
-            found.steps[0] = (holding.target, times.lease_ends);
-            found.len = 1;
-        }
+        let found = self.found(rate, holding.target, times.lease_ends, horizon);
         let planned = self.plan.base(self.limit, self.seat);
         let room = rate.saturating_sub(horizon.tails);
         let sure = if self.rules.trusts_bound {
@@ -316,6 +332,9 @@ impl One<'_> {
         let mut gap = found.lowest();
         if times.latest > times.lease_ends && !self.rules.short_gap {
             gap = horizon.headroom(rate, gap, times.latest).lowest();
+        }
+        if self.rules.no_gap {
+            gap = 0;
         }
         let mut granted = Granted {
             gap: self.right(gap, horizon).least(base),

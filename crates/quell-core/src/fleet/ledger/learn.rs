@@ -188,7 +188,8 @@ impl Ledger {
             return true;
         };
         let all_known = self.accounts.values().all(|account| account.known);
-        if now >= quiet_until && (all_known || now >= leases_until) {
+        let waits = errs!(self, WaitForAll);
+        if now >= quiet_until && (all_known || now >= leases_until && !waits) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
                 account.known = true;
@@ -214,7 +215,7 @@ impl Ledger {
         let content = pairs.clone().count() > 0;
         let promise = pairs
             .fold(content, |all, (held, load)| {
-                all && load.demand <= now_has(held)
+                all && (load.demand <= now_has(held) || errs!(self, HoldForAll))
             })
             .then_some(promise);
         effects.push(Effect::Answer {

@@ -9,13 +9,19 @@ use crate::time::saturating_nanos;
 /// Demand counts for a fifth more, so that a small surge needs no round trip.
 const AHEAD: u64 = 5;
 
-/// How often in a report period shares are planned, at most.
+/// How often in a report period shares are planned, at most, in a fleet of [`MANY`] or more; in a
+/// smaller one so much more often. A plan costs n log n, so a period's plans cost the same.
 const PER_REPORT: u64 = 4;
+
+/// Members for which waiting a moment saves more than it costs.
+const MANY: u64 = 256;
 
 impl Ledger {
     /// Plans the limits of which something changed, unless that was just done.
     pub(super) fn share_if_due(&mut self, now: u64) {
-        let every = saturating_nanos(self.record.plan.timing.report) / PER_REPORT;
+        let members = u64::try_from(self.accounts.len()).unwrap_or(MANY).min(MANY);
+        let longest = saturating_nanos(self.record.plan.timing.report) / PER_REPORT;
+        let every = longest / MANY * members;
         if now < self.shared.saturating_add(every) || !self.dirty.contains(&true) {
             return;
         }

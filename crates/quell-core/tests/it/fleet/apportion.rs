@@ -131,6 +131,22 @@ proptest! {
         prop_assert!(shares.iter().sum::<u64>() <= rate);
     }
 
+    /// Whatever is kept, nobody has more than it wants while another has less.
+    #[test]
+    fn steadiness_starves_nobody(rate in 600_u64..10_000, claims in claims(), parts in vec(0_u64..100, 12)) {
+        // Any shares that a plan of the same limit may have given the last time.
+        let mut claims = claims;
+        let whole: u64 = parts.iter().take(claims.len()).sum::<u64>().max(1);
+        for (claim, part) in claims.iter_mut().zip(&parts) {
+            claim.last = rate * part / whole;
+        }
+        let mut shares = divided(rate, &claims);
+        steady(rate, &claims, &mut shares);
+        let short = claims.iter().zip(&shares).any(|(claim, share)| *share < want(claim));
+        let above = claims.iter().zip(&shares).any(|(claim, share)| *share > want(claim));
+        prop_assert!(!(short && above), "{claims:?} {shares:?}");
+    }
+
     #[test]
     fn nothing_moves_while_nobody_is_short(rate in 500_u64..10_000, claims in claims()) {
         let mut claims = claims;

@@ -2,7 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quell_core::fleet::plan::{Drift, Fallback, MICRO, Plan, PlanError, Quota, Sizing, Timing};
+use quell_core::fleet::plan::{
+    Drift, Fallback, MICRO, MemberId, Plan, PlanError, Quota, Record, Seat, Sizing, Timing,
+};
 
 fn plan() -> Plan {
     let quota = Quota {
@@ -37,6 +39,29 @@ fn what_cannot_be_kept_is_refused() {
     let mut nobody = plan();
     nobody.seats = 0;
     assert_eq!(nobody.check(drift), Err(PlanError::Size));
+}
+
+#[test]
+fn a_plan_takes_neither_seats_nor_limits_from_those_who_follow() {
+    let seat = |id| Seat {
+        member: MemberId(id),
+        incarnation: 1,
+        nonce: 1,
+        weight: 1,
+        based: true,
+    };
+    let mut record = Record::new(plan());
+    record.seats = vec![seat(1), seat(2)];
+    let mut few = plan();
+    few.seats = 1;
+    assert_eq!(record.replace_plan(few.clone()), Err(PlanError::Seated));
+    let mut none = plan();
+    none.limits.clear();
+    assert_eq!(record.replace_plan(none), Err(PlanError::Shorter));
+    assert_eq!((record.plan.revision, record.older.len()), (1, 0));
+    few.seats = 2;
+    assert_eq!(record.replace_plan(few), Ok(()));
+    assert_eq!((record.plan.revision, record.older.len()), (2, 1));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domian: d\n",
         &[
-            "1:1: domian: unknown field `domian`, did you mean `domain`? a document has domain, rules, defaults",
+            "1:1: domian: unknown field `domian`, did you mean `domain`? a document has domain, rules, defaults, colocate",
         ],
     ),
     (
@@ -81,8 +81,22 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "domain: d\ncolocate: tenant\n",
-        &["2:1: colocate: `colocate` is not available yet: leave it out"],
+        "domain: d\ncolocate: ''\n",
+        &["2:11: colocate: an empty entry name: write a name"],
+    ),
+    (
+        "domain: d\ncolocate: tenant\nrules:\n  - { name: a, per: [user], rate: 1/s }\n  - { name: b, per: [{ tenant: { v4: 24 } }], rate: 1/s }\n",
+        &[
+            "4:5: rules[0]: the domain has `colocate: tenant`, and keys of rule `a` belong to no `tenant`: write `tenant` in its `per`, or put the rule into another domain",
+            "5:5: rules[1]: the domain has `colocate: tenant`, and rule `b` cuts `tenant` to a prefix: write `tenant` without one, or put the rule into another domain",
+        ],
+    ),
+    (
+        "domain: d\ncolocate: tenant\n---\ndomain: d\n---\ndomain: e\n---\ndomain: e\ncolocate: tenant\n",
+        &[
+            "4:9: domain: the same domain has `colocate: tenant` at f:1:9: write that here too",
+            "8:9: domain: the same domain has no `colocate` at f:6:9: write it there too, or leave it out here",
+        ],
     ),
     (
         "domain: d\ntests: []\n",
@@ -91,7 +105,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\nlimits: []\n",
         &[
-            "2:1: limits: unknown field `limits`, did you mean `rules`? a document has domain, rules, defaults",
+            "2:1: limits: unknown field `limits`, did you mean `rules`? a document has domain, rules, defaults, colocate",
         ],
     ),
     (

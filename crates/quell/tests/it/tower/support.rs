@@ -25,6 +25,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
     let per = per.iter().map(|entry| Per {
         entry: Arc::from(*entry),
         prefix: None,
+        colocate: false,
     });
     Rule {
         name: Arc::from(name),

@@ -1,0 +1,165 @@
+//! Book: the store that has the rules, for the commands that read and change them.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use jiff::Timestamp;
+use quell_core::rule::DomainRules;
+use quell_redis::{BookError, Draft, Entry, Failure, Head, Pushed, RuleBook, StoreUrl, Version};
+use quell_rules::parse_str;
+use tokio::runtime::Runtime;
+
+use crate::exit::Usage;
+use crate::output::{self, Paint};
+
+/// Which store.
+#[derive(Debug, Args)]
+pub(super) struct StoreArg {
+    /// The store that has the rules, written as in `quell serve --store`
+    // No value parser: the words of clap would show the password of a URL that is none.
+    #[arg(
+        long = "store",
+        env = "QUELL_RULES_STORE",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    store: String,
+}
+
+impl StoreArg {
+    /// # Errors
+    /// [`Usage`] if the URL is none.
+    pub(super) fn open(&self) -> Result<Book> {
+        let url = parse_url(&self.store)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        Ok(Book {
+            url: url.to_string(),
+            runtime,
+            book: RuleBook::new(url),
+        })
+    }
+}
+
+/// Reads what was said of `--store`.
+pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
+    let url = text.parse::<StoreUrl>();
+    url.map_err(|error| Usage(format!("--store: {error}")))
+}
+
+/// The rules in a store.
+#[derive(Debug)]
+pub(super) struct Book {
+    runtime: Runtime,
+    book: RuleBook,
+    url: String,
+}
+
+/// What stands in a store when a command begins.
+#[derive(Debug)]
+pub(super) struct Newest {
+    pub(super) head: Option<Head>,
+    /// The version behind it, unless somebody damaged it.
+    pub(super) version: Option<Version>,
+    /// What it says, unless that has mistakes; nothing is told of a change then.
+    pub(super) domains: Option<Vec<DomainRules>>,
+}
+
+impl Book {
+    /// Where it is; shows no password.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The newest version, whatever its state.
+    pub(super) fn newest(&self) -> Result<Newest> {
+        let Some(head) = self.read(self.runtime.block_on(self.book.head()))? else {
+            return Ok(Newest {
+                head: None,
+                version: None,
+                domains: Some(Vec::new()),
+            });
+        };
+        let version = match self.runtime.block_on(self.book.version(head.number())) {
+            Err(damaged @ BookError::Damaged { .. }) => {
+                warn(&damaged.to_string());
+                None
+            }
+            other => self.read(other)?,
+        };
+        let version = version.filter(|version| *version.head() == head);
+        let domains = version.as_ref().and_then(|version| {
+            let name = format!("version {}", version.number());
+            let loaded = parse_str(&name, &version.text);
+            loaded.ok().map(|loaded| loaded.domains)
+        });
+        if domains.is_none() {
+            warn("the newest version cannot be read as rules, so it is not told what changes");
+        }
+        Ok(Newest {
+            head: Some(head),
+            version,
+            domains,
+        })
+    }
+
+    /// The version that is meant: the newest, or `number`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn version(&self, number: Option<u64>) -> Result<Version> {
+        let found = match number {
+            Some(number) => self.runtime.block_on(self.book.version(number)),
+            None => self.runtime.block_on(self.book.latest()),
+        };
+        self.read(found)?.with_context(|| match number {
+            Some(number) => format!(
+                "{} has no version {number}: `quell rules history` lists those that are kept",
+                self.url
+            ),
+            None => format!(
+                "{} has no rules yet: `quell rules push FILE` brings some",
+                self.url
+            ),
+        })
+    }
+
+    pub(super) fn history(&self, most: usize) -> Result<Vec<Entry>> {
+        self.read(self.runtime.block_on(self.book.history(most)))
+    }
+
+    pub(super) fn push(&self, from: Option<&Head>, draft: &Draft<'_>) -> Result<Pushed> {
+        let pushed = self.runtime.block_on(self.book.push(from, draft));
+        pushed.map_err(|error| {
+            let url = &self.url;
+            let context = match &error {
+                BookError::Store(Failure::Unknown(_)) => format!(
+                    "nobody knows whether {url} has the new version: do the same again, it is not \
+                     added twice"
+                ),
+                _ => format!("cannot write the rules to {url}"),
+            };
+            anyhow::Error::new(error).context(context)
+        })
+    }
+
+    fn read<T>(&self, read: Result<T, BookError>) -> Result<T> {
+        read.with_context(|| format!("cannot read the rules in {}", self.url))
+    }
+}
+
+/// A line that deserves a look.
+pub(super) fn warn(text: &str) {
+    output::note(format_args!(
+        "{} {text}",
+        Paint::stderr().yellow("warning:")
+    ));
+}
+
+/// When a version was pushed, to the second.
+pub(super) fn when(entry: &Entry) -> String {
+    let seconds = i64::try_from(entry.at_ms / 1_000).unwrap_or(i64::MAX);
+    let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
+    at.to_string()
+}

@@ -1,0 +1,107 @@
+//! `quell rules history`: who changed the rules in a store, when, and what.
+
+use anyhow::Result;
+use clap::Args;
+use quell_redis::Entry;
+use serde::Serialize;
+
+use super::book::{StoreArg, when};
+use crate::entry;
+use crate::exit::Exit;
+use crate::output::{self, Paint};
+use crate::table::Table;
+
+/// The most characters of a change in a table.
+const WIDEST: usize = 80;
+
+/// List the versions of the rules in a store, the newest first
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules history --store redis://localhost:6379/0
+  quell rules history --store redis://localhost:6379/0 --most 1000 --json")]
+pub(super) struct History {
+    #[command(flatten)]
+    store: StoreArg,
+
+    /// How many to list at most; 1000 are kept
+    #[arg(long, value_name = "N", default_value = "20", value_parser = entry::whole::<usize>)]
+    most: usize,
+
+    /// Print the versions as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The versions for programs.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    versions: Vec<Row<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    version: u64,
+    digest: &'a str,
+    at: String,
+    by: &'a str,
+    change: &'a str,
+    note: &'a str,
+}
+
+impl<'a> Row<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        Self {
+            version: entry.head.number(),
+            digest: entry.head.digest(),
+            at: when(entry),
+            by: &entry.who,
+            change: &entry.change,
+            note: &entry.note,
+        }
+    }
+}
+
+impl History {
+    /// Prints them.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let book = self.store.open()?;
+        let entries = book.history(self.most)?;
+        let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
+        if self.json {
+            output::json(&Listed { versions })?;
+        } else if versions.is_empty() && self.most > 0 {
+            output::line(format_args!("no rules in {} yet", book.url()))?;
+        } else {
+            for line in table(&versions).lines(Paint::stdout()) {
+                output::line(line)?;
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+/// `change` as far as a table has room; JSON has all of it.
+fn short(change: &str) -> String {
+    if change.chars().count() <= WIDEST {
+        return change.to_owned();
+    }
+    let kept: String = change.chars().take(WIDEST - 2).collect();
+    format!("{kept}..")
+}
+
+fn table(versions: &[Row<'_>]) -> Table<5> {
+    let mut table = Table::new(["VERSION", "WHEN", "WHO", "WHAT CHANGED", "WHY"]);
+    for row in versions {
+        table.push([
+            row.version.to_string(),
+            row.at.clone(),
+            row.by.to_owned(),
+            short(row.change),
+            row.note.to_owned(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,289 @@
+//! Publish: what the commands that add a version have in common.
+
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::Result;
+use clap::Args;
+use quell::Limiter;
+use quell::store::memory::MemoryStore;
+use quell_redis::{Draft, Pushed};
+use quell_rules::{Loaded, Problem, RuleChanges};
+use serde::Serialize;
+
+use super::book::{Book, Newest, StoreArg};
+use super::pulled::Origin;
+use super::tell;
+use crate::entry;
+use crate::exit::Exit;
+use crate::output::{self, Paint};
+
+/// The longest name and note.
+const LONGEST: usize = 255;
+
+/// How a version is added.
+#[derive(Debug, Args)]
+pub(super) struct PublishArgs {
+    #[command(flatten)]
+    store: StoreArg,
+
+    /// Refuse unless this version is the newest
+    #[arg(long, value_name = "VERSION", value_parser = entry::whole::<u64>)]
+    expect: Option<u64>,
+
+    /// Who changes the rules; without it, your user name
+    #[arg(long, value_name = "NAME", value_parser = one_line)]
+    by: Option<String>,
+
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT", value_parser = one_line)]
+    note: Option<String>,
+
+    /// Tell what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What shall be the newest version.
+#[derive(Debug)]
+pub(super) struct Proposal<'a> {
+    pub(super) text: &'a str,
+    pub(super) loaded: Loaded,
+    /// What is said of the change before the rules that differ.
+    pub(super) remark: String,
+}
+
+/// The outcome for programs.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Outcome {
+    ok: bool,
+    /// Whether there is a new version.
+    pushed: bool,
+    dry_run: bool,
+    /// The newest version now.
+    version: Option<u64>,
+    /// The newest version before.
+    from: Option<u64>,
+    changes: RuleChanges,
+    /// Why nothing was pushed.
+    reason: Option<String>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl PublishArgs {
+    pub(super) fn open(&self) -> Result<Book> {
+        self.store.open()
+    }
+
+    /// The version that must be the newest and is not: the one that was said, else the one that a
+    /// file names.
+    pub(super) fn unmet(&self, in_file: Option<Origin>, newest: &Newest) -> Option<Origin> {
+        let said = self.expect.map(|number| Origin {
+            number,
+            digest: None,
+        });
+        let expected = said.or(in_file)?;
+        (!expected.is(newest.head.as_ref())).then_some(expected)
+    }
+
+    /// The version that was said on the command line.
+    pub(super) const fn said(&self) -> Option<u64> {
+        self.expect
+    }
+
+    /// Tells mistakes; nothing is pushed.
+    pub(super) fn tell_mistakes(&self, problems: Vec<Problem>) -> Result<Exit> {
+        self.finish(Outcome {
+            reason: Some("the rules have mistakes: nothing is pushed".to_owned()),
+            problems,
+            dry_run: self.dry_run,
+            ..Outcome::default()
+        })
+    }
+
+    /// Tells why nothing is pushed.
+    pub(super) fn refuse(&self, newest: &Newest, reason: impl Into<String>) -> Result<Exit> {
+        self.finish(Outcome {
+            reason: Some(reason.into()),
+            dry_run: self.dry_run,
+            ..Outcome::of(newest)
+        })
+    }
+
+    /// Tells that another version is the newest than the one that was expected.
+    pub(super) fn refuse_unexpected(
+        &self,
+        book: &Book,
+        newest: &Newest,
+        expected: &Origin,
+    ) -> Result<Exit> {
+        let reason = match &newest.head {
+            None => format!(
+                "{} has no rules yet, and this was made from version {}: push without it (no --expect, \
+                 and no first line of a pulled file)",
+                book.url(),
+                expected.number
+            ),
+            Some(head) => format!(
+                "this was made from version {}, and {}: pull it and make your change there, or say \
+                 --expect {} to put this in its place",
+                expected.number,
+                whose(newest, head.number()),
+                head.number()
+            ),
+        };
+        self.refuse(newest, reason)
+    }
+
+    /// Pushes `proposal` in place of `newest`, unless that is the same or a dry run.
+    pub(super) fn publish(
+        &self,
+        book: &Book,
+        newest: &Newest,
+        proposal: Proposal<'_>,
+    ) -> Result<Exit> {
+        let Proposal {
+            text,
+            loaded,
+            remark,
+        } = proposal;
+        let after = &loaded.domains;
+        if let Err(error) = Limiter::new(MemoryStore::new()).set_rules(after.clone()) {
+            return self.refuse(newest, error.to_string());
+        }
+        let before = newest.domains.as_ref();
+        let changes = before.map(|before| RuleChanges::between_domains(before, after));
+        let change = match &changes {
+            None => "unknown, the version before could not be read".to_owned(),
+            Some(none) if none.is_none() => "no rule".to_owned(),
+            Some(changes) => changes.to_string(),
+        };
+        let mut outcome = Outcome {
+            ok: true,
+            dry_run: self.dry_run,
+            changes: changes.unwrap_or_default(),
+            warnings: loaded.warnings,
+            ..Outcome::of(newest)
+        };
+        let is_same = |version: &&quell_redis::Version| version.text == text;
+        if let Some(version) = newest.version.as_ref().filter(is_same) {
+            let number = version.number();
+            outcome.reason = Some(format!("nothing to do: version {number} says the same"));
+            return self.finish(outcome);
+        }
+        if self.dry_run {
+            outcome.reason = Some("a dry run: nothing is pushed".to_owned());
+            return self.finish(outcome);
+        }
+        let who = self.by.clone().unwrap_or_else(user);
+        let change = format!("{remark}{change}");
+        let draft = Draft {
+            text,
+            who: &who,
+            change: &change,
+            note: self.note.as_deref().unwrap_or_default(),
+        };
+        match book.push(newest.head.as_ref(), &draft)? {
+            Pushed::Done(head) => {
+                outcome.pushed = true;
+                outcome.version = Some(head.number());
+            }
+            Pushed::Overtaken(_) => {
+                let now = book.newest()?;
+                let other = now.head.as_ref().map_or_else(
+                    || "the rules are gone from the store".to_owned(),
+                    |head| whose(&now, head.number()),
+                );
+                outcome.ok = false;
+                outcome.version = now.head.as_ref().map(quell_redis::Head::number);
+                outcome.reason = Some(format!(
+                    "somebody came first, and nothing is pushed: {other}; look at it, and do the same again"
+                ));
+            }
+        }
+        if outcome.pushed && !self.json {
+            return self.tell_pushed(book, &outcome);
+        }
+        self.finish(outcome)
+    }
+
+    fn tell_pushed(&self, book: &Book, outcome: &Outcome) -> Result<Exit> {
+        outcome.tell_changes()?;
+        let number = outcome.version.unwrap_or_default();
+        output::line(format_args!("version {number} is in {}", book.url()))?;
+        Ok(Exit::Fine)
+    }
+
+    fn finish(&self, outcome: Outcome) -> Result<Exit> {
+        let exit = Exit::fine_if(outcome.ok);
+        if self.json {
+            output::json(&outcome)?;
+            return Ok(exit);
+        }
+        outcome.tell_changes()?;
+        let reason = outcome.reason.unwrap_or_default();
+        if outcome.ok {
+            output::line(reason)?;
+        } else {
+            output::note(format_args!("{} {reason}", Paint::stderr().red("error:")));
+        }
+        Ok(exit)
+    }
+}
+
+impl Outcome {
+    fn of(newest: &Newest) -> Self {
+        let number = newest.head.as_ref().map(quell_redis::Head::number);
+        Self {
+            version: number,
+            from: number,
+            ..Self::default()
+        }
+    }
+
+    /// Mistakes, warnings, and the rules that differ: a line each.
+    fn tell_changes(&self) -> Result<()> {
+        tell(&self.problems, &self.warnings);
+        self.changes.rules().iter().try_for_each(output::line)
+    }
+}
+
+/// `version 8, by bob at 2026-.., is the newest`.
+fn whose(newest: &Newest, number: u64) -> String {
+    match &newest.version {
+        Some(version) => {
+            let entry = &version.entry;
+            let when = super::book::when(entry);
+            format!(
+                "version {number}, by {} at {when}, is the newest",
+                entry.who
+            )
+        }
+        None => format!("version {number} is the newest"),
+    }
+}
+
+/// The name of whoever runs this.
+fn user() -> String {
+    let said = ["USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok());
+    let said = said.and_then(|name| one_line(&name).ok());
+    said.unwrap_or_else(|| match std::fs::metadata("/proc/self") {
+        Ok(process) => format!("user {}", process.uid()),
+        Err(_) => "unknown".to_owned(),
+    })
+}
+
+/// A line that is not empty and not too long.
+fn one_line(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() || text.chars().any(char::is_control) || text.len() > LONGEST {
+        return Err(format!("write one line of at most {LONGEST} bytes"));
+    }
+    Ok(text.to_owned())
+}

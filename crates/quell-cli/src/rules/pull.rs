@@ -1,0 +1,80 @@
+//! `quell rules pull`: the rules in a store as a file.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use super::book::{StoreArg, when};
+use super::pulled;
+use crate::entry;
+use crate::exit::Exit;
+use crate::output;
+
+/// Print the rules in a store, as they were pushed
+///
+/// A first line says which version it is. A push of the file expects that version to be the newest,
+/// so that nobody's change is lost, and leaves the line out.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules pull --store redis://localhost:6379/0 --output shop.yaml
+  quell rules pull --store redis://localhost:6379/0 7")]
+pub(super) struct Pull {
+    /// Which version; without it, the newest
+    #[arg(value_name = "VERSION", value_parser = entry::whole::<u64>)]
+    number: Option<u64>,
+
+    #[command(flatten)]
+    store: StoreArg,
+
+    /// A file to write them to, in place of standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Print the version as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+/// A version for programs.
+#[derive(Debug, Serialize)]
+struct Pulled<'a> {
+    version: u64,
+    digest: &'a str,
+    at: String,
+    by: &'a str,
+    change: &'a str,
+    note: &'a str,
+    text: &'a str,
+}
+
+impl Pull {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// If there are no rules, or they cannot be read or written.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let version = self.store.open()?.version(self.number)?;
+        let entry = &version.entry;
+        if self.json {
+            output::json(&Pulled {
+                version: version.number(),
+                digest: entry.head.digest(),
+                at: when(entry),
+                by: &entry.who,
+                change: &entry.change,
+                note: &entry.note,
+                text: &version.text,
+            })?;
+            return Ok(Exit::Fine);
+        }
+        let text = format!("{}\n{}", pulled::line(entry), version.text);
+        match &self.output {
+            None => output::bytes(text.as_bytes())?,
+            Some(file) => std::fs::write(file, text)
+                .with_context(|| format!("cannot write {}", file.display()))?,
+        }
+        Ok(Exit::Fine)
+    }
+}

@@ -1,0 +1,153 @@
+//! `quell rules push`: rules files become the newest version in a store.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quell_rules::{
+    Loaded, MAX_FILE_BYTES, Problem, TextFile, join_texts, load_from, parse_str, read_texts,
+};
+
+use super::publish::{Proposal, PublishArgs};
+use super::pulled::{Origin, take_line};
+use crate::exit::Exit;
+
+/// Push rules files to a store, in place of the rules that are there
+///
+/// They are checked as a server would, and nothing is pushed if there is a mistake, or if the newest
+/// version is not the one that they were made from: the first line of a pulled file says which that
+/// is, or --expect. Exit code 0 if the store has them, 1 if not.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules push --store redis://localhost:6379/0 shop.yaml
+  quell rules push --store redis://localhost:6379/0 rules.d/ --note 'before the sale' --dry-run
+  quell rules pull --store redis://localhost:6379/0 | sed s/100/200/ | quell rules push --store redis://localhost:6379/0 -")]
+pub(super) struct Push {
+    /// Rules files, and directories of them, together as a server would load them; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    publish: PublishArgs,
+}
+
+/// Files that are sound together.
+struct Sound {
+    text: String,
+    loaded: Loaded,
+    /// The versions that pulled files say they were made from.
+    origins: Vec<Origin>,
+}
+
+impl Push {
+    /// Checks, compares and pushes.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let sound = match read(&self.files)? {
+            Ok(sound) => sound,
+            Err(problems) => return self.publish.tell_mistakes(problems),
+        };
+        let book = self.publish.open()?;
+        let newest = book.newest()?;
+        let mut origins = sound.origins.into_iter();
+        let in_file = origins.next();
+        let differing = origins.find(|other| Some(other) != in_file.as_ref());
+        if let (Some(a), Some(b), None) = (&in_file, differing, self.publish.said()) {
+            let reason = format!(
+                "these files were pulled from versions {} and {}: say --expect with the one that \
+                 must be the newest",
+                a.number, b.number
+            );
+            return self.publish.refuse(&newest, reason);
+        }
+        if let Some(expected) = self.publish.unmet(in_file, &newest) {
+            return self.publish.refuse_unexpected(&book, &newest, &expected);
+        }
+        if sound.loaded.domains.is_empty() {
+            let reason =
+                "there is no document in these files: write one with `domain:` and `rules:`";
+            return self.publish.refuse(&newest, reason);
+        }
+        let proposal = Proposal {
+            text: &sound.text,
+            loaded: sound.loaded,
+            remark: String::new(),
+        };
+        self.publish.publish(&book, &newest, proposal)
+    }
+}
+
+/// The files as one text, and what they say; mistakes are told where they stand in the files.
+fn read(files: &[PathBuf]) -> Result<Result<Sound, Vec<Problem>>> {
+    let mut texts = Vec::new();
+    let mut warnings = Vec::new();
+    let mut problems = Vec::new();
+    // Files beside each other together, so that one that is named twice counts once.
+    for paths in files.chunk_by(|a, b| !is_stdin(a) && !is_stdin(b)) {
+        if paths.iter().any(|path| is_stdin(path)) {
+            texts.push(stdin()?);
+            continue;
+        }
+        match read_texts(paths) {
+            Ok(read) => {
+                texts.extend(read.files);
+                warnings.extend(read.warnings);
+            }
+            Err(found) => problems.extend(found),
+        }
+    }
+    if !problems.is_empty() {
+        return Ok(Err(problems));
+    }
+    let mut loaded = match load_from(texts.iter().map(TextFile::source)) {
+        Ok(loaded) => loaded,
+        Err(problems) => return Ok(Err(problems)),
+    };
+    warnings.append(&mut loaded.warnings);
+    loaded.warnings = warnings;
+    let mut origins = Vec::new();
+    for file in &mut texts {
+        let (origin, rest) = take_line(&file.text);
+        if let Some(origin) = origin {
+            origins.push(origin);
+            file.text = rest.to_owned();
+        }
+    }
+    let text = join_texts(&texts);
+    // One text of many files must say what they say.
+    let joined = parse_str("the files together", &text);
+    Ok(match joined {
+        Ok(joined) if joined.domains == loaded.domains => Ok(Sound {
+            text,
+            loaded,
+            origins,
+        }),
+        Ok(_) => {
+            let reason =
+                "these files say something else together than one by one: write them as one";
+            anyhow::bail!(reason)
+        }
+        Err(problems) => Err(problems),
+    })
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn stdin() -> Result<TextFile> {
+    let mut bytes = Vec::new();
+    // A byte more than allowed, so that the loader says so.
+    let most = u64::try_from(MAX_FILE_BYTES)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.context("cannot read standard input")?;
+    let text = String::from_utf8(bytes).context("standard input is not UTF-8")?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
+    let name = "standard input".to_owned();
+    Ok(TextFile { name, text })
+}

@@ -1,0 +1,52 @@
+//! `quell rules rollback`: an older version of the rules in a store becomes the newest again.
+
+use anyhow::Result;
+use clap::Args;
+use quell_rules::parse_str;
+
+use super::publish::{Proposal, PublishArgs};
+use crate::entry;
+use crate::exit::Exit;
+
+/// Put an older version of the rules in a store in place of the newest
+///
+/// It becomes a new version, so that a rollback can be rolled back as well.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules rollback --store redis://localhost:6379/0 7
+  quell rules rollback --store redis://localhost:6379/0 7 --dry-run")]
+pub(super) struct Rollback {
+    /// The version that shall be in force again
+    #[arg(value_name = "VERSION", value_parser = entry::whole::<u64>)]
+    number: u64,
+
+    #[command(flatten)]
+    publish: PublishArgs,
+}
+
+impl Rollback {
+    /// Reads the version, and pushes it.
+    ///
+    /// # Errors
+    /// If there is no such version, or the store cannot be read or written.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let book = self.publish.open()?;
+        let newest = book.newest()?;
+        if let Some(expected) = self.publish.unmet(None, &newest) {
+            return self.publish.refuse_unexpected(&book, &newest, &expected);
+        }
+        let version = book.version(Some(self.number))?;
+        let name = format!("version {}", self.number);
+        match parse_str(&name, &version.text) {
+            Ok(loaded) => {
+                let proposal = Proposal {
+                    text: &version.text,
+                    loaded,
+                    remark: format!("back to version {}: ", self.number),
+                };
+                self.publish.publish(&book, &newest, proposal)
+            }
+            Err(problems) => self.publish.tell_mistakes(problems),
+        }
+    }
+}

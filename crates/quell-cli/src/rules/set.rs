@@ -1,0 +1,73 @@
+//! `quell rules set`: one rule in a store says something else, and nothing else changes.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use quell_rules::{Assignment, EditError, set_fields};
+
+use super::publish::{Proposal, PublishArgs};
+use crate::exit::{Exit, Usage};
+
+/// Set fields of one rule in a store
+///
+/// A value in braces, brackets or quotes is YAML; any other stands for itself. All other rules,
+/// comments and lines stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell rules set --store redis://localhost:6379/0 api-per-tenant rate=200/s burst=400
+  quell rules set --store redis://localhost:6379/0 login-per-ip -d shop 'ban={after: 3, within: 10m, for: 1h}'")]
+pub(super) struct Set {
+    /// The rule
+    #[arg(value_name = "NAME")]
+    rule: String,
+
+    /// What it shall say, such as rate=200/s
+    #[arg(required = true, value_name = "FIELD=VALUE")]
+    fields: Vec<Assignment>,
+
+    /// The domain of the rule; may be left out when only one has such a rule
+    #[arg(long, short, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    #[command(flatten)]
+    publish: PublishArgs,
+}
+
+impl Set {
+    /// Changes the newest version, and pushes what comes out.
+    ///
+    /// # Errors
+    /// [`Usage`] if there is no such rule or several; else if the store cannot be read or written.
+    pub(super) fn run(&self) -> Result<Exit> {
+        let book = self.publish.open()?;
+        let newest = book.newest()?;
+        if let Some(expected) = self.publish.unmet(None, &newest) {
+            return self.publish.refuse_unexpected(&book, &newest, &expected);
+        }
+        let Some(version) = &newest.version else {
+            bail!(
+                "{} has no rules to change: `quell rules push FILE` brings some",
+                book.url()
+            );
+        };
+        let name = format!("version {}", version.number().saturating_add(1));
+        let domain = self.domain.as_deref();
+        match set_fields(&name, &version.text, domain, &self.rule, &self.fields) {
+            Ok(edited) => {
+                let proposal = Proposal {
+                    text: &edited.text,
+                    loaded: edited.after,
+                    remark: String::new(),
+                };
+                self.publish.publish(&book, &newest, proposal)
+            }
+            Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
+            Err(
+                error @ (EditError::NoRule { .. }
+                | EditError::Ambiguous { .. }
+                | EditError::Twice(_)
+                | EditError::Name),
+            ) => bail!(Usage(error.to_string())),
+            Err(error) => self.publish.refuse(&newest, error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Servers that read their rules from a store.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Shelf;
+use crate::files::window_rules;
+use crate::process::{quell, run, run_with_input, until};
+use crate::server::Server;
+use crate::shared_store::Redis;
+
+/// The limit of `login` that a server tells.
+fn limit(server: &Server) -> Option<u64> {
+    let peek = [
+        "check",
+        "--json",
+        "--peek",
+        "-d",
+        "shop",
+        "-e",
+        "user=alice",
+        "--url",
+    ];
+    let told = run(quell(&peek).arg(server.url("")));
+    let verdict: Value = serde_json::from_str(&told.stdout).ok()?;
+    verdict["decisions"][0]["limit"].as_u64()
+}
+
+fn follows(server: &Server, expected: u64) {
+    until(&format!("the limit is {expected}"), || {
+        (limit(server) == Some(expected)).then_some(())
+    });
+}
+
+#[test]
+fn servers_follow_what_is_pushed() {
+    let shelf = Shelf::new();
+    let url = shelf.redis.url();
+    let start = || Server::start(&["--rules", &url]);
+    let servers = [start(), start()];
+    for server in &servers {
+        let log = server.log();
+        assert!(
+            log.contains(&format!("quell rules push --store {url} FILE")),
+            "{log}"
+        );
+        assert_eq!(limit(server), None);
+    }
+    shelf.push(&window_rules("shop", "5/h"));
+    servers.iter().for_each(|server| follows(server, 5));
+    shelf.good(&["set", "per-user", "limit=7/h"]);
+    servers.iter().for_each(|server| follows(server, 7));
+    let told: Value = serde_json::from_str(&servers[0].get("/v1/rules")).unwrap();
+    let version = &told["stores"][0];
+    assert_eq!(
+        (&version["version"], &version["by"]),
+        (&2.into(), &"ann".into())
+    );
+    assert!(version["at"].as_str().unwrap().starts_with("20"), "{told}");
+    assert_eq!(servers[0].health()["rules_stores"][0]["version"], 2);
+    let series = format!("quell_rules_version{{store=\"{url}\"}}");
+    assert_eq!(servers[1].metric(&series), Some(2));
+    let log = servers[0].log();
+    let line = format!("reloaded: 1 changed (shop/per-user); version 2 of {url}, by ann");
+    assert_eq!(log.matches(&line).count(), 1, "{log}");
+    shelf.good(&["rollback", "1"]);
+    servers.iter().for_each(|server| follows(server, 5));
+    for server in servers {
+        server.stop();
+    }
+}
+
+/// Rules of a store stand beside those of files, and a hangup reads both.
+#[test]
+fn files_and_stores_stand_side_by_side() {
+    let shelf = Shelf::new();
+    shelf.push(&window_rules("shop", "5/h"));
+    let file = shelf.folder.write("bar.yaml", &window_rules("bar", "5/h"));
+    let both = format!("{file},{}", shelf.redis.url());
+    let server = Server::start(&["--rules", &both]);
+    assert_eq!(server.health()["domains"], 2);
+    assert_eq!(limit(&server), Some(5));
+    // The same rule from both is a mistake, told with both places.
+    shelf.folder.write("bar.yaml", &window_rules("shop", "6/h"));
+    let health = until("the mistake is told", || {
+        Some(server.health()).filter(|health| health["status"] == "degraded")
+    });
+    let reasons = health["reload_failure"]["reasons"].to_string();
+    assert!(
+        reasons.contains("version 1:3:11: ") && reasons.contains("bar.yaml:3:11"),
+        "{reasons}"
+    );
+    shelf.folder.write("bar.yaml", &window_rules("bar", "6/h"));
+    until("all is well", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    let hangups = || server.log().matches("as they were").count();
+    let before = hangups();
+    server.signal("HUP");
+    until("the hangup is told", || (hangups() > before).then_some(()));
+    server.stop();
+}
+
+/// A version that a server cannot take, because somebody wrote it by hand or a newer program did.
+#[test]
+fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
+    let shelf = Shelf::new();
+    shelf.push(&window_rules("shop", "5/h"));
+    let url = shelf.redis.url();
+    let server = Server::start(&["--rules", &url]);
+    let failed = || server.metric("quell_reload_failed");
+    let prefix = "quell:rules:1:{book}:";
+
+    // A head that names a version that is not there.
+    shelf
+        .redis
+        .say(&["SET", &format!("{prefix}head"), "2 0123456789ab"]);
+    until("health tells", || (failed() == Some(1)).then_some(()));
+    let health = server.health();
+    assert_eq!(health["status"], "degraded");
+    let reason = health["rules_stores"][0]["failure"]["reasons"][0]
+        .as_str()
+        .unwrap();
+    assert!(reason.contains(&format!("{prefix}2 is gone")), "{reason}");
+    assert!(server.get("/readyz").contains("is gone"));
+
+    // One that is there, and no rules.
+    let text = window_rules("shop", "5/moment");
+    let bad = digest(&text);
+    let version = format!("{prefix}3");
+    let head = format!("3 {bad}");
+    shelf
+        .redis
+        .say(&["HSET", &version, "head", &head, "text", &text]);
+    shelf.redis.say(&["SET", &format!("{prefix}head"), &head]);
+    let reasons = until("the mistake is told", || {
+        let reasons = server.health()["reload_failure"]["reasons"].to_string();
+        reasons.contains("moment").then_some(reasons)
+    });
+    assert!(
+        reasons.contains("version 3:7:12: rules[0].limit: "),
+        "{reasons}"
+    );
+    assert_eq!((limit(&server), failed()), (Some(5), Some(1)));
+    let series = format!("quell_rules_version{{store=\"{url}\"}}");
+    assert_eq!(
+        server.metric(&series),
+        Some(1),
+        "the version in force, not the newest"
+    );
+    // A server that starts now says why it does not.
+    let start =
+        run(quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]).args(["--rules", &url]));
+    assert_eq!(start.code(), Some(1));
+    assert!(start.stderr.contains("version 3:7:12: "), "{start:?}");
+
+    // A rollback mends it, although nobody can say what it changes.
+    let told = shelf.run(&["rollback", "1"]);
+    assert!(
+        told.stderr.contains("it is not told what changes"),
+        "{told:?}"
+    );
+    assert!(told.expect_success().contains("version 4 is in"));
+    until("all is well", || (failed() == Some(0)).then_some(()));
+    assert_eq!(server.metric(&series), Some(4));
+    let log = server.log();
+    assert_eq!(
+        log.matches("those in force stay so").count(),
+        2,
+        "one line per change: {log}"
+    );
+    server.stop();
+}
+
+/// The first twelve digits of the SHA-256 of `text`.
+fn digest(text: &str) -> String {
+    let sum = run_with_input(&mut Command::new("sha256sum"), text.as_bytes());
+    sum.expect_success()[..12].to_owned()
+}
+
+#[test]
+fn a_store_that_goes_keeps_the_rules_in_force() {
+    let shelf = Shelf::new();
+    shelf.push(&window_rules("shop", "5/h"));
+    let (url, port) = (shelf.redis.url(), shelf.redis.port);
+    let server = Server::start(&["--rules", &url]);
+    let Shelf { redis, folder } = shelf;
+    drop(redis);
+    let readable = format!("quell_rules_store_readable{{store=\"{url}\"}}");
+    until("it is told that the store is gone", || {
+        (server.metric(&readable) == Some(0)).then_some(())
+    });
+    assert_eq!(limit(&server), Some(5));
+    assert_eq!(server.metric("quell_reload_failed"), Some(1));
+    let stranger = run(&mut quell(&[
+        "serve",
+        "--rules",
+        &url,
+        "--http",
+        "127.0.0.1:0",
+    ]));
+    assert_eq!(stranger.code(), Some(1));
+    assert!(
+        stranger
+            .stderr
+            .contains(&format!("cannot read the rules from {url}: not reachable")),
+        "{stranger:?}"
+    );
+
+    // It comes back, and has forgotten everything: nobody is let off.
+    let shelf = Shelf {
+        redis: Redis::start_on(port),
+        folder,
+    };
+    until("it is told that nothing is there", || {
+        server
+            .get("/healthz")
+            .contains("has no rules any more")
+            .then_some(())
+    });
+    assert_eq!(limit(&server), Some(5));
+    shelf.push(&window_rules("shop", "6/h"));
+    follows(&server, 6);
+    until("all is well", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    assert_eq!(server.metric(&readable), Some(1));
+    let log = server.log();
+    assert_eq!(log.matches("those in force stay so").count(), 2, "{log}");
+    assert_eq!(
+        log.matches("can be read from the store again").count(),
+        1,
+        "{log}"
+    );
+    server.stop();
+}

@@ -1,0 +1,99 @@
+//! The migration of `docs/coming-from.md`: limits in Redis hashes become rules in the same Redis.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Shelf;
+use crate::clients::{ab, require};
+use crate::files::of_repository;
+use crate::process::{quell, run, run_with_input, until};
+use crate::server::Server;
+
+/// What stands on the page between these two.
+fn block(beginning: &str) -> String {
+    let page = std::fs::read_to_string(of_repository("docs/coming-from.md")).unwrap();
+    let (_, rest) = page.split_once(beginning).unwrap();
+    rest.split("```").next().unwrap().to_owned()
+}
+
+/// What a server says of a call of this path.
+fn peek(server: &Server, path: &str) -> Value {
+    let path = format!("path={path}");
+    let words = [
+        "check", "--json", "--peek", "-d", "org1", "-e", &path, "--url",
+    ];
+    let told = run(quell(&words).arg(server.url("")));
+    serde_json::from_str(&told.stdout).unwrap()
+}
+
+/// How many of 110 calls of `/user/list`, ten at a time, are refused.
+fn refused(server: &Server) -> u64 {
+    let url = server.url("/v1/authorize?domain=org1");
+    let path = "X-Quell-Entry-Path: /user/list";
+    let report = run(ab().args(["-n", "110", "-c", "10", "-H", path, &url])).expect_success();
+    let line = report
+        .lines()
+        .find_map(|line| line.strip_prefix("Non-2xx responses:"));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+#[test]
+fn old_hashes_become_rules_that_servers_follow() {
+    require("redis-cli");
+    let shelf = Shelf::new();
+    // The page's second, as an hour: the test shall not race it.
+    let hashes = [
+        ["HMSET", "org1/user/list", "expire", "1", "limitReq", "100"],
+        ["HMSET", "org1/order/add", "expire", "60", "limitReq", "5"],
+        ["HMSET", "org2/user/list", "expire", "1", "limitReq", "7"],
+    ];
+    for hash in &hashes {
+        shelf.redis.say(hash);
+    }
+    // A counter of the old script lies beside its limit.
+    shelf.redis.say(&["SET", "org1/user/list:10.0.0.1", "3"]);
+    let port = format!("redis-cli -p {}", shelf.redis.port);
+    let script = block("```sh\n# migrate.sh").replace("redis-cli", &port);
+    let migrate = || run(Command::new("sh").args(["-c", &format!("# {script}")])).expect_success();
+    assert_eq!(migrate(), block("it prints\n\n```text\n"));
+
+    shelf
+        .redis
+        .say(&["HSET", "org1/user/list", "expire", "3600"]);
+    let push = ["push", "-", "--note", "from the hashes"];
+    let pushed = run_with_input(&mut shelf.command(&push), migrate().as_bytes());
+    assert!(pushed.expect_success().contains("version 1 is in"));
+    let url = shelf.redis.url();
+    let words = ["--rules", &url, "--store", &url, "--store-timeout", "10s"];
+    let servers = [Server::start(&words), Server::start(&words)];
+    // The proof that the recipe closes with, and no entry is no limit.
+    assert_eq!(refused(&servers[0]), 10);
+    assert_eq!(refused(&servers[1]), 110, "they are one limiter");
+    assert_eq!(peek(&servers[1], "/user/get")["unmatched"], true);
+
+    // hmset .. limitReq 200: a hundred more, for what was used stays.
+    shelf.good(&["set", "user-list", "limit=200/3600s"]);
+    for server in &servers {
+        until("the new limit is in force", || {
+            (peek(server, "/user/list")["decisions"][0]["limit"] == 200).then_some(())
+        });
+    }
+    assert_eq!(refused(&servers[0]), 10);
+    let told = shelf.bad(&["set", "user-list", "limit=1oo/s"], 1);
+    assert!(told.contains("version 3:10:12: rules[1].limit: "), "{told}");
+
+    // del: no entry is no limit.
+    let file = shelf.folder.path("org1.yaml");
+    shelf.good(&["pull", "--output", &file]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (kept, _) = text.split_once("  - name: user-list").unwrap();
+    shelf.folder.write("org1.yaml", kept);
+    assert!(shelf.good(&["push", &file]).contains("- org1/user-list: "));
+    until("the limit is gone", || {
+        (peek(&servers[1], "/user/list")["unmatched"] == true).then_some(())
+    });
+    for server in servers {
+        server.stop();
+    }
+}

@@ -1,0 +1,162 @@
+//! Sets on a cluster: kept in one slot by `colocate`, or charged slot by slot and rolled back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quell::{Limit, Limiter, Query};
+use quell_core::rule::{DomainRules, Rule};
+use quell_redis::RedisStore;
+
+use crate::cluster::Cluster;
+use crate::limits::{SECOND, built, rule};
+use crate::server::Server;
+
+fn hourly(limit: u64) -> Limit {
+    built(Limit::fixed_window(limit, 3_600 * SECOND).build())
+}
+
+fn limiter(cluster: &Cluster, rules: Vec<Rule>) -> Limiter<RedisStore> {
+    let limiter = Limiter::builder(cluster.store().build()).build();
+    let domain = DomainRules {
+        domain: Arc::from("d"),
+        rules,
+    };
+    limiter.set_rules(vec![domain]).unwrap();
+    limiter
+}
+
+/// So many for a tenant, and so many for each of its users.
+fn rules(tenant: u64, user: u64) -> Vec<Rule> {
+    vec![
+        rule(0, &["tenant"], &hourly(tenant)),
+        rule(1, &["user", "tenant"], &hourly(user)),
+        rule(2, &["tenant", "path"], &hourly(1_000_000)),
+    ]
+}
+
+fn query(tenant: usize, user: usize) -> Query<'static> {
+    Query::new("d")
+        .entry("tenant", format!("tenant-{tenant}"))
+        .entry("user", format!("user-{user}"))
+        .entry("path", "/")
+}
+
+/// Calls of the script on all servers so far.
+fn script_calls(cluster: &Cluster) -> u64 {
+    let calls = |server: &Server, command: &str| -> u64 {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let name = format!("cmdstat_{command}:calls=");
+        let calls = stats.split_once(&name).map(|(_, rest)| rest);
+        let calls = calls.and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    let servers = cluster.servers.iter();
+    servers
+        .map(|server| calls(server, "evalsha") + calls(server, "eval"))
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_lies_in_one_slot_and_its_limits_are_one_call() {
+    let cluster = Cluster::start(0);
+    let mut rules = rules(5, 3);
+    for per in rules.iter_mut().flat_map(|rule| &mut rule.per) {
+        per.colocate = &*per.entry == "tenant";
+    }
+    let subject = limiter(&cluster, rules);
+    for tenant in 0..300 {
+        subject.peek(&query(tenant, 0)).await.unwrap();
+    }
+    let before = script_calls(&cluster);
+    for tenant in 0..300 {
+        for (user, passes) in [(0, 3), (1, 2), (2, 0)] {
+            let mut passed = 0;
+            for _ in 0..4 {
+                let verdict = subject.try_acquire(&query(tenant, user)).await.unwrap();
+                passed += usize::from(verdict.is_allow());
+            }
+            assert_eq!(passed, passes, "user {user}");
+        }
+    }
+    assert_eq!(script_calls(&cluster) - before, 300 * 12);
+    // One state of the tenant, one of a path, and one of each user who was ever charged.
+    for server in &cluster.servers {
+        let keys: u64 = server.command(&["DBSIZE"]).parse().unwrap();
+        assert!((250..=550).contains(&keys), "{keys} of 1200");
+    }
+}
+
+/// Every slot is charged by itself. What one refuses the others give back: never is more admitted
+/// than a limit allows, and when it is over nothing is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_that_span_slots_never_admit_more_than_any_limit() {
+    const TENANT: usize = 130;
+    const USER: usize = 50;
+    let cluster = Cluster::start(0);
+    let rules = rules(TENANT as u64, USER as u64);
+    let subject = Arc::new(limiter(&cluster, rules));
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..16 {
+        let subject = Arc::clone(&subject);
+        callers.spawn(async move {
+            let mut passed = Vec::new();
+            for call in 0..40 {
+                let user = (caller + call) % 4;
+                let verdict = subject.try_acquire(&query(0, user)).await.unwrap();
+                passed.extend(verdict.is_allow().then_some(user));
+            }
+            passed
+        });
+    }
+    let mut passed: BTreeMap<usize, usize> = BTreeMap::new();
+    for user in callers.join_all().await.into_iter().flatten() {
+        *passed.entry(user).or_default() += 1;
+    }
+    // Over-refusal is for a moment only: what was given back can be had.
+    for user in (0..4).cycle().take(4 * USER) {
+        let verdict = subject.try_acquire(&query(0, user)).await.unwrap();
+        *passed.entry(user).or_default() += usize::from(verdict.is_allow());
+    }
+    assert!(passed.values().all(|count| *count <= USER), "{passed:?}");
+    assert_eq!(passed.values().sum::<usize>(), TENANT, "{passed:?}");
+}
+
+/// A server that is gone takes its keys along, not the limits of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
+    let mut cluster = Cluster::start(0);
+    // Whoever is left goes on serving its slots.
+    for server in &cluster.servers {
+        server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let domain = DomainRules {
+        domain: Arc::from("d"),
+        rules: rules(10, 10),
+    };
+    let store = cluster.store().timeout(SECOND).build();
+    let subject = Limiter::builder(store).build();
+    subject.set_rules(vec![domain]).unwrap();
+    for user in 0..20 {
+        subject.peek(&query(user, user)).await.unwrap();
+    }
+    cluster.servers[1].kill();
+    let mut spanning = None;
+    for user in 0..20 {
+        if subject.peek(&query(user, user)).await.is_err() {
+            spanning = Some(user);
+            break;
+        }
+    }
+    let user = spanning.expect("a set with a key on the lost server");
+    // What the slots that answer were charged is given back.
+    let script = "local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do n = n + redis.call('STRLEN', k) end return n";
+    let held = |index: usize| -> u64 {
+        cluster.servers[index]
+            .command(&["EVAL", script, "0"])
+            .parse()
+            .unwrap()
+    };
+    let before = (held(0), held(2));
+    assert!(subject.try_acquire(&query(user, user)).await.is_err());
+    assert_eq!((held(0), held(2)), before);
+}

@@ -1,0 +1,132 @@
+//! A slot on its way from one server of a cluster to another, step by step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::{Limit, Limiter, Query};
+use quell_core::rule::DomainRules;
+use quell_redis::RedisStore;
+
+use crate::cluster::Cluster;
+use crate::limits::{SECOND, built, rule};
+use crate::server::{Server, try_command};
+
+fn hourly(limit: u64) -> Limit {
+    built(Limit::fixed_window(limit, 3_600 * SECOND).build())
+}
+
+/// So many rules with that limit, the keys of a tenant in one slot.
+fn limiter(cluster: &Cluster, limits: &[u64], timeout: Duration) -> Limiter<RedisStore> {
+    let rules = limits.iter().enumerate().map(|(number, limit)| {
+        let mut rule = rule(number, &["tenant"], &hourly(*limit));
+        for per in &mut rule.per {
+            per.colocate = true;
+        }
+        rule
+    });
+    let store = cluster.store().timeout(timeout).build();
+    let limiter = Limiter::builder(store).build();
+    let domain = DomainRules {
+        domain: Arc::from("d"),
+        rules: rules.collect(),
+    };
+    limiter.set_rules(vec![domain]).unwrap();
+    limiter
+}
+
+async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
+    let query = Query::new("d").entry("tenant", "acme");
+    let verdict = subject.try_acquire(&query).await;
+    verdict
+        .map(|verdict| verdict.is_allow())
+        .map_err(|error| error.to_string())
+}
+
+/// The slot in which the only keys of a cluster lie, on its way to another server.
+struct Moving<'a> {
+    from: &'a Server,
+    to: &'a Server,
+    slot: String,
+    keys: Vec<Vec<u8>>,
+}
+
+impl<'a> Moving<'a> {
+    fn begin(cluster: &'a Cluster) -> Self {
+        let mut servers = cluster.servers.iter();
+        let from = servers.find(|server| !server.keys().is_empty()).unwrap();
+        let to = cluster.servers.iter().find(|to| to.port() != from.port());
+        let (to, keys) = (to.unwrap(), from.keys());
+        let words: [&[u8]; 3] = [b"CLUSTER", b"KEYSLOT", &keys[0]];
+        let slot = try_command(from.port(), &words).unwrap();
+        let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
+        to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        Self {
+            from,
+            to,
+            slot,
+            keys,
+        }
+    }
+
+    /// Moves one of the keys.
+    fn carry(&self, key: usize) {
+        let port = self.to.port().to_string();
+        let mut words: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes()];
+        words.extend([&self.keys[key], b"0".as_slice(), b"5000"]);
+        assert_eq!(try_command(self.from.port(), &words).unwrap(), "OK");
+    }
+
+    fn end(&self) {
+        let id = self.to.command(&["CLUSTER", "MYID"]);
+        for server in [self.to, self.from] {
+            server.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_asked_for_wherever_it_is() {
+    let cluster = Cluster::start(0);
+    let subject = limiter(&cluster, &[7], 60 * SECOND);
+    let some = async |count: usize| {
+        for _ in 0..count {
+            assert_eq!(passes(&subject).await, Ok(true));
+        }
+    };
+    some(2).await;
+    let moving = Moving::begin(&cluster);
+    // Still where it was.
+    some(1).await;
+    moving.carry(0);
+    // ASK: the other server has it, and does not know the script.
+    some(2).await;
+    assert_eq!(moving.from.keys(), Vec::<Vec<u8>>::new());
+    assert_eq!(moving.to.keys(), moving.keys);
+    moving.end();
+    // MOVED: the other server has it for good.
+    some(2).await;
+    assert_eq!(passes(&subject).await, Ok(false));
+    assert_eq!(moving.to.keys(), moving.keys);
+}
+
+/// While its keys are on two servers nobody can decide a set at once: the call ends in time and has
+/// charged nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
+    let cluster = Cluster::start(0);
+    let subject = limiter(&cluster, &[3, 5], Duration::from_millis(500));
+    while passes(&subject).await != Ok(true) {}
+    let moving = Moving::begin(&cluster);
+    assert_eq!(moving.keys.len(), 2);
+    moving.carry(0);
+    for _ in 0..2 {
+        let error = passes(&subject).await.unwrap_err();
+        assert!(error.contains("no answer within"), "{error}");
+    }
+    moving.carry(1);
+    assert_eq!(passes(&subject).await, Ok(true));
+    moving.end();
+    assert_eq!(passes(&subject).await, Ok(true));
+    assert_eq!(passes(&subject).await, Ok(false));
+}

@@ -1,0 +1,218 @@
+//! One rule of a text changed in place: every other byte stays.
+
+use quell_rules::{Assignment, EditError, set_fields};
+
+/// Everything that an editor could break: comments, quotes, both notations, a second document,
+/// lines that end as Windows ends them, letters of several bytes.
+const TEXT: &str = "# Größe, 日本 \ndomain: shop   # ours\ndefaults: {shadow: false}\nrules:\n\
+    \x20 # who logs in\n\
+    \x20 - name: \"login\"   # by address\r\n\
+    \x20   per: [{remote_address: {v4: 32}}]\n\
+    \x20   algorithm: sliding_log   # exact\n\
+    \x20   limit: 5/min# no comment\n\n\
+    \x20 - { name: api, per: [tenant], rate: 100/s, burst: 200 }   # all\n\
+    \x20 -   rate:   &slow   1/s # anchored\n\
+    \x20     name: batch\n\
+    \x20     match:\n\x20       path: /a\n\
+    \x20 - {name: copy, rate: *slow}\n\
+    ---\n\
+    # another\ndomain: bar\nrules:\n- name: api\n  rate: 1/s";
+
+fn set(domain: Option<&str>, rule: &str, set: &[&str]) -> Result<String, EditError> {
+    let text = TEXT.replace("5/min# no comment", "5/min");
+    let set: Vec<Assignment> = set.iter().map(|text| text.parse().unwrap()).collect();
+    set_fields("shop.yaml", &text, domain, rule, &set).map(|edited| edited.text)
+}
+
+/// The lines of the text that are other lines now.
+fn differing(edited: &str) -> Vec<(String, String)> {
+    let text = TEXT.replace("5/min# no comment", "5/min");
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (text.split('\n').collect(), edited.split('\n').collect());
+    let first = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let rest = (&old[first..], &new[first..]);
+    let last = rest.0.iter().rev().zip(rest.1.iter().rev());
+    let last = last.take_while(|(a, b)| a == b).count();
+    let cut = |lines: &[&str]| lines[first..lines.len() - last].join("|");
+    vec![(cut(&old), cut(&new))]
+}
+
+#[test]
+fn a_value_changes_where_it_stands() {
+    for (domain, rule, fields, old, new) in [
+        (
+            None,
+            "login",
+            &["limit=9/min"][..],
+            "    limit: 5/min",
+            "    limit: 9/min",
+        ),
+        (
+            Some("shop"),
+            "api",
+            &["burst=7", "rate=50/s"],
+            "  - { name: api, per: [tenant], rate: 100/s, burst: 200 }   # all",
+            "  - { name: api, per: [tenant], rate: 50/s, burst: 7 }   # all",
+        ),
+        (
+            Some("shop"),
+            "api",
+            &["per=[tenant, user]"],
+            "  - { name: api, per: [tenant], rate: 100/s, burst: 200 }   # all",
+            "  - { name: api, per: [tenant, user], rate: 100/s, burst: 200 }   # all",
+        ),
+        (
+            Some("bar"),
+            "api",
+            &["rate=1000/day"],
+            "  rate: 1/s",
+            "  rate: 1000/day",
+        ),
+        (
+            None,
+            "copy",
+            &["rate=9/s"],
+            "  - {name: copy, rate: *slow}",
+            "  - {name: copy, rate: 9/s}",
+        ),
+    ] {
+        let edited = set(domain, rule, fields).unwrap();
+        assert_eq!(differing(&edited), [(old.to_owned(), new.to_owned())]);
+    }
+}
+
+#[test]
+fn a_new_field_stands_where_its_kind_stands() {
+    for (domain, rule, fields, old, new) in [
+        (
+            None,
+            "login",
+            &["shadow=true", "ban={after: 3, within: 10m, for: 1m}"][..],
+            "",
+            "    shadow: true|    ban: {after: 3, within: 10m, for: 1m}",
+        ),
+        (
+            Some("shop"),
+            "api",
+            &["shadow=true"],
+            "  - { name: api, per: [tenant], rate: 100/s, burst: 200 }   # all",
+            "  - { name: api, per: [tenant], rate: 100/s, shadow: true, burst: 200 }   # all",
+        ),
+        (None, "batch", &["burst=5"], "", "      burst: 5"),
+        (Some("bar"), "api", &["burst=5"], "", "  burst: 5"),
+    ] {
+        let edited = set(domain, rule, fields).unwrap();
+        assert_eq!(differing(&edited), [(old.to_owned(), new.to_owned())]);
+    }
+}
+
+#[test]
+fn a_line_ends_as_its_neighbours_do() {
+    let text = "domain: d\r\nrules:\r\n- name: a # c\r\n  unlimited: true\r\n  per: [x]\r\n  overrides: [{when: {x: y}, rate: 1/s}]\r\n";
+    let cost = "cost=3".parse().unwrap();
+    let edited = set_fields("f", text, None, "a", &[cost]).unwrap();
+    assert_eq!(edited.text, text.replace("# c\r\n", "# c\r\n  cost: 3\r\n"));
+}
+
+/// The words of the rule parser, with the place that the mistake would have.
+#[test]
+fn a_wrong_field_or_value_is_told_as_in_a_file() {
+    for (fields, expected) in [
+        (
+            &["rate=100"][..],
+            ": rules[1].rate: `100` has no period: write `100/s`",
+        ),
+        (&["brust=5"], "unknown field `brust`, did you mean `burst`?"),
+        (&["rung=local"], "`rung` is not available yet"),
+        (&["algorithm=sliding_log"], "rules[1].rate: "),
+    ] {
+        let error = set(Some("shop"), "api", fields).unwrap_err();
+        assert!(matches!(error, EditError::After(_)), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_set_says_what_to_do() {
+    for (domain, rule, fields, expected) in [
+        (
+            None,
+            "api",
+            &["rate=1/s"][..],
+            "several domains have a rule `api`: say which with --domain, one of shop, bar",
+        ),
+        (
+            None,
+            "logins",
+            &["rate=1/s"],
+            "no rule `logins`, did you mean `login`?",
+        ),
+        (
+            Some("bar"),
+            "login",
+            &["rate=1/s"],
+            "no rule `login`: write the name of one that is there",
+        ),
+        (
+            None,
+            "login",
+            &["limit=1/s", "limit=2/s"],
+            "`limit` stands twice",
+        ),
+        (
+            None,
+            "login",
+            &["name=other"],
+            "a rule with another name is another rule",
+        ),
+        (
+            None,
+            "batch",
+            &["match={path: /b}"],
+            "`match` is written in lines of its own: pull the rules, edit them and push them",
+        ),
+        (
+            None,
+            "batch",
+            &["rate=7/s"],
+            "shop/copy would change as well: pull the rules",
+        ),
+    ] {
+        let error = set(domain, rule, fields).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let aliased = "domain: d\nrules: &r\n- {name: a, rate: 1/s}\n---\ndomain: &n e\ndefaults: {}\nrules: [{name: x, rate: 1/s}]\n---\ndomain: !!str f\n";
+    let error = set_fields("f", aliased, None, "x", &["rate=2/s".parse().unwrap()]).unwrap_err();
+    assert!(error.to_string().contains("mistakes already"), "{error}");
+}
+
+proptest::proptest! {
+    /// Whatever else stands in the text: nothing panics, and nothing but the one rule changes.
+    #[test]
+    fn no_text_is_changed_elsewhere(
+        at in 0..TEXT.len(),
+        inserted in "[ \\n\\r\\t{}\\[\\],:#&*a-c\"'|>%!-]{0,6}",
+        field in "rate|burst|limit|per|ban|match",
+        value in "[a-c0-9/\\[\\]{}\"' :,#*]{1,8}",
+    ) {
+        let mut text = TEXT.replace("5/min# no comment", "5/min");
+        let at = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.insert_str(at, &inserted);
+        let Ok(assignment) = format!("{field}={value}").parse::<Assignment>() else {
+            return Ok(());
+        };
+        for (domain, rule) in [("shop", "login"), ("shop", "batch"), ("bar", "api")] {
+            let set = std::slice::from_ref(&assignment);
+            let Ok(edited) = set_fields("f", &text, Some(domain), rule, set) else {
+                continue;
+            };
+            let read = quell_rules::parse_str("f", &edited.text).unwrap();
+            proptest::prop_assert_eq!(&read.domains, &edited.after.domains);
+            let changes = quell_rules::RuleChanges::between_domains(
+                &edited.before.domains,
+                &read.domains,
+            );
+            proptest::prop_assert!(changes.rules().len() <= 1, "{}", changes);
+        }
+    }
+}

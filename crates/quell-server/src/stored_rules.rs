@@ -1,0 +1,228 @@
+//! Stored rules: what a store says of the rules, what of it is in force, and why it cannot be read.
+//!
+//! A version stays in force until there is another one that is sound: not when the store is gone, nor
+//! when it comes back empty.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use quell_redis::{BookError, Entry, Head, RuleBook, StoreUrl, Version};
+
+use crate::error::ServeError;
+
+/// A store that rules are read from.
+#[derive(Debug)]
+pub(crate) struct StoredRules {
+    book: RuleBook,
+    /// Without the password.
+    url: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What was read last, sound or not.
+    latest: Option<Arc<Version>>,
+    /// What decides.
+    in_force: Option<Entry>,
+    failure: Option<StoreFailure>,
+    /// A head that was looked behind, and nothing that can be read was there.
+    damaged: Option<Head>,
+}
+
+/// Why a store says nothing new.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreFailure {
+    trouble: Trouble,
+    pub(crate) since: Timestamp,
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Gone,
+    Empty,
+    Damaged,
+}
+
+/// How things stand with a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// The version in force, if one is.
+    pub(crate) in_force: Option<Entry>,
+    pub(crate) failure: Option<StoreFailure>,
+}
+
+/// What a look at the head showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing new.
+    AsBefore,
+    /// The store cannot be read any more, and that is news.
+    Failed,
+    /// Another version than the one that was read.
+    Changed,
+}
+
+impl StoredRules {
+    pub(crate) fn new(url: StoreUrl) -> Self {
+        Self {
+            url: url.to_string(),
+            book: RuleBook::new(url),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Where it is; shows no password.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Reads the newest version for the first time.
+    pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
+        let latest = self.book.latest().await;
+        let latest = latest.map_err(|error| ServeError::RulesStore {
+            url: self.url.clone(),
+            reason: error.to_string(),
+        })?;
+        match &latest {
+            Some(version) => tracing::info!(
+                store = self.url,
+                version = version.number(),
+                by = version.entry.who,
+                "rules from the store"
+            ),
+            None => tracing::warn!(
+                "the store {0} has no rules yet: `quell rules push --store {0} FILE` brings some, \
+                 and this server follows",
+                self.url
+            ),
+        }
+        self.state.lock().latest = latest.map(Arc::new);
+        Ok(())
+    }
+
+    /// Reads the newest version. If that does not work, what was read before stays; the error says
+    /// whether that is news.
+    pub(crate) async fn read(&self) -> Result<(), bool> {
+        match self.book.latest().await {
+            Ok(Some(version)) => {
+                self.state.lock().latest = Some(Arc::new(version));
+                self.mended();
+                Ok(())
+            }
+            Ok(None) => self.is_empty().map_or(Ok(()), Err),
+            Err(error) => {
+                let damaged = match error {
+                    BookError::Damaged { .. } => self.book.head().await.ok().flatten(),
+                    _ => None,
+                };
+                self.state.lock().damaged = damaged;
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    /// Looks whether there is another version than the one that was read. One cheap command.
+    pub(crate) async fn look(&self) -> Look {
+        let news = |is_new| if is_new { Look::Failed } else { Look::AsBefore };
+        let head = match self.book.head().await {
+            Ok(Some(head)) => head,
+            Ok(None) => return self.is_empty().map_or(Look::AsBefore, news),
+            Err(error) => return news(self.failed(&error)),
+        };
+        let (is_read, is_damaged) = {
+            let state = self.state.lock();
+            let read = state.latest.as_ref().map(|version| version.head());
+            (read == Some(&head), state.damaged.as_ref() == Some(&head))
+        };
+        if is_read {
+            self.mended();
+        }
+        if is_read || is_damaged {
+            Look::AsBefore
+        } else {
+            Look::Changed
+        }
+    }
+
+    /// The version that was read last, with what it is called in messages.
+    pub(crate) fn said(&self) -> Option<(String, Arc<Version>)> {
+        let latest = self.state.lock().latest.clone()?;
+        let name = format!("{} version {}", self.url, latest.number());
+        Some((name, latest))
+    }
+
+    /// What was read last is in force. Returns it in words if it was not before.
+    pub(crate) fn is_in_force(&self) -> Option<String> {
+        let mut state = self.state.lock();
+        let entry = state.latest.as_ref().map(|version| version.entry.clone());
+        if entry == state.in_force {
+            return None;
+        }
+        state.in_force.clone_from(&entry);
+        let entry = entry?;
+        let (number, who) = (entry.head.number(), entry.who);
+        Some(format!("version {number} of {}, by {who}", self.url))
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let state = self.state.lock();
+        Standing {
+            in_force: state.in_force.clone(),
+            failure: state.failure.clone(),
+        }
+    }
+
+    /// Nothing was ever pushed, or nothing is there any more: then, whether that is news.
+    fn is_empty(&self) -> Option<bool> {
+        let is_new = self.state.lock().latest.is_none();
+        if is_new {
+            self.mended();
+            return None;
+        }
+        let reason = "it has no rules any more: push them again (`quell rules push`)";
+        Some(self.note(Trouble::Empty, reason.to_owned()))
+    }
+
+    fn failed(&self, error: &BookError) -> bool {
+        let trouble = match error {
+            BookError::Damaged { .. } => Trouble::Damaged,
+            _ => Trouble::Gone,
+        };
+        self.note(trouble, error.to_string())
+    }
+
+    /// Notes why the store says nothing new, in the log if that is news; returns whether it is.
+    fn note(&self, trouble: Trouble, reason: String) -> bool {
+        let mut state = self.state.lock();
+        let before = state.failure.as_ref();
+        let is_new = before.is_none_or(|before| before.trouble != trouble);
+        if is_new {
+            tracing::error!(
+                store = self.url,
+                reason,
+                "the rules cannot be read from the store; those in force stay so"
+            );
+        }
+        let since = before.filter(|_| !is_new).map(|before| before.since);
+        state.failure = Some(StoreFailure {
+            trouble,
+            since: since.unwrap_or_else(Timestamp::now),
+            reason,
+        });
+        is_new
+    }
+
+    fn mended(&self) {
+        let mut state = self.state.lock();
+        state.damaged = None;
+        if state.failure.take().is_some() {
+            tracing::info!(
+                store = self.url,
+                "the rules can be read from the store again"
+            );
+        }
+    }
+}
