@@ -274,6 +274,14 @@ pub enum LimitError {
     UnknownTimeZone,
     /// A bucket on credit whose tokens come in batches.
     DebtInBatches,
+    /// A warm-up of zero or above a day.
+    WarmUp,
+    /// A cold factor outside 2..=1000.
+    ColdFactor,
+    /// A cold factor without a warm-up.
+    ColdFactorAlone,
+    /// A warm-up beside a burst, an `initial` or a refill.
+    WarmUpWithBurst,
     /// More permits than a key may have holds.
     ManyPermits,
     /// A lease of 0 or above a day.
@@ -318,6 +326,12 @@ impl fmt::Display for LimitError {
                 "an unknown time zone: write a name of the IANA database, such as Europe/Berlin"
             }
             Self::DebtInBatches => "debt needs a steady rate: write rate in place of refill",
+            Self::WarmUp => "warm_up must be longer than 0 and at most 1d",
+            Self::ColdFactor => "cold_factor must lie in 2..=1000",
+            Self::ColdFactorAlone => "cold_factor needs warm_up: write `warm_up: 10s` beside it",
+            Self::WarmUpWithBurst => {
+                "what warms up has no burst: leave burst, initial and refill out, or warm_up"
+            }
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",
             Self::PermitsNeedNames => {

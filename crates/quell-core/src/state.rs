@@ -54,6 +54,15 @@ pub enum Usage {
         /// Units used.
         used: u64,
     },
+    /// `token_bucket` that warms up.
+    WarmingUp {
+        /// Theoretical arrival time in the limit's ticks since the clock's origin.
+        tat: u128,
+        /// How warm it was then, in parts of a nanosecond (see `warm_up.rs`).
+        heat: u64,
+        /// When it was last looked at: a clock that went back is told by it.
+        as_of: Monotonic,
+    },
     /// `leaky_bucket`.
     LeakyBucket {
         /// Theoretical arrival time in the limit's ticks since the clock's origin.

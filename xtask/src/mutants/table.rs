@@ -238,7 +238,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "time kept in place of use: token bucket",
         file: "crates/quell-core/src/algorithm/mod.rs",
-        original: "(Self::Token(from), Self::Token(to)) => to.with_used(from.used(&usage, at), at),",
+        original: "(Self::Token(from), Self::Token(to)) => to.adopt(from, &usage, at),",
         replacement: "(Self::Token(_), Self::Token(_)) => usage,",
         package: "quell-core",
         caught_by: "carry::use_is_carried_over_in_units",
@@ -404,6 +404,14 @@ const MUTANTS: &[Mutant] = &[
         caught_by: "memory::holds_as_the_model_does",
     },
     Mutant {
+        name: "warm-up: stored permits cost as much as others",
+        file: "crates/quell-core/src/algorithm/warm_up.rs",
+        original: "let steep = u128::from(self.factor - 1) *",
+        replacement: "let steep = u128::from(self.factor / 1_001) *",
+        package: "quell-core",
+        caught_by: "warm_up::",
+    },
+    Mutant {
         name: "hold: who leaves the line tells nobody",
         file: "crates/quell/src/holding.rs",
         original: "let next = self.store.abandon(id, ending, self.now());\n        self.room.call(&next);",
@@ -414,46 +422,4 @@ const MUTANTS: &[Mutant] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::repository::Repository;
-
-    /// The mistakes that the table may never lose.
-    const REQUIRED: [&str; 10] = [
-        "retry_after truncated",
-        "abs(elapsed)",
-        "now - tolerance in place of max(tat, now)",
-        "a refusal charged",
-        "time kept in place of use",
-        "the interval floored",
-        "expiry 0",
-        "a refused call stored in the log",
-        "keys joined without escaping",
-        "one limit of a set charged",
-    ];
-
-    #[test]
-    fn every_row_fits_the_source() {
-        let repository = Repository::load().unwrap();
-        for row in all() {
-            let file = repository.files.iter().find(|file| file.path == row.file);
-            let file = file.unwrap_or_else(|| panic!("{}: no file {}", row.name, row.file));
-            let wrong = row.apply(&file.text).unwrap();
-            assert_ne!(wrong, file.text, "{} changes nothing", row.name);
-        }
-    }
-
-    #[test]
-    fn names_are_unique_and_none_that_is_required_is_missing() {
-        let names: BTreeSet<&str> = all().map(|row| row.name).collect();
-        assert_eq!(names.len(), all().count());
-        for required in REQUIRED {
-            assert!(
-                names.iter().any(|name| name.starts_with(required)),
-                "missing: {required}"
-            );
-        }
-    }
-}
+mod tests;

@@ -61,6 +61,21 @@ impl Gcra {
         u128::from(instant.as_nanos()) * u128::from(self.per_nano)
     }
 
+    pub(super) const fn per_nano(&self) -> u64 {
+        self.per_nano
+    }
+
+    /// What `units` take, in ticks.
+    pub(super) fn cost(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.interval)
+    }
+
+    /// How many nanoseconds ago `tat` was, rounded up.
+    pub(super) fn idle(&self, tat: u128, now: Monotonic) -> u64 {
+        let ticks = self.ticks(now).saturating_sub(tat);
+        u64::try_from(div_ceil(ticks, self.per_nano)).unwrap_or(u64::MAX)
+    }
+
     /// How far `tat` lies ahead of `now`: what is used, in ticks.
     #[inline]
     fn ahead(&self, tat: u128, now: Monotonic) -> u128 {
@@ -155,7 +170,7 @@ impl Gcra {
         self.owed(tat.saturating_sub(back), now)
     }
 
-    fn owed(&self, tat: u128, now: Monotonic) -> (u128, bool) {
+    pub(super) fn owed(&self, tat: u128, now: Monotonic) -> (u128, bool) {
         let full = self.ticks(now).saturating_add(self.full);
         (tat.min(full.saturating_add(self.owable())), tat > full)
     }

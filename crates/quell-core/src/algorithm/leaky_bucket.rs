@@ -190,5 +190,8 @@ impl Mechanics for LeakyEngine {
         if let Usage::LeakyBucket { tat } | Usage::Owing { tat, .. } = usage {
             *tat = self.gcra.shift(*tat, nanos);
         }
+        if let Usage::Owing { as_of, .. } = usage {
+            *as_of = as_of.shifted(nanos);
+        }
     }
 }

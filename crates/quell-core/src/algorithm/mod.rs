@@ -21,6 +21,7 @@ pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
+pub mod warm_up;
 
 use concurrency::{Concurrency, PermitEngine};
 use fixed_window::{CalendarEngine, FixedEngine, FixedWindow};
@@ -271,16 +272,17 @@ impl Engine {
         self.settle(&mut usage, at);
         match usage {
             Usage::Rest => usage,
-            Usage::Held(_) | Usage::Owing { .. } | Usage::OwingBatches { .. } => {
-                self.carry_held(usage, to, at)
-            }
+            Usage::Held(_)
+            | Usage::Owing { .. }
+            | Usage::OwingBatches { .. }
+            | Usage::WarmingUp { .. } => self.carry_held(usage, to, at),
             usage => self.carry_plain(usage, to, at),
         }
     }
 
     fn carry_plain(&self, usage: Usage, to: &Self, at: &At) -> Usage {
         match (self, to) {
-            (Self::Token(from), Self::Token(to)) => to.with_used(from.used(&usage, at), at),
+            (Self::Token(from), Self::Token(to)) => to.adopt(from, &usage, at),
             (Self::Token(from), Self::Refill(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Refill(_), Self::Token(to)) => to.with_used(refill::used(&usage), at),
             (Self::Refill(_), Self::Refill(to)) => to.adopt(usage, at),

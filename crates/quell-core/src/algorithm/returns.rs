@@ -78,7 +78,10 @@ impl Engine {
             (Self::Refill(engine), usage) => engine.mark(usage, at),
             (
                 _,
-                Usage::TokenBucket { tat } | Usage::LeakyBucket { tat } | Usage::Owing { tat, .. },
+                Usage::TokenBucket { tat }
+                | Usage::LeakyBucket { tat }
+                | Usage::Owing { tat, .. }
+                | Usage::WarmingUp { tat, .. },
             ) => Mark::Tat(*tat),
             (_, Usage::FixedWindow { start, .. }) => Mark::Window(*start),
             (_, Usage::CalendarWindow { end, .. }) => Mark::Calendar(*end),
@@ -105,7 +108,10 @@ impl Engine {
         match (self, &mut *usage, mark) {
             (
                 Self::Token(_) | Self::Leaky(_),
-                Usage::TokenBucket { tat } | Usage::LeakyBucket { tat } | Usage::Owing { tat, .. },
+                Usage::TokenBucket { tat }
+                | Usage::LeakyBucket { tat }
+                | Usage::Owing { tat, .. }
+                | Usage::WarmingUp { tat, .. },
                 Mark::Tat(mark),
             ) => {
                 if let Some(gcra) = self.gcra() {
@@ -160,6 +166,9 @@ impl Engine {
         }
         let now = at.now.monotonic;
         match (self, &mut *usage) {
+            (Self::Token(engine), usage) if engine.warm_up().is_some() => {
+                engine.take(usage, at, units);
+            }
             (Self::Token(engine), Usage::TokenBucket { tat } | Usage::Owing { tat, .. }) => {
                 let tat = *tat;
                 engine.gcra().charge_on_credit(usage, tat, at, units);
@@ -218,7 +227,7 @@ impl Engine {
     /// Units owed beyond what the limit holds.
     fn units_owed(&self, usage: &Usage, at: &At) -> u64 {
         match (self, usage) {
-            (_, Usage::Owing { tat, .. }) => self
+            (_, Usage::Owing { tat, .. } | Usage::WarmingUp { tat, .. }) => self
                 .gcra()
                 .map_or(0, |gcra| gcra.units_owed(*tat, at.now.monotonic)),
             (Self::Refill(engine), Usage::OwingBatches { .. }) => engine.units_owed(usage),
@@ -244,8 +253,13 @@ impl Engine {
         } else {
             self.carry_plain(plain, to, at)
         };
-        if is_kin {
-            to.owe(&mut usage, owed, at);
+        match (to, &mut usage) {
+            // Paid at the rate: what it cost was settled when it was charged.
+            (Self::Token(engine), Usage::WarmingUp { tat, .. }) if is_kin => {
+                *tat = engine.gcra().owe(*tat, at.now.monotonic, owed).0;
+            }
+            _ if is_kin => to.owe(&mut usage, owed, at),
+            _ => {}
         }
         let mut held = Held { usage, holds };
         held.holds.retain_mut(|hold| {

@@ -17,11 +17,13 @@
 //!
 //! Bad at: smooth output. A full bucket is emptied as fast as the caller can send.
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::refill::RefillEngine;
+use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::limit::{Limit, LimitError};
@@ -38,6 +40,8 @@ pub struct TokenBucket {
     initial: Option<u64>,
     refill: Option<Refill>,
     debt: bool,
+    warm_up: Option<Duration>,
+    cold_factor: Option<u32>,
 }
 
 /// Tokens that come in batches.
@@ -58,6 +62,8 @@ impl TokenBucket {
             initial: None,
             refill: None,
             debt: false,
+            warm_up: None,
+            cold_factor: None,
         }
     }
 
@@ -94,18 +100,39 @@ impl TokenBucket {
         self
     }
 
+    /// Begins slowly after rest and takes so long to get to its rate, on credit: see
+    /// [`warm_up`](super::warm_up). Leaves no room for a burst, an `initial` or a refill.
+    #[must_use]
+    pub const fn warm_up(mut self, window: Duration) -> Self {
+        self.warm_up = Some(window);
+        self
+    }
+
+    /// Sets how many times as long the coldest interval is. Default:
+    /// [`DEFAULT_COLD_FACTOR`](super::warm_up::DEFAULT_COLD_FACTOR).
+    #[must_use]
+    pub const fn cold_factor(mut self, factor: u32) -> Self {
+        self.cold_factor = Some(factor);
+        self
+    }
+
     /// Proves the numbers possible.
     ///
     /// # Errors
     /// [`LimitError`] if the rate is impossible, the burst or the refill 0, or `initial` above the
-    /// burst.
+    /// burst; if the warm-up is zero or longer than a day, or something stands beside it that it
+    /// leaves no room for.
     pub fn build(self) -> Result<Limit, LimitError> {
         let refill_is_zero = self.refill.is_some_and(|refill| refill.amount == 0);
         if refill_is_zero {
             return Err(LimitError::ZeroRefill);
         }
         let rate = Rate::new(self.count, self.period)?;
-        let burst = self.burst.unwrap_or(self.count);
+        let warm_up = self.proved_warm_up()?;
+        let burst = match (warm_up, self.burst) {
+            (Some(_), _) => 1,
+            (None, said) => said.unwrap_or(self.count),
+        };
         if burst == 0 {
             return Err(LimitError::ZeroBurst);
         }
@@ -121,7 +148,8 @@ impl TokenBucket {
             None => Engine::Token(TokenEngine {
                 gcra: Gcra::new(rate, burst),
                 missing,
-                debt: self.debt,
+                debt: self.debt || warm_up.is_some(),
+                warm_up: warm_up.map(Box::new),
             }),
             Some(refill) => Engine::Refill(RefillEngine::new(refill, burst, missing)),
         };
@@ -130,6 +158,27 @@ impl TokenBucket {
             ..self
         };
         Ok(Limit::from_parts(Algorithm::TokenBucket(spec), engine))
+    }
+
+    fn proved_warm_up(&self) -> Result<Option<WarmUp>, LimitError> {
+        let Some(window) = self.warm_up else {
+            let is_alone = self.cold_factor.is_none();
+            return is_alone.then_some(None).ok_or(LimitError::ColdFactorAlone);
+        };
+        // A built limit says the burst of 1 that it has.
+        let has_burst = self.burst.is_some_and(|burst| burst != 1);
+        if has_burst || self.initial.is_some() || self.refill.is_some() {
+            return Err(LimitError::WarmUpWithBurst);
+        }
+        let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
+        WarmUp::new(window, factor).map(Some)
+    }
+
+    /// How long it takes to warm up, and how many times as long its coldest interval is.
+    #[must_use]
+    pub fn warming(&self) -> Option<(Duration, u32)> {
+        let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
+        self.warm_up.map(|window| (window, factor))
     }
 
     /// The units per period, as said.
@@ -159,7 +208,7 @@ impl TokenBucket {
     /// Whether costs above what is stored are granted on credit.
     #[must_use]
     pub const fn is_on_credit(&self) -> bool {
-        self.debt
+        self.debt || self.warm_up.is_some()
     }
 
     /// The batches, if tokens come in batches.
@@ -179,7 +228,11 @@ impl fmt::Display for TokenBucket {
             },
         }
         write!(f, " burst {}", self.burst.unwrap_or(self.count))?;
-        f.write_str(if self.debt { " on credit" } else { "" })
+        f.write_str(if self.debt { " on credit" } else { "" })?;
+        match self.warming() {
+            Some((window, factor)) => write!(f, " warming up for {window:?} from 1/{factor}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -191,6 +244,8 @@ pub(crate) struct TokenEngine {
     missing: u64,
     /// Whether a cost above what is stored is granted on credit.
     debt: bool,
+    /// How stored permits get dear, if they do; then the burst is 1 and the debt is set.
+    warm_up: Option<Box<WarmUp>>,
 }
 
 impl TokenEngine {
@@ -200,15 +255,21 @@ impl TokenEngine {
 
     /// On credit any cost fits where anything is stored, unless it could never be repaid.
     fn check_on_credit(&self, tat: u128, now: Monotonic, cost: u64) -> Outcome {
-        if self.gcra.can_owe(cost) {
+        if self.can_ever(cost) {
             self.gcra.check(tat, now, cost.min(1))
         } else {
             Outcome::Deny(RetryAfter::Never)
         }
     }
 
+    pub(super) fn warm_up(&self) -> Option<&WarmUp> {
+        self.warm_up.as_deref()
+    }
+
     pub(crate) fn can_ever(&self, cost: u64) -> bool {
-        if self.debt {
+        if let Some(warm_up) = &self.warm_up {
+            warm_up.can_ever(&self.gcra, cost)
+        } else if self.debt {
             self.gcra.can_owe(cost)
         } else {
             cost <= self.gcra.burst()
@@ -224,9 +285,30 @@ impl TokenEngine {
         self.gcra.used(tat(usage), at.now.monotonic)
     }
 
+    /// Takes over the use of another token bucket, and how warm it was.
+    pub(super) fn adopt(&self, from: &Self, usage: &Usage, at: &At) -> Usage {
+        let mut adopted = self.with_used(from.used(usage, at), at);
+        if let (Usage::WarmingUp { heat: to, .. }, Usage::WarmingUp { tat, heat, .. }) =
+            (&mut adopted, usage)
+            && let (Some(new), Some(old)) = (&self.warm_up, &from.warm_up)
+        {
+            *to = old.carried(new, *heat);
+            // It cools from the new TAT on; what it has cooled since the old one is gone.
+            *to = new.cooled(*to, from.gcra.idle(*tat, at.now.monotonic));
+        }
+        adopted
+    }
+
     /// A bucket of which so many units are used, and no fewer than of one never charged.
     pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
         let tat = self.gcra.with_used(used, at.now.monotonic);
+        if self.warm_up.is_some() {
+            return Usage::WarmingUp {
+                tat,
+                heat: 0,
+                as_of: at.now.monotonic,
+            };
+        }
         Usage::TokenBucket {
             tat: tat.max(self.fresh(at)),
         }
@@ -246,7 +328,9 @@ impl TokenEngine {
 
 fn tat(usage: &Usage) -> u128 {
     match usage {
-        Usage::TokenBucket { tat } | Usage::Owing { tat, .. } => *tat,
+        Usage::TokenBucket { tat } | Usage::Owing { tat, .. } | Usage::WarmingUp { tat, .. } => {
+            *tat
+        }
         _ => 0,
     }
 }
@@ -257,10 +341,15 @@ impl Mechanics for TokenEngine {
     }
 
     fn full_refill(&self) -> Duration {
-        self.gcra.full_refill()
+        let cooling = self.warm_up().map_or(Duration::ZERO, WarmUp::window);
+        self.gcra.full_refill().saturating_add(cooling)
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
+        if let Some(warm_up) = &self.warm_up {
+            warm_up.settle(&self.gcra, usage, at);
+            return;
+        }
         if self.gcra.settle_debt(usage, at) {
             return;
         }
@@ -289,6 +378,10 @@ impl Mechanics for TokenEngine {
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        if let Some(warm_up) = &self.warm_up {
+            warm_up.take(&self.gcra, usage, at, cost);
+            return;
+        }
         if self.debt {
             self.gcra.charge_on_credit(usage, tat(usage), at, cost);
             return;
@@ -302,12 +395,21 @@ impl Mechanics for TokenEngine {
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        if let Some(warm_up) = &self.warm_up {
+            return warm_up.reset_after(&self.gcra, usage, at);
+        }
         self.gcra.reset_after(tat(usage), at.now.monotonic)
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::TokenBucket { tat } | Usage::Owing { tat, .. } = usage {
+        if let Usage::TokenBucket { tat }
+        | Usage::Owing { tat, .. }
+        | Usage::WarmingUp { tat, .. } = usage
+        {
             *tat = self.gcra.shift(*tat, nanos);
+        }
+        if let Usage::Owing { as_of, .. } | Usage::WarmingUp { as_of, .. } = usage {
+            *as_of = as_of.shifted(nanos);
         }
     }
 }

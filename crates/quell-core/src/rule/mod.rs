@@ -44,6 +44,10 @@ pub struct Rule {
 
 /// What a rule does to the queries it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every rule has a limit, so a box would only cost"
+)]
 pub enum Effect {
     /// Limits them.
     Limit(Limit),

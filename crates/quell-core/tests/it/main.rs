@@ -56,6 +56,8 @@ mod truths;
 #[cfg(test)]
 mod verdicts;
 #[cfg(test)]
+mod warm_up;
+#[cfg(test)]
 mod windows;
 
 /// So many cases, whatever the environment says; what fails is printed, small, and not kept in

@@ -288,6 +288,13 @@ fn held(now: u64) -> impl Strategy<Value = Usage> {
             tat,
             as_of: Monotonic::from_nanos(as_of),
         }),
+        (theoretical_arrivals(now), numbers(), instants(now)).prop_map(|(tat, heat, as_of)| {
+            Usage::WarmingUp {
+                tat,
+                heat,
+                as_of: Monotonic::from_nanos(as_of),
+            }
+        }),
         (instants(now), numbers()).prop_map(|(anchor, used)| Usage::OwingBatches {
             anchor: Monotonic::from_nanos(anchor),
             used,
@@ -322,13 +329,19 @@ proptest! {
     fn nonsense_holds_are_answered(
         kind in kinds(),
         permits in option::of(1..=5_u64),
+        warms_up in any::<bool>(),
         to in kinds(),
         (now, usage) in clocks().prop_flat_map(|now| (Just(now), held(now))),
         asked in vec((0..=90_000_000_000_u64, 0..4_u64, 1..=30_u64, endings()), 1..=6),
     ) {
         let mut bench = bench(&kind, now, usage, now);
         if let Some(max) = permits {
-            let limit = Limit::concurrency(max).queue(1).build().unwrap();
+            let permits = Limit::concurrency(max).queue(1).build();
+            let warming = Limit::per_second(max)
+                .warm_up(Duration::from_secs(max * max))
+                .cold_factor(1_000 / u32::try_from(max).unwrap())
+                .build();
+            let limit = if warms_up { warming } else { permits }.unwrap();
             let usage = bench.state.usage.clone();
             bench = Bench::of(limit, false, now, now);
             bench.state.usage = usage;

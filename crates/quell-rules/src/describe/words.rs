@@ -47,6 +47,10 @@ pub(super) fn in_words(limit: &Limit) -> String {
             let initial = initial
                 .map(|tokens| format!(", initial {tokens}"))
                 .unwrap_or_default();
+            if let Some((window, factor)) = spec.warming() {
+                let window = Exact(window);
+                return format!("token_bucket {rate}, warm_up {window}, cold_factor {factor}");
+            }
             let debt = if spec.is_on_credit() { ", debt" } else { "" };
             format!("token_bucket {rate}, burst {burst}{initial}{debt}")
         }

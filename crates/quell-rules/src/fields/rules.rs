@@ -83,6 +83,8 @@ pub(crate) static RULE: Table = Table {
         field("segments", "a whole number from 2 to 3600", "`10`", "Into how many parts the window is cut: a charge counts at most one of them too long.").of(&[Kind::SlidingWindow]),
         field("max_entries", "a whole number from 1 to 100000", "`10000`", "The longest log of a key. A limit above it is loaded as `sliding_window`, with a warning.").of(&[Kind::SlidingLog]),
         field("debt", "`true` or `false`", "`false`", "A cost above what is stored is granted at once and on credit, and who comes next waits it off: the contract of Guava's RateLimiter.").of(&[Kind::TokenBucket]),
+        field("warm_up", "a duration such as `10s`", "none", "Begins slowly after rest and takes so long, a day at most, to get to its rate; on credit as with `debt`, without a burst: Guava's RateLimiter with a warm-up period.").of(&[Kind::TokenBucket]),
+        field("cold_factor", "a whole number from 2 to 1000", "`3`", "How many times as long the first interval after rest is as those of the rate; only with `warm_up`.").of(&[Kind::TokenBucket]),
         field("max", "a whole number such as `4`", "needed", "How many permits may be held at a time.").of(PERMITS),
         field("queue", "a whole number such as `2`", "`0`", "How many more are let in with a delay, which grows with how long calls take.").of(PERMITS),
         field("lease", "a duration such as `30s`", "`1m`", "After how long, a day at most, a permit comes back that nobody released or renewed.").of(PERMITS),
@@ -95,13 +97,11 @@ pub(crate) static RULE: Table = Table {
         field("shadow", "`true` or `false`", "that of `defaults`", "Evaluated and reported, but never refuses."),
         field("on_failure", ON_FAILURE, "that of `defaults`", "What is answered while the store that servers share does not: each server goes on with its share of the limit (`limit / nodes`; rates exactly, counts rounded down), everybody is refused, or everybody is allowed. The answer says that it is degraded. Without `--store` it means nothing."),
         field("nodes", "a whole number such as `2`", "that of `defaults`", "How many servers share the limit; with `on_failure: share`."),
-        later("cold_factor"),
         later("adaptive"),
         later("body"),
         later("max_over_admission"),
         later("rung"),
         later("status"),
-        later("warm_up"),
     ],
 };
 
@@ -205,6 +205,20 @@ pub(crate) static OVERRIDE: Table = Table {
         .of(&[Kind::SlidingLog]),
         field("debt", "`true` or `false`", "the rule's", "As in a rule.").of(&[Kind::TokenBucket]),
         field(
+            "warm_up",
+            "a duration such as `10s`",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(&[Kind::TokenBucket]),
+        field(
+            "cold_factor",
+            "a whole number from 2 to 1000",
+            "the rule's",
+            "As in a rule.",
+        )
+        .of(&[Kind::TokenBucket]),
+        field(
             "max",
             "a whole number such as `4`",
             "the rule's",
@@ -245,9 +259,7 @@ pub(crate) static OVERRIDE: Table = Table {
             "the rule's",
             "As in a rule.",
         ),
-        later("cold_factor"),
         later("adaptive"),
-        later("warm_up"),
     ],
 };
 

@@ -31,6 +31,8 @@ pub(crate) struct RawLimit {
     pub(crate) segments: Option<Said<u32>>,
     pub(crate) max_entries: Option<Said<u32>>,
     pub(crate) debt: Option<Said<bool>>,
+    pub(crate) warm_up: Option<Said<Duration>>,
+    pub(crate) cold_factor: Option<Said<u32>>,
     pub(crate) max: Option<Said<u64>>,
     pub(crate) queue: Option<Said<u64>>,
     pub(crate) lease: Option<Said<Duration>>,
@@ -93,6 +95,8 @@ impl RawLimit {
             segments: fields.read("segments", sink, small),
             max_entries: fields.read("max_entries", sink, small),
             debt: fields.read("debt", sink, flag),
+            warm_up: fields.read("warm_up", sink, duration::parse),
+            cold_factor: fields.read("cold_factor", sink, small),
             max: fields.read("max", sink, whole),
             queue: fields.read("queue", sink, whole),
             lease: fields.read("lease", sink, duration::parse),
@@ -149,6 +153,8 @@ impl RawLimit {
             spot("segments", &self.segments),
             spot("max_entries", &self.max_entries),
             spot("debt", &self.debt),
+            spot("warm_up", &self.warm_up),
+            spot("cold_factor", &self.cold_factor),
             spot("max", &self.max),
             spot("queue", &self.queue),
             spot("lease", &self.lease),
@@ -195,6 +201,8 @@ impl RawLimit {
         inherit(&mut all.segments, &rule.segments, spot);
         inherit(&mut all.max_entries, &rule.max_entries, spot);
         inherit(&mut all.debt, &rule.debt, spot);
+        inherit(&mut all.warm_up, &rule.warm_up, spot);
+        inherit(&mut all.cold_factor, &rule.cold_factor, spot);
         inherit(&mut all.max, &rule.max, spot);
         inherit(&mut all.queue, &rule.queue, spot);
         inherit(&mut all.lease, &rule.lease, spot);

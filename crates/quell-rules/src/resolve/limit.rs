@@ -115,6 +115,15 @@ fn told<T>(
         LimitError::ZeroBurst => blame(whole, &[spot(&raw.burst)]),
         LimitError::ZeroLimit => blame(whole, &[spot(&raw.limit), spot(&raw.max)]),
         LimitError::DebtInBatches => blame(whole, &[spot(&raw.debt)]),
+        LimitError::WarmUp => blame(whole, &[spot(&raw.warm_up)]),
+        LimitError::ColdFactor | LimitError::ColdFactorAlone => {
+            blame(whole, &[spot(&raw.cold_factor)])
+        }
+        LimitError::WarmUpWithBurst => {
+            let refill = raw.refill.as_ref().map(|said| &said.spot);
+            let others = [spot(&raw.burst), spot(&raw.initial), refill];
+            blame(blame(whole, &[spot(&raw.warm_up)]), &others)
+        }
         LimitError::ManyPermits => blame(whole, &[spot(&raw.queue), spot(&raw.max)]),
         LimitError::Lease => blame(whole, &[spot(&raw.lease), spot(&raw.unit_delay)]),
         LimitError::InitialAboveBurst => blame(whole, &[spot(&raw.initial)]),
@@ -176,7 +185,8 @@ fn token_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> 
         }
     };
     let burst = raw.burst.as_ref().map(|said| said.value);
-    if let Some(burst) = burst.or(said.map(|said| said.burst)) {
+    let of_rate = said.map(|said| said.burst);
+    if let Some(burst) = burst.or(of_rate.filter(|_| raw.warm_up.is_none())) {
         bucket = bucket.burst(burst);
     }
     if let Some(initial) = &raw.initial {
@@ -184,6 +194,12 @@ fn token_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> 
     }
     if let Some(debt) = &raw.debt {
         bucket = bucket.debt(debt.value);
+    }
+    if let Some(window) = &raw.warm_up {
+        bucket = bucket.warm_up(window.value);
+    }
+    if let Some(factor) = &raw.cold_factor {
+        bucket = bucket.cold_factor(factor.value);
     }
     told(bucket.build(), raw, whole, sink)
 }

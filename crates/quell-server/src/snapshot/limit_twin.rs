@@ -67,6 +67,12 @@ enum AlgorithmTwin {
         burst: Option<u64>,
         initial: Option<u64>,
     },
+    WarmingUp {
+        count: u64,
+        period: Duration,
+        warm_up: Duration,
+        cold_factor: u32,
+    },
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -123,6 +129,16 @@ impl TryFrom<InstalledTwin> for Installed {
 impl AlgorithmTwin {
     fn of(algorithm: &Algorithm) -> Option<Self> {
         Some(match algorithm {
+            Algorithm::TokenBucket(bucket)
+                if let Some((warm_up, cold_factor)) = bucket.warming() =>
+            {
+                Self::WarmingUp {
+                    count: bucket.count(),
+                    period: bucket.period(),
+                    warm_up,
+                    cold_factor,
+                }
+            }
             Algorithm::TokenBucket(bucket) => match bucket.batches() {
                 None if bucket.is_on_credit() => Self::OnCredit {
                     count: bucket.count(),
@@ -194,6 +210,15 @@ impl AlgorithmTwin {
                 let bucket = Limit::token_bucket(Rate::new(count, period)?).debt(true);
                 with(bucket, burst, initial).build()
             }
+            Self::WarmingUp {
+                count,
+                period,
+                warm_up,
+                cold_factor,
+            } => Limit::token_bucket(Rate::new(count, period)?)
+                .warm_up(warm_up)
+                .cold_factor(cold_factor)
+                .build(),
             Self::Refill {
                 amount,
                 every,
@@ -283,6 +308,11 @@ mod tests {
             Limit::token_bucket(rate).burst(9).initial(0).build(),
             TokenBucket::refill(100, second).burst(1_000).build(),
             TokenBucket::refill(1, second).initial(0).build(),
+            Limit::token_bucket(rate).debt(true).build(),
+            Limit::token_bucket(rate)
+                .warm_up(second)
+                .cold_factor(3)
+                .build(),
             Limit::leaky_bucket(rate).burst(5).delay_after(2).build(),
             Limit::fixed_window(u64::MAX, second).build(),
             Limit::calendar_window(5, CalendarUnit::Month, "Europe/Berlin").build(),

@@ -34,6 +34,7 @@ enum UsageTwin {
     SlidingLog { entries: Vec<(u64, u64)> },
     Owing { tat: u128, as_of: u64 },
     OwingBatches { anchor: u64, used: u64 },
+    WarmingUp { tat: u128, heat: u64, as_of: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,6 +113,11 @@ impl From<&Usage> for UsageTwin {
                 anchor: anchor.as_nanos(),
                 used: *used,
             },
+            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
+                tat: *tat,
+                heat: *heat,
+                as_of: as_of.as_nanos(),
+            },
             // Holds end with the process: what is charged stays, permits and places do not.
             Usage::Held(held) => Self::from(&held.usage),
             Usage::Concurrency { .. } => Self::Rest,
@@ -149,6 +155,11 @@ impl From<UsageTwin> for Usage {
             },
             UsageTwin::Owing { tat, as_of } => Self::Owing {
                 tat,
+                as_of: monotonic(as_of),
+            },
+            UsageTwin::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
+                tat,
+                heat,
                 as_of: monotonic(as_of),
             },
             UsageTwin::OwingBatches { anchor, used } => Self::OwingBatches {
@@ -199,6 +210,19 @@ mod tests {
                 used: u64::MAX,
             },
             Usage::LeakyBucket { tat: 7 },
+            Usage::Owing {
+                tat: 8,
+                as_of: at(9),
+            },
+            Usage::OwingBatches {
+                anchor: at(10),
+                used: 11,
+            },
+            Usage::WarmingUp {
+                tat: 12,
+                heat: 13,
+                as_of: at(14),
+            },
             Usage::FixedWindow {
                 start: at(2),
                 used: 3,

@@ -214,13 +214,29 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
     ),
     (
-        "rate: 1/s, warm_up: 3s, cold_factor: 3, adaptive: true, rung: strict, max_over_admission: 1%",
+        "rate: 1/s, adaptive: true, rung: strict, max_over_admission: 1%",
         &[
-            "3:27: rules[0].warm_up: `warm_up` is not available yet: leave it out",
-            "3:40: rules[0].cold_factor: `cold_factor` is not available yet: leave it out",
-            "3:56: rules[0].adaptive: `adaptive` is not available yet: leave it out",
-            "3:72: rules[0].rung: `rung` is not available yet: leave it out",
-            "3:86: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
+            "3:27: rules[0].adaptive: `adaptive` is not available yet: leave it out",
+            "3:43: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:57: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
+        ],
+    ),
+    (
+        "rate: 1/s, warm_up: 2d",
+        &["3:36: rules[0].warm_up: warm_up must be longer than 0 and at most 1d"],
+    ),
+    (
+        "rate: 1/s, warm_up: 3s, cold_factor: 1",
+        &["3:53: rules[0].cold_factor: cold_factor must lie in 2..=1000"],
+    ),
+    (
+        "rate: 1/s, cold_factor: 3",
+        &["3:40: rules[0].cold_factor: cold_factor needs warm_up: write `warm_up: 10s` beside it"],
+    ),
+    (
+        "rate: 1/s, warm_up: 3s, burst: 5",
+        &[
+            "3:47: rules[0].burst: what warms up has no burst: leave burst, initial and refill out, or warm_up",
         ],
     ),
     (
