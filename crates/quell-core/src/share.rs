@@ -28,7 +28,6 @@ impl Limit {
         let part = |count: u64| count / u64::from(nodes.get());
         let share = match self.algorithm() {
             Algorithm::TokenBucket(spec) => {
-                let burst = part(self.max());
                 let mut share = match spec.batches() {
                     Some(refill) => TokenBucket::refill(part(refill.amount), refill.every),
                     None => {
@@ -36,7 +35,11 @@ impl Limit {
                         Self::token_bucket(rate)
                     }
                 };
-                share = share.burst(burst).debt(spec.is_on_credit());
+                share = match spec.warming() {
+                    // As long for everyone: each begins slowly by itself.
+                    Some((window, factor)) => share.warm_up(window).cold_factor(factor),
+                    None => share.burst(part(self.max())).debt(spec.is_on_credit()),
+                };
                 if let Some(initial) = spec.initial_tokens() {
                     share = share.initial(part(initial));
                 }
@@ -141,6 +144,11 @@ mod tests {
             2,
             built(bucket(5, 1, 5).initial(2)),
         );
+        let slow = |rate: u64| {
+            let slow = Limit::per_second(rate).warm_up(SECOND * 3);
+            slow.cold_factor(5).build().unwrap()
+        };
+        same(slow(4), 2, slow(2));
         let batches = |amount, burst| TokenBucket::refill(amount, SECOND).burst(burst);
         same(built(batches(5, 11)), 2, built(batches(2, 5)));
         let leaky = |count, burst, free| {
