@@ -21,7 +21,7 @@ const MADE_BY_TOOLS: [&str; 8] = [
 ];
 
 /// What ends the name of a file that people write and read.
-const TEXT_ENDINGS: [&str; 9] = [
+const TEXT_ENDINGS: [&str; 10] = [
     "rs",
     "md",
     "toml",
@@ -30,6 +30,7 @@ const TEXT_ENDINGS: [&str; 9] = [
     "yml",
     "py",
     "js",
+    "lua",
     "gitignore",
 ];
 

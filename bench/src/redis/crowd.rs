@@ -71,10 +71,8 @@ pub(super) fn connections(lab: &Lab, report: &mut Report) -> Result<String> {
         let begun = Instant::now();
         let (_, most) = runtime.block_on(ask(&subject, callers, callers))?;
         let took = begun.elapsed().as_secs_f64() * 1e3;
-        let opened = wire
-            .info("clients", "connected_clients")?
-            .parse::<usize>()?
-            - before;
+        let after: usize = wire.info("stats", "total_connections_received")?.parse()?;
+        let opened = after - before;
         report.add(
             "connections",
             &callers.to_string(),

@@ -11,6 +11,7 @@ use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::Installed;
+use crate::rule::OnFailure;
 use crate::state::{BanRecord, State, Usage};
 use crate::time::Now;
 
@@ -38,6 +39,8 @@ pub struct Charge<'r> {
     pub counts_calls: bool,
     /// Who asked for the charge; means nothing to a store.
     pub tag: u32,
+    /// What is answered where the store cannot tell; means nothing to a store that always can.
+    pub on_failure: Option<OnFailure>,
     key: Range<usize>,
     scope: usize,
 }
@@ -71,6 +74,7 @@ impl<'r> Charge<'r> {
             edges: None,
             counts_calls: false,
             tag: 0,
+            on_failure: None,
             key: 0..0,
             scope: 0,
         }
@@ -115,11 +119,37 @@ impl<'r> LimitSet<'r> {
             edges: None,
             counts_calls: false,
             tag: 0,
+            on_failure: None,
         };
         set.push(charge, AD_HOC_SCOPE, |bytes| {
             push_value(bytes, Captured::Bytes(key));
         });
         set
+    }
+
+    /// A set of `charge` alone, on a key that was written down: its bytes, of which so many are its
+    /// scope.
+    #[must_use]
+    pub fn written_down(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
+        let charge = Charge {
+            key: 0..bytes.len(),
+            scope,
+            ..charge.clone()
+        };
+        Self {
+            bytes: KeyBytes::from_slice(bytes),
+            charges: Vec::from([charge]),
+        }
+    }
+
+    /// Keeps the charges at these places, which ascend.
+    pub fn keep(&mut self, places: &[usize]) {
+        let mut place = 0;
+        self.charges.retain(|_| {
+            let is_kept = places.binary_search(&place).is_ok();
+            place += 1;
+            is_kept
+        });
     }
 
     /// The charges.
@@ -152,6 +182,7 @@ impl<'r> LimitSet<'r> {
             edges: charge.edges,
             counts_calls: charge.counts_calls,
             tag: charge.tag,
+            on_failure: charge.on_failure,
             key: start..self.bytes.len(),
             scope: scope.len(),
         });
@@ -183,6 +214,7 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) edges: Option<Edges>,
     pub(crate) counts_calls: bool,
     pub(crate) tag: u32,
+    pub(crate) on_failure: Option<OnFailure>,
 }
 
 /// A charge beside the state of its key.

@@ -19,7 +19,8 @@ pub use body::{
     Acquire, DEFAULT_HOLD, MAX_WAIT, Reserve, parse_acquire, parse_query, parse_reserve,
 };
 pub use fields::{
-    RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
+    DEGRADED, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after,
+    status_field,
 };
 pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;

@@ -85,6 +85,14 @@ impl Breaker {
         }
     }
 
+    /// Why the store is thought to be gone at `now`, if it is, and whether a probe may go.
+    pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
+        match &*self.state.lock() {
+            State::Closed { .. } => None,
+            State::Open { until, reason, .. } => Some((reason.clone(), now >= *until)),
+        }
+    }
+
     /// The store answered.
     pub(crate) fn answered(&self) -> Option<Turn> {
         let mut state = self.state.lock();

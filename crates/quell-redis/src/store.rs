@@ -3,15 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quell::calendar::SystemCalendar;
-use quell::store::{Action, Banned, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Store, StoreError};
 use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::cost::Cost;
 use quell_core::decision::Decision;
+use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{CalendarEdges, Changes};
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now, Wall};
 
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
@@ -20,6 +23,7 @@ use crate::breaker::{Breaker, Leave, Turn};
 use crate::code::code;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
+use crate::numbers::{Counts, StoreNumbers};
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
@@ -30,6 +34,9 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
+
+/// The key on which a store that was gone is tried; its state is gone after half a second.
+const PROBE: &[u8] = b"\0is quell's store back?";
 
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +77,7 @@ pub struct RedisStore {
     pub(crate) calendar: SystemCalendar,
     rehearsal: Option<Rehearsal>,
     breaker: Breaker,
+    counts: Counts,
 }
 
 /// Puts a [`RedisStore`] together.
@@ -128,6 +136,7 @@ impl RedisStoreBuilder {
             calendar: SystemCalendar::default(),
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
             breaker: Breaker::new(),
+            counts: Counts::default(),
         }
     }
 }
@@ -173,6 +182,39 @@ impl RedisStore {
         reply.await.map(|_| ())
     }
 
+    /// Calls so far.
+    #[must_use]
+    pub fn numbers(&self) -> StoreNumbers {
+        self.counts.read(self.gone(Instant::now()).is_some())
+    }
+
+    /// Why calls fail at once, if they do, and whether it is time to look whether the store is back.
+    pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
+        let (reason, is_due) = self.breaker.gone(now)?;
+        Some((gone(&reason), is_due))
+    }
+
+    /// Looks whether the store is back: whether it decides, which a replica does not.
+    pub(crate) async fn probe(&self) -> Result<(), Failure> {
+        let Ok(limit) = Limit::per_second(1_000_000).build() else {
+            return Ok(());
+        };
+        let installed = Installed {
+            id: LimitId::default(),
+            limit,
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let set = LimitSet::ad_hoc(PROBE, &installed, Cost::ONE);
+        let asked = Asked::new(self, &set);
+        let decided = asked.charge(Operation::Acquire, Now::default()).await;
+        if let Err(Failure::Unknown(_)) = decided {
+            // Perhaps nobody is at the other end any more: the next look is on a new connection.
+            self.link.hang_up();
+        }
+        decided.map(|_| ())
+    }
+
     /// Deletes every key that a rehearsal charged.
     ///
     /// # Errors
@@ -202,9 +244,9 @@ impl RedisStore {
     ) -> Result<T, Failure> {
         let leave = self.breaker.leave(Instant::now());
         if let Leave::Stay(reason) = leave {
-            let reason = format!("it did not answer a moment ago: {reason}");
-            return Err(Failure::Unreachable(reason));
+            return Err(Failure::Unreachable(gone(&reason)));
         }
+        let began = Instant::now();
         let answer = tokio::time::timeout(self.timeout, call).await;
         let answer = answer.unwrap_or_else(|_| {
             Err(Failure::Unknown(format!(
@@ -212,6 +254,7 @@ impl RedisStore {
                 self.timeout
             )))
         });
+        self.counts.called(began.elapsed(), answer.as_ref().err());
         let turn = match &answer {
             Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
                 let reason = failure.to_string();
@@ -277,7 +320,7 @@ impl RedisStore {
             let Some((to, at)) = change.carried_to else {
                 continue;
             };
-            let mut charge = Charge::alone(&to, quell_core::cost::Cost::ONE);
+            let mut charge = Charge::alone(&to, Cost::ONE);
             let calendar = to.limit.calendar();
             charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
             let head = self.head(Request::Carry, Duration::ZERO, at);
@@ -298,12 +341,13 @@ impl RedisStore {
         }
     }
 
-    async fn try_charge(
+    /// Decides a set that is not empty; with the clock of the server that did, in microseconds.
+    pub(crate) async fn try_decide(
         &self,
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<Decision>, Failure> {
+    ) -> Result<(Vec<Decision>, u64), Failure> {
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let said = asked.charge(operation, now).await?;
@@ -312,7 +356,8 @@ impl RedisStore {
             self.name_bans(set, &said).await;
             self.touched(set, asked.into_names());
         }
-        Ok(decisions)
+        let clock = said.iter().map(|said| said.now()).max();
+        Ok((decisions, clock.unwrap_or(0)))
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
@@ -325,7 +370,7 @@ impl RedisStore {
         }
     }
 
-    async fn try_administer(
+    pub(crate) async fn try_administer(
         &self,
         set: &LimitSet<'_>,
         action: Action,
@@ -350,9 +395,13 @@ impl RedisStore {
     }
 }
 
+fn gone(reason: &str) -> String {
+    format!("it did not answer a moment ago: {reason}")
+}
+
 /// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
 /// rate in its place.
-fn needs_holds(charge: &Charge<'_>) -> bool {
+pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
     match charge.installed.limit.algorithm() {
         Algorithm::Concurrency(_) => true,
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
@@ -388,14 +437,29 @@ impl Store for RedisStore {
         operation: Operation,
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
+        let answer = self.decide(set, operation, now).await;
+        answer.map(|answer| answer.decisions)
+    }
+
+    async fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
         if set.charges().is_empty() {
-            return Ok(Vec::new());
+            return Ok(Answer::default());
         }
         if set.charges().iter().any(needs_holds) {
             return Err(StoreError::NoHolds);
         }
-        let decisions = self.try_charge(set, operation, now).await;
-        decisions.map_err(|failure| self.error(&failure))
+        let decided = self.try_decide(set, operation, now).await;
+        let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
+        Ok(Answer {
+            decisions,
+            store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
+            ..Answer::default()
+        })
     }
 
     async fn administer(

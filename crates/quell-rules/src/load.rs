@@ -27,6 +27,9 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
+    /// What is missing where servers share a store, though nothing is wrong without one: of each
+    /// document, the first rule that declares no `on_failure`.
+    pub undeclared: Vec<Problem>,
 }
 
 /// Loads rules from files and directories, in the order given.
@@ -52,10 +55,12 @@ pub fn load_from<'a>(
     let mut sink = Sink::new("");
     let (domains, files) = load_all(sources, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
         domains,
         warnings,
         files,
+        undeclared,
     })
 }
 
@@ -92,10 +97,12 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<Loaded, Vec<Problem>> {
     let mut domains = Domains::default();
     add(bytes, &mut domains, &mut sink);
     let warnings = sink.finish()?;
+    let (domains, undeclared) = domains.finish();
     Ok(Loaded {
-        domains: domains.finish(),
+        domains,
         warnings,
         files: Vec::new(),
+        undeclared,
     })
 }
 
@@ -111,13 +118,15 @@ pub(crate) fn load_into<P: AsRef<Path>>(
     paths: &[P],
     sink: &mut Sink,
 ) -> (Vec<DomainRules>, Vec<PathBuf>) {
-    load_all(paths.iter().map(|path| Source::Path(path.as_ref())), sink)
+    let sources = paths.iter().map(|path| Source::Path(path.as_ref()));
+    let (domains, files) = load_all(sources, sink);
+    (domains.finish().0, files)
 }
 
 fn load_all<'a>(
     sources: impl IntoIterator<Item = Source<'a>>,
     sink: &mut Sink,
-) -> (Vec<DomainRules>, Vec<PathBuf>) {
+) -> (Domains, Vec<PathBuf>) {
     let mut walk = Walk::new(Wanted::Rules);
     let mut domains = Domains::default();
     let mut files = Vec::new();
@@ -144,7 +153,7 @@ fn load_all<'a>(
             }
         }
     }
-    (domains.finish(), files)
+    (domains, files)
 }
 
 fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
@@ -179,5 +188,5 @@ pub(crate) fn in_place(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<DomainRules>
     if let Some(document) = RawDocument::read(cursor, sink) {
         domains.add(&document, sink);
     }
-    domains.finish()
+    domains.finish().0
 }

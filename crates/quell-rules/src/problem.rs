@@ -145,7 +145,7 @@ impl Sink {
         }
     }
 
-    fn at(&self, spot: &Spot, message: String) -> Problem {
+    pub(crate) fn at(&self, spot: &Spot, message: String) -> Problem {
         Problem {
             file: self.file.to_string(),
             line: Some(spot.at.line),

@@ -16,6 +16,8 @@ use crate::stored_rules::StoredRules;
 pub(crate) struct RuleSources {
     parts: Vec<Part>,
     is_shadow: bool,
+    /// Whether servers share a store: then all rules say what is answered while that does not.
+    is_shared: bool,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ impl RuleSources {
         Self {
             parts: config.rules.iter().map(part).collect(),
             is_shadow: config.shadow,
+            is_shared: config.store.is_some(),
         }
     }
 
@@ -93,6 +96,9 @@ impl RuleSources {
             }
         });
         let mut loaded = load_from(sources)?;
+        if self.is_shared && !loaded.undeclared.is_empty() {
+            return Err(loaded.undeclared);
+        }
         if self.is_shadow {
             force_shadow(&mut loaded.domains);
         }

@@ -64,7 +64,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
-    let limiter = Limiter::builder(ServerStore::new(&config, secret))
+    let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();

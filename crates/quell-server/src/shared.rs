@@ -86,6 +86,7 @@ impl Shared {
                 memory.hold_totals(self.limiter.now())
             }),
             uptime: self.started.elapsed(),
+            shared: self.limiter.store().numbers(),
             is_reload_failed: self.health.reload_failure().is_some()
                 || self.sources.is_a_store_failing(),
             rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),

@@ -1,36 +1,42 @@
 //! Store: where this server keeps its states, in memory or in Redis.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, Banned, Finished, Placed, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::Key;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
-use quell_redis::RedisStore;
+use quell_redis::{GuardNumbers, GuardedStore, RedisStore, StoreNumbers};
 
 use crate::config::Config;
 
 /// One of the stores that a server can have.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one, and a call on memory should not go through a pointer"
+)]
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
     /// Shared with all servers that name it.
-    Redis(RedisStore),
+    Redis(GuardedStore),
 }
 
 impl ServerStore {
-    /// The store that `config` asks for; `secret` is for keys in memory.
-    pub(crate) fn new(config: &Config, secret: HashKey) -> Self {
+    /// The store that `config` asks for; `secret` is for keys in memory, `clock` the limiter's.
+    pub(crate) fn new(config: &Config, secret: HashKey, clock: &Arc<dyn Clock>) -> Self {
         match &config.store {
             None => Self::Memory(MemoryStore::with(config.max_keys, secret)),
             Some(url) => {
                 let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
-                Self::Redis(store.build())
+                Self::Redis(GuardedStore::new(store.build(), Arc::clone(clock)))
             }
         }
     }
@@ -40,6 +46,14 @@ impl ServerStore {
         match self {
             Self::Memory(memory) => Some(memory),
             Self::Redis(_) => None,
+        }
+    }
+
+    /// What is counted of a store beside this process.
+    pub(crate) fn numbers(&self) -> Option<(StoreNumbers, GuardNumbers)> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some((store.store_numbers(), store.guard_numbers())),
         }
     }
 
@@ -66,7 +80,7 @@ impl ServerStore {
             Some((url, Some(failure))) => tracing::error!(
                 url,
                 failure,
-                "the store does not answer, so nobody is answered until it does"
+                "the store does not answer: what on_failure declares is answered until it does"
             ),
         }
     }
@@ -89,6 +103,25 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.charge(set, operation, now).await,
             Self::Redis(store) => store.charge(set, operation, now).await,
+        }
+    }
+
+    async fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        match self {
+            Self::Memory(store) => store.decide(set, operation, now).await,
+            Self::Redis(store) => store.decide(set, operation, now).await,
+        }
+    }
+
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        match self {
+            Self::Memory(store) => store.decide_at_once(set, operation, now),
+            Self::Redis(store) => store.decide_at_once(set, operation, now),
         }
     }
 

@@ -59,6 +59,7 @@ impl Observer for Telemetry {
                 query,
                 set,
                 verdict,
+                ..
             } => {
                 let took = self.clock.monotonic().since(now.monotonic);
                 if !verdict.waited.is_zero() {

@@ -12,7 +12,7 @@ use quell_core::descriptor::Query;
 use quell_core::key::with_ad_hoc;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
 
 use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
@@ -23,7 +23,7 @@ use crate::holding::{Placement, has_permits, new_id, plain};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::room::Room;
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{LocalStore, Store, StoreError};
+use crate::store::{Answer, LocalStore, Store, StoreError};
 
 /// Rules and a store: answers queries, all limits of one charged or none.
 ///
@@ -197,8 +197,8 @@ impl<S: Store> Limiter<S> {
             let held = Placement::of(placed, id);
             return Ok(self.conclude_held(rules, query, set, held, now));
         }
-        let decisions = self.store.charge(set, operation, now).await?;
-        Ok(self.conclude(rules, operation, query, set, decisions, now))
+        let answer = self.store.decide(set, operation, now).await?;
+        Ok(self.conclude(rules, operation, query, set, answer, now))
     }
 
     pub(crate) fn resolve<'r>(
@@ -220,11 +220,18 @@ impl<S: Store> Limiter<S> {
         operation: Operation,
         query: &Query<'_>,
         set: &LimitSet<'_>,
-        decisions: Vec<Decision>,
+        answer: Answer,
         now: Now,
     ) -> Verdict {
-        let verdict = rules.combine(query.domain(), set, decisions);
-        self.observe(operation, query, set, &verdict, now);
+        let kept = answer.places.map(|places| {
+            let mut kept = set.clone();
+            kept.keep(&places);
+            kept
+        });
+        let set = kept.as_ref().unwrap_or(set);
+        let mut verdict = rules.combine(query.domain(), set, answer.decisions);
+        verdict.degraded = answer.degraded;
+        self.observe(operation, query, set, &verdict, answer.store_time, now);
         verdict
     }
 
@@ -242,7 +249,7 @@ impl<S: Store> Limiter<S> {
             waited: held.waited,
             ..rules.combine(query.domain(), set, held.decisions)
         };
-        self.observe(Operation::Acquire, query, set, &verdict, now);
+        self.observe(Operation::Acquire, query, set, &verdict, None, now);
         verdict
     }
 
@@ -252,6 +259,7 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         set: &LimitSet<'_>,
         verdict: &Verdict,
+        store_time: Option<Wall>,
         now: Now,
     ) {
         self.observer.observe(&Event::Query {
@@ -260,6 +268,7 @@ impl<S: Store> Limiter<S> {
             query,
             set,
             verdict,
+            store_time,
         });
     }
 
@@ -283,8 +292,8 @@ impl<S: Store> Limiter<S> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.installed, cost);
-        let decisions = self.store.charge(&set, operation, now).await?;
-        let Some(decision) = decisions.first().copied() else {
+        let answer = self.store.decide(&set, operation, now).await?;
+        let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),
             )));
@@ -294,6 +303,7 @@ impl<S: Store> Limiter<S> {
             operation,
             key,
             decision: &decision,
+            store_time: answer.store_time,
         });
         Ok(decision)
     }
@@ -314,11 +324,8 @@ impl<S: Store> Limiter<S> {
         if operation == Operation::Acquire && has_permits(&set) {
             return Ok(None);
         }
-        let decisions = self.store.charge_at_once(&set, operation, now);
-        Ok(
-            decisions
-                .map(|decisions| self.conclude(&rules, operation, query, &set, decisions, now)),
-        )
+        let answer = self.store.decide_at_once(&set, operation, now);
+        Ok(answer.map(|answer| self.conclude(&rules, operation, query, &set, answer, now)))
     }
 
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
@@ -346,6 +353,7 @@ impl<S: Store> Limiter<S> {
                 operation,
                 key,
                 decision,
+                store_time: None,
             });
         }
         Ok(decision)
@@ -400,8 +408,8 @@ impl<S: LocalStore> Limiter<S> {
             let held = Placement::of(placed, id);
             return Ok(self.conclude_held(&rules, query, &set, held, now));
         }
-        let decisions = self.store.charge_local(&set, operation, now);
-        Ok(self.conclude(&rules, operation, query, &set, decisions, now))
+        let answer = Answer::from(self.store.charge_local(&set, operation, now));
+        Ok(self.conclude(&rules, operation, query, &set, answer, now))
     }
 }
 

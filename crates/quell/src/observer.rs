@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
 
 /// One answer, after it was reached.
@@ -23,6 +23,8 @@ pub enum Event<'a> {
         set: &'a LimitSet<'a>,
         /// The answer.
         verdict: &'a Verdict,
+        /// What the clock of the store said that decided, if it has one of its own.
+        store_time: Option<Wall>,
     },
     /// A limit that came with the call answered.
     AdHoc {
@@ -34,6 +36,8 @@ pub enum Event<'a> {
         key: &'a [u8],
         /// The answer.
         decision: &'a Decision,
+        /// What the clock of the store said that decided, if it has one of its own.
+        store_time: Option<Wall>,
     },
 }
 

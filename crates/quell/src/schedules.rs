@@ -39,6 +39,7 @@ fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     };
     let domain = DomainRules {
         domain: Arc::from("d"),

@@ -6,11 +6,14 @@
 use super::Mutant;
 
 mod layer;
+mod outage;
 mod rules_store;
+mod scripts;
 
 /// Every mistake that must be caught.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
+    let apart = apart.chain(outage::MUTANTS).chain(scripts::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 

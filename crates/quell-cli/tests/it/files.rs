@@ -42,3 +42,9 @@ pub(crate) fn window_rules(domain: &str, limit: &str) -> String {
         "domain: {domain}\nrules:\n  - name: per-user\n    per: [user]\n    on_missing: shared_key\n    algorithm: fixed_window\n    limit: {limit}\n"
     )
 }
+
+/// The same for servers that share a store: while that is gone each of two goes on with half of it.
+pub(crate) fn shared_rules(domain: &str, limit: &str) -> String {
+    let rules = window_rules(domain, limit);
+    format!("{rules}defaults: {{ on_failure: share, nodes: 2 }}\n")
+}

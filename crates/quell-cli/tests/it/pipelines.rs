@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use crate::files::{Folder, window_rules};
+use crate::files::{Folder, shared_rules};
 use crate::server::Server;
 use crate::shared_store::Redis;
 
@@ -102,7 +102,7 @@ fn calls_that_came_together_wait_for_the_store_together() {
     let redis = Redis::start();
     let gate = Gate::start(redis.port);
     let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
     let store = format!("redis://127.0.0.1:{}", gate.port);
     let arguments = [
         "--rules",

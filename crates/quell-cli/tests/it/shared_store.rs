@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::clients::{ab, redis_cli};
-use crate::files::{Folder, of_repository, window_rules};
+use crate::files::{Folder, of_repository, shared_rules, window_rules};
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
@@ -69,7 +69,7 @@ impl Drop for Redis {
 fn of_110_calls_spread_over_two_servers_100_pass() {
     let redis = Redis::start();
     let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
     let store = redis.url();
     let start = || {
         Server::start(&[
@@ -82,10 +82,16 @@ fn of_110_calls_spread_over_two_servers_100_pass() {
         ])
     };
     let servers = [start(), start()];
+    // At the same time, as two servers are asked.
+    let reports = std::thread::scope(|scope| {
+        let asked = servers.each_ref().map(|server| {
+            let url = server.url("/v1/authorize?domain=ab");
+            scope.spawn(move || run(ab().args(["-n", "55", "-c", "5", &url])).expect_success())
+        });
+        asked.map(|asked| asked.join().unwrap())
+    });
     let mut passed = 0;
-    for server in &servers {
-        let url = server.url("/v1/authorize?domain=ab");
-        let report = run(ab().args(["-n", "55", "-c", "5", &url])).expect_success();
+    for report in reports {
         let refused = report
             .lines()
             .find_map(|line| line.strip_prefix("Non-2xx responses:"));
@@ -173,7 +179,7 @@ fn tls_asks_who_the_store_is() {
 fn health_says_where_the_store_is_and_that_it_is_gone() {
     let redis = Redis::start();
     let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
     let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
     until("the store answers", || {
         (server.health()["status"] == "ok").then_some(())
@@ -191,12 +197,104 @@ fn health_says_where_the_store_is_and_that_it_is_gone() {
         failure.contains(&format!("127.0.0.1:{port}")) || failure.contains("broke"),
         "{failure}"
     );
+    // Rules declare what is answered, so questions may still be sent here.
+    let mut curl = crate::clients::curl();
+    curl.args(["-s", "-i", &server.url("/readyz")]);
+    let ready = run(&mut curl).expect_success();
+    assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+    assert!(ready.contains("\"status\":\"degraded\""), "{ready}");
     // It comes back without anyone's help.
     let _redis = Redis::start_on(port);
     until("the store answers again", || {
         (server.health()["status"] == "ok").then_some(())
     });
     server.stop();
+}
+
+/// Clients are told what was declared, and told that it was.
+#[test]
+fn an_outage_shows_on_every_wire_and_in_every_number() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = folder.write(
+        "outage.yaml",
+        "domain: d\nrules:\n\
+         - { name: shared, match: { path: /shared }, rate: 10/h }\n\
+         - { name: denied, match: { path: /denied }, rate: 10/h, on_failure: deny }\n\
+         - { name: allowed, match: { path: /allowed }, rate: 10/h, on_failure: allow }\n\
+         defaults: { on_failure: share, nodes: 2 }\n",
+    );
+    let log = folder.path("decisions.jsonl");
+    let store = redis.url();
+    let server = Server::start(&["--rules", &rules, "--store", &store, "--decision-log", &log]);
+    let ask = |path: &str| {
+        let url = server.url("/v1/authorize?domain=d");
+        let mut curl = crate::clients::curl();
+        curl.args(["-s", "-i", "-H", &format!("X-Original-URI: {path}"), &url]);
+        run(&mut curl).expect_success()
+    };
+    assert!(!ask("/shared").contains("quell-degraded"));
+    drop(redis);
+    until("the store is found gone", || {
+        ask("/shared").contains("quell-degraded: ?1").then_some(())
+    });
+    let denied = ask("/denied");
+    assert!(denied.starts_with("HTTP/1.1 503"), "{denied}");
+    assert!(denied.contains("retry-after: 1") && denied.contains("temporary-reduced-capacity"));
+    let allowed = ask("/allowed");
+    assert!(allowed.starts_with("HTTP/1.1 204") && allowed.contains("quell-degraded: ?1"));
+    until("the share of 5 is used up", || {
+        ask("/shared").starts_with("HTTP/1.1 503").then_some(())
+    });
+    let said = run(redis_cli(server.resp).args(["QUELL.ACQUIRE", "d", "path", "/allowed"]));
+    let said = said.expect_success();
+    let lines: Vec<&str> = said.lines().collect();
+    let degraded = lines.iter().position(|line| *line == "degraded").unwrap();
+    assert_eq!(lines[degraded + 1], "1", "{said}");
+    // A limit that comes with the call declares nothing, and its answer has no room to say so.
+    let throttled = run(redis_cli(server.resp).args(["CL.THROTTLE", "k", "1", "1", "1"]));
+    assert!(
+        throttled.stdout.contains("the store does not answer"),
+        "{throttled:?}"
+    );
+    for (name, least) in [
+        ("quell_store_gone", 1),
+        ("quell_degraded_decisions_total{on_failure=\"share\"}", 5),
+        ("quell_degraded_decisions_total{on_failure=\"deny\"}", 1),
+        ("quell_degraded_decisions_total{on_failure=\"allow\"}", 2),
+        ("quell_store_calls_total", 1),
+        ("quell_store_owed_keys", 1),
+    ] {
+        assert!(
+            server.metric(name) >= Some(least),
+            "{name}: {:?}",
+            server.metric(name)
+        );
+    }
+    let lines = server.log().matches("the store is gone").count();
+    assert_eq!(lines, 1, "{}", server.log());
+    let text = until("decisions are written", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.contains("\"degraded\":true").then_some(text)
+    });
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("\"store_time\":\"20"), "{first}");
+    server.stop();
+}
+
+#[test]
+fn a_server_that_shares_a_store_has_to_be_told_what_to_answer_without_it() {
+    let folder = Folder::new();
+    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
+    let run = run(quell(&["serve"]).args(["--rules", &rules, "--store", "redis://127.0.0.1:1"]));
+    assert!(!run.status.success());
+    let words = "ab.yaml:3:5: rules[0]: nothing says what to answer while the store does not";
+    assert!(run.stderr.contains(words), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("`defaults: {on_failure: share, nodes: 2}`"),
+        "{run:?}"
+    );
 }
 
 #[test]

@@ -10,9 +10,11 @@ use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 
 mod index;
+mod on_failure;
 mod pattern;
 mod set;
 
+pub use on_failure::OnFailure;
 pub use pattern::{Matcher, Pattern};
 pub use set::{CalendarEdges, Changes, DomainRules, InForce, LimitIds, Replaced, RuleSet};
 
@@ -35,6 +37,9 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
+    /// What it answers while a store that is shared with other nodes cannot tell. `None`: nothing is
+    /// declared, so there is no answer then.
+    pub on_failure: Option<OnFailure>,
 }
 
 /// What a rule does to the queries it matches.

@@ -232,6 +232,7 @@ impl RuleSet {
                     edges: edges(&installed.limit, now, calendar),
                     counts_calls: rule.cost.is_some(),
                     tag,
+                    on_failure: rule.on_failure,
                 };
                 set.push(charge, scope, |bytes| {
                     rule.capture(descriptor, bytes);
@@ -267,6 +268,7 @@ impl RuleSet {
             edges: edges(&installed.limit, now, calendar),
             counts_calls: false,
             tag: u32::try_from(index).unwrap_or(u32::MAX),
+            on_failure: in_force.rule.on_failure,
         };
         set.push(charge, scope, |bytes| {
             in_force.rule.capture(descriptor, bytes);

@@ -91,6 +91,7 @@ fn rule(parts: &Parts) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

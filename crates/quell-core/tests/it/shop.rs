@@ -106,6 +106,7 @@ pub(crate) fn rule(name: &str, limit: u64) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

@@ -27,6 +27,9 @@ pub const RATE_LIMIT_POLICY: &str = "ratelimit-policy";
 /// The name of the field that says what is left of them, as HTTP/2 writes it.
 pub const RATE_LIMIT: &str = "ratelimit";
 
+/// The field, and all it says, of an answer that is degraded: a boolean of RFC 9651.
+pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
+
 /// The largest integer of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 

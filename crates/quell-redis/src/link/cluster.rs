@@ -70,6 +70,13 @@ impl Cluster {
         }
     }
 
+    /// Gives up all connections.
+    pub(crate) fn hang_up(&self) {
+        for node in self.nodes.lock().values().chain(&self.seeds) {
+            node.hang_up();
+        }
+    }
+
     /// Sends `command`, which is about `key`, to whoever has that.
     pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
         let slot = slot_of(key);

@@ -114,6 +114,16 @@ impl Link {
         }
     }
 
+    /// Gives up all connections, as those to a machine that went away without a word: nothing comes
+    /// back on them, and the system would wait for a quarter of an hour.
+    pub(crate) fn hang_up(&self) {
+        match self {
+            Self::Single(node) => node.hang_up(),
+            Self::Sentinel(sentinel) => sentinel.hang_up(),
+            Self::Cluster(cluster) => cluster.hang_up(),
+        }
+    }
+
     /// Sends `command`, which is about `key`, to the server that has it. Goes on trying while servers
     /// say that they ran nothing: the caller limits the time.
     pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {

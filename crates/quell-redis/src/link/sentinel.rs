@@ -49,6 +49,16 @@ impl Sentinel {
         }
     }
 
+    /// Gives up all connections.
+    pub(crate) fn hang_up(&self) {
+        for sentinel in &self.watch.sentinels {
+            sentinel.hang_up();
+        }
+        if let Some((node, _)) = self.watch.current.lock().take() {
+            node.hang_up();
+        }
+    }
+
     /// Sends `command` to the primary.
     pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
         loop {

@@ -178,6 +178,42 @@ async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
     assert_eq!(count(&subject, 20 * 10).await, 20 * 6);
 }
 
+/// With the time that a call has in production: it ends without an answer until a replica has taken
+/// over, and then has one; nobody is let past a limit for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
+    let mut cluster = Cluster::start(1);
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let store = cluster.store().timeout(quell_redis::DEFAULT_TIMEOUT);
+    let subject = limiter(store.build(), &[limit]);
+    let mut passed = [0; 20];
+    let mut ask = async |user: usize| {
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        let verdict = subject.try_acquire(&query).await;
+        let is_allow = verdict.as_ref().is_ok_and(quell::Verdict::is_allow);
+        passed[user] += usize::from(is_allow);
+        verdict.is_ok()
+    };
+    for user in (0..20).cycle().take(80) {
+        while !ask(user).await {}
+    }
+    let mut primaries = cluster.servers.iter();
+    let lost = primaries.position(Cluster::is_primary).unwrap();
+    // Calls whose answer came too late may have been charged as well.
+    cluster.servers[lost].command(&["WAIT", "1", "5000"]);
+    cluster.servers[lost].kill();
+    let mut failed = 0;
+    for user in (0..20).cycle().take(400) {
+        while !ask(user).await {
+            failed += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(failed > 0);
+    assert!(passed.iter().all(|passed| *passed <= 10), "{passed:?}");
+    assert!(passed.iter().sum::<usize>() > 100, "{passed:?}");
+}
+
 #[tokio::test]
 async fn a_server_of_a_cluster_is_not_taken_for_a_single_one() {
     let cluster = Cluster::start(0);

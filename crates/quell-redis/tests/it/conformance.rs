@@ -1,7 +1,10 @@
 //! The suite that every store must pass: the same decisions as the model, to the microsecond.
 
+use std::sync::Arc;
+
+use quell::clock::SystemClock;
 use quell::conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
-use quell_redis::StoreClock;
+use quell_redis::{GuardedStore, StoreClock};
 
 use crate::server::Server;
 
@@ -41,4 +44,19 @@ fn many_callers_at_once_get_exactly_the_limit() {
         .unwrap();
     let store = server.store().build();
     exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
+}
+
+/// A server's memory of refusals admits nobody, and lets nobody off.
+#[test]
+fn a_store_that_remembers_refusals_admits_exactly_the_limit_as_well() {
+    let server = Server::start(&[]);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let store = GuardedStore::new(server.store().build(), Arc::new(SystemClock::new()));
+    let numbers = store.clone();
+    exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
+    assert!(numbers.guard_numbers().remembered > 0);
 }

@@ -95,3 +95,25 @@ async fn a_clock_that_goes_back_does_not_prolong_a_ban() {
     let over = ask(&subject, Operation::Acquire, "a", 1, START + 60_000_000).await;
     assert!(over.is_allow());
 }
+
+/// Windows are half open: what was charged at an instant is gone a window later, and not before.
+#[tokio::test]
+async fn a_window_ends_on_the_microsecond() {
+    let server = Server::start(&[]);
+    for (number, limit) in all().into_iter().enumerate() {
+        let store = server.store().test_keys(&format!("edge-{number}"));
+        let subject = limiter(store.rehearsal().build(), std::slice::from_ref(&limit));
+        let all = ask(&subject, Operation::Acquire, "a", 5, START).await;
+        assert!(all.is_allow());
+        let wait = u64::try_from(all.reset_after.unwrap().as_micros()).unwrap();
+        assert!(wait >= 10_000_000, "{limit}: {wait}");
+        let early = ask(&subject, Operation::Acquire, "a", 5, START + wait - 1).await;
+        assert_eq!(
+            early.retry_after,
+            Some(RetryAfter::After(Duration::from_micros(1))),
+            "{limit}"
+        );
+        let then = ask(&subject, Operation::Acquire, "a", 5, START + wait).await;
+        assert!(then.is_allow(), "{limit}");
+    }
+}

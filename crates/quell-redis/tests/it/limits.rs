@@ -42,6 +42,7 @@ pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

@@ -64,17 +64,32 @@ async fn long_states_have_the_same_answers_as_in_memory() {
     }
 }
 
-/// A charge on a log of thousands writes its entry, and not all of them again.
+/// Asks the only key of a server.
+fn of_key(server: &Server, command: &str) -> u64 {
+    let script = format!("local key = redis.call('KEYS', '*')[1] return {command}");
+    server.command(&["EVAL", &script, "0"]).parse().unwrap()
+}
+
+/// A charge on a log of thousands writes its entry, and not all of them again; what is gone from it
+/// is cut off before it is half of it, and it expires with its newest entry.
 #[tokio::test]
 async fn a_long_log_is_not_written_anew_with_every_charge() {
     let server = Server::start(&[]);
     let limit = built(Limit::sliding_log(10_000, SECOND).build());
     let subject = limiter(server.store().rehearsal().build(), &[limit]);
     for call in 0..6_000 {
-        // 4,000 entries are in the window at a time.
-        let verdict = ask(&subject, Operation::Acquire, "a", 1, START + call * 250).await;
+        // A thousand entries are in the window at a time, of nine bytes each.
+        let verdict = ask(&subject, Operation::Acquire, "a", 1, START + call * 1_000).await;
         assert!(verdict.is_allow());
+        if call % 500 == 0 {
+            let length = of_key(&server, "redis.call('STRLEN', key)");
+            assert!(length < 2 * 1_001 * 9 + 20, "{length} bytes");
+        }
     }
+    of_key(&server, "redis.call('PEXPIRE', key, 5000)");
+    ask(&subject, Operation::Acquire, "a", 1, START + 6_000_000).await;
+    let left = server.left();
+    assert!((500_000..=600_000).contains(&left), "{left}");
     let stats = server.command(&["INFO", "commandstats"]);
     let calls = |command: &str| -> u64 {
         let (_, rest) = stats
@@ -82,8 +97,33 @@ async fn a_long_log_is_not_written_anew_with_every_charge() {
             .unwrap();
         rest.split(',').next().unwrap().parse().unwrap()
     };
-    let left: i64 = server.left();
-    assert!((600_000 - 60_000..=600_000).contains(&left), "{left}");
     assert!(calls("psetex") < 150, "{stats}");
     assert!(calls("getrange") < 6_000 * 6, "{stats}");
+}
+
+/// Charges of one segment, or of one instant, are one entry.
+#[tokio::test]
+async fn what_counts_until_the_same_instant_is_one_entry() {
+    let limits = [
+        built(Limit::sliding_window(10_000, 10 * SECOND).build()),
+        built(Limit::sliding_log(10_000, 10 * SECOND).build()),
+        built(
+            Limit::sliding_window(10_000, SECOND)
+                .segments(1_000)
+                .build(),
+        ),
+    ];
+    for limit in limits {
+        let server = Server::start(&[]);
+        let subject = limiter(server.store().rehearsal().build(), &[limit]);
+        // Few entries, and then enough for a state that is read in pieces.
+        for entries in [1, 300] {
+            for charge in 0..entries * 3 {
+                let now = START + charge / 3 * 1_000_000 / 1_000;
+                ask(&subject, Operation::Acquire, "a", 1, now).await;
+            }
+            let length = of_key(&server, "redis.call('STRLEN', key)");
+            assert!(length < 40 + entries * 9, "{length} bytes for {entries}");
+        }
+    }
 }

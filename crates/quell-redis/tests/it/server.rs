@@ -168,10 +168,21 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
     command.spawn().expect("redis-server is not installed")
 }
 
-/// One command on a connection of its own. Arrays come back as their elements, a line each.
-pub(crate) fn try_command(port: u16, words: &[impl AsRef<[u8]>]) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+/// Several commands on one connection; what each says.
+pub(crate) fn session(port: u16, commands: &[&[&str]]) -> Vec<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let said = commands.iter().map(|words| {
+        stream.write_all(&frame(words)).unwrap();
+        let mut lines = Vec::new();
+        read_reply(&mut reader, &mut lines).unwrap();
+        lines.join("\n")
+    });
+    said.collect()
+}
+
+fn frame(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         let word = word.as_ref();
@@ -179,7 +190,14 @@ pub(crate) fn try_command(port: u16, words: &[impl AsRef<[u8]>]) -> Option<Strin
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
     }
-    stream.write_all(&bytes).ok()?;
+    bytes
+}
+
+/// One command on a connection of its own. Arrays come back as their elements, a line each.
+pub(crate) fn try_command(port: u16, words: &[impl AsRef<[u8]>]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(&frame(words)).ok()?;
     let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     read_reply(&mut reader, &mut lines)?;

@@ -42,12 +42,24 @@ pub(crate) static DEFAULTS: Table = Table {
             "`false`",
             "Whether rules are in shadow that do not say `shadow` themselves.",
         ),
-        later("on_failure"),
-        later("nodes"),
+        field(
+            "on_failure",
+            ON_FAILURE,
+            "needed if servers share a store",
+            "What rules answer that do not say `on_failure` themselves while the store does not.",
+        ),
+        field(
+            "nodes",
+            "a whole number such as `2`",
+            "needed with `on_failure: share`",
+            "How many servers share the limits of rules that do not say `nodes` themselves.",
+        ),
         later("max_over_admission"),
         later("rung"),
     ],
 };
+
+const ON_FAILURE: &str = "`share`, `deny` or `allow`";
 
 const MATCH: &str = "a map such as `{method: POST, path: \"/api/*\"}`";
 
@@ -83,11 +95,11 @@ pub(crate) static RULE: Table = Table {
         field("overrides", "a list such as `[{when: {tenant: acme}, rate: 1000/s}]`", "none", "Other limits for some; the first whose `when` matches wins."),
         field("cost", "a whole number such as `1`", "the descriptor's cost", "What every call costs here, whatever it says itself."),
         field("shadow", "`true` or `false`", "that of `defaults`", "Evaluated and reported, but never refuses."),
+        field("on_failure", ON_FAILURE, "that of `defaults`", "What is answered while the store that servers share does not: each server goes on with its share of the limit (`limit / nodes`; rates exactly, counts rounded down), everybody is refused, or everybody is allowed. The answer says that it is degraded. Without `--store` it means nothing."),
+        field("nodes", "a whole number such as `2`", "that of `defaults`", "How many servers share the limit; with `on_failure: share`."),
         later("adaptive"),
         later("body"),
         later("max_over_admission"),
-        later("nodes"),
-        later("on_failure"),
         later("rung"),
         later("status"),
     ],

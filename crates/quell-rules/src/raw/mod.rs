@@ -12,9 +12,11 @@ use crate::path::{Said, Spot};
 use crate::period::{flag, whole};
 use crate::problem::Sink;
 
+mod failure;
 mod limit;
 mod matching;
 
+pub(crate) use failure::{RawFailure, Word};
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 
@@ -32,6 +34,8 @@ pub(crate) struct RawDocument {
     pub(crate) rules: Vec<RawRule>,
     /// `defaults: shadow`.
     pub(crate) shadow: Option<Said<bool>>,
+    /// What holds of these for rules that do not say it themselves.
+    pub(crate) failure: RawFailure,
     /// The entry whose value keeps keys together.
     pub(crate) colocate: Option<Said<Arc<str>>>,
 }
@@ -49,6 +53,7 @@ pub(crate) struct RawRule {
     pub(crate) overrides: Vec<RawOverride>,
     pub(crate) cost: Option<Said<Cost>>,
     pub(crate) shadow: Option<Said<bool>>,
+    pub(crate) failure: RawFailure,
     /// Whether something in it was told as a problem already.
     pub(crate) broken: bool,
 }
@@ -73,15 +78,21 @@ impl RawDocument {
         let fields = cursor.fields(&DOCUMENT, sink)?;
         let domain = fields.read("domain", sink, |text| name(text, "domain"));
         let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));
-        let shadow = fields.get("defaults").and_then(|defaults| {
-            let fields = defaults.fields(&DEFAULTS, sink)?;
-            fields.read("shadow", sink, flag)
-        });
+        let mut shadow = None;
+        let mut failure = RawFailure::default();
+        if let Some(fields) = fields
+            .get("defaults")
+            .and_then(|defaults| defaults.fields(&DEFAULTS, sink))
+        {
+            shadow = fields.read("shadow", sink, flag);
+            failure = RawFailure::read(&fields, sink);
+        }
         let document = Self {
             spot: cursor.spot().clone(),
             domain,
             rules: rules.unwrap_or_default(),
             shadow,
+            failure,
             colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
         if fields.lacks("domain") {
@@ -151,6 +162,7 @@ impl RawRule {
             overrides: Vec::new(),
             cost: fields.read("cost", sink, cost),
             shadow: fields.read("shadow", sink, flag),
+            failure: RawFailure::read(&fields, sink),
             broken: false,
         };
         rule.broken = sink.count() > before;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
 
 use crate::path::{Said, Spot};
-use crate::problem::Sink;
+use crate::problem::{Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule};
 
+mod failure;
 mod limit;
 
 /// The domains of all documents read so far.
@@ -19,6 +20,8 @@ pub(crate) struct Domains {
     index: HashMap<Arc<str>, usize>,
     /// Where each rule stands.
     places: HashMap<(Arc<str>, Arc<str>), String>,
+    /// Of each document the first rule that declares nothing for when a store does not answer.
+    undeclared: Vec<Problem>,
     /// By what the keys of each domain lie together, as its first document says.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
@@ -26,7 +29,7 @@ pub(crate) struct Domains {
 impl Domains {
     /// Adds a document's rules to those of its domain.
     pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
-        let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
+        let mut has_undeclared = false;
         let domain = document.domain.as_ref().map(|said| &said.value);
         let colocate = document.colocate.as_ref().map(|said| &said.value);
         if let Some(domain) = &document.domain {
@@ -34,7 +37,12 @@ impl Domains {
         }
         for raw in &document.rules {
             let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
-            let mut rule = resolve(raw, shadow, sink);
+            let mut rule = resolve(raw, document, sink);
+            if rule.as_ref().is_some_and(|rule| rule.on_failure.is_none())
+                && !std::mem::replace(&mut has_undeclared, true)
+            {
+                self.undeclared.push(failure::undeclared(raw, sink));
+            }
             if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
                 keep_together(rule, entry, raw, sink);
             }
@@ -71,8 +79,9 @@ impl Domains {
         sink.problem(&domain.spot, message);
     }
 
-    pub(crate) fn finish(self) -> Vec<DomainRules> {
-        self.list
+    /// The domains, and what is missing for servers that share a store.
+    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>) {
+        (self.list, self.undeclared)
     }
 
     fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
@@ -141,13 +150,19 @@ fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Si
     }
 }
 
-fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
+fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = if raw.broken {
         None
     } else {
         rule_effect(raw, sink)
     };
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
+    let on_failure = failure::on_failure(raw, &document.failure, sink);
+    if let Some(effect) = &effect {
+        failure::check_shares(on_failure, (effect, &raw.spot), &overrides, sink);
+    }
+    let overrides = overrides.into_iter().map(|(over, _)| over).collect();
+    let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
     Some(Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
@@ -161,6 +176,7 @@ fn resolve(raw: &RawRule, shadow: bool, sink: &mut Sink) -> Option<Rule> {
         overrides,
         cost: raw.cost.as_ref().map(|said| said.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |said| said.value),
+        on_failure,
     })
 }
 
@@ -199,8 +215,8 @@ fn effect(
 }
 
 /// Resolves the overrides; with a rule that is not sound what they take over is not looked at.
-fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<Override> {
-    let mut overrides: Vec<Override> = Vec::with_capacity(raw.overrides.len());
+fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Spot)> {
+    let mut overrides: Vec<(Override, Spot)> = Vec::with_capacity(raw.overrides.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, over) in raw.overrides.iter().enumerate() {
         let Some(when) = &over.when else {
@@ -223,7 +239,7 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<Overrid
         }
         if let Some(effect) = override_effect(raw, over, sink) {
             let when = when.value.clone();
-            overrides.push(Override { when, effect });
+            overrides.push((Override { when, effect }, over.spot.clone()));
         }
     }
     overrides

@@ -21,6 +21,8 @@ mod files;
 #[cfg(test)]
 mod mistakes;
 #[cfg(test)]
+mod on_failure;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod resolved;

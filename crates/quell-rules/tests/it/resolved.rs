@@ -40,6 +40,7 @@ fn bare(name: &str, limit: Limit) -> Rule {
         overrides: vec![],
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 
@@ -268,6 +269,7 @@ fn the_rest_of_a_rule() {
         on_missing: OnMissing::SharedKey,
         cost: Some(Cost::from(NonZeroU64::new(2).unwrap())),
         shadow: true,
+        on_failure: None,
         ..bare("r", limit)
     };
     let said = rule(

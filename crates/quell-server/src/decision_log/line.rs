@@ -6,6 +6,7 @@ use std::hash::Hasher;
 use jiff::Timestamp;
 use quell::store::memory::HashKey;
 use quell_core::key::{KeyName, escape};
+use quell_core::time::Wall;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -17,6 +18,9 @@ const APART: u64 = 0x6c6f_6720_6c69_6e65;
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
+    /// Only where servers share a store: whose clock decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_time: Option<String>,
     domain: &'a str,
     rule: Option<&'a str>,
     key: Option<String>,
@@ -25,16 +29,21 @@ struct Line<'a> {
     banned: bool,
     remaining: Option<u64>,
     delay_ms: u64,
+    /// Only if it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    degraded: bool,
 }
 
 /// Appends the lines of a query; returns how many there are.
 pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
-    let nanos = i128::from(decided.time.as_nanos());
-    let time = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
-    let time = time.to_string();
+    let time = text(decided.time);
+    let store_time = decided.store_time.map(text);
+    let degraded = decided.degraded;
     if decided.decisions.is_empty() {
         let unmatched = Line {
             time,
+            store_time,
+            degraded,
             domain: &decided.domain,
             rule: None,
             key: None,
@@ -51,6 +60,8 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
         let delay = of_rule.delay.as_nanos().div_ceil(1_000_000);
         let line = Line {
             time: time.clone(),
+            store_time: store_time.clone(),
+            degraded,
             domain: &decided.domain,
             rule: Some(&of_rule.rule),
             key: Some(match secret {
@@ -66,6 +77,12 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
         push(&line, out);
     }
     decided.decisions.len() as u64
+}
+
+fn text(time: Wall) -> String {
+    let nanos = i128::from(time.as_nanos());
+    let time = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
+    time.to_string()
 }
 
 fn push(line: &Line<'_>, out: &mut Vec<u8>) {
@@ -99,13 +116,13 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use quell_core::time::Wall;
-
     use super::*;
 
     fn decided() -> Decided {
         Decided {
             time: Wall::from_nanos(1_500_000_000),
+            store_time: None,
+            degraded: false,
             domain: String::new(),
             decisions: vec![OfRule {
                 rule: Arc::from("cl.throttle"),
@@ -128,6 +145,23 @@ mod tests {
             "{\"time\":\"1970-01-01T00:00:01.5Z\",\"domain\":\"\",\"rule\":\"cl.throttle\",\
              \"key\":\"k\\\\xff\\n\",\"outcome\":\"deny\",\"shadow\":false,\"banned\":true,\
              \"remaining\":3,\"delay_ms\":1}\n"
+        );
+    }
+
+    #[test]
+    fn a_shared_store_says_when_and_an_outage_says_so() {
+        let mut out = Vec::new();
+        let shared = Decided {
+            store_time: Some(Wall::from_nanos(1_250_000_000)),
+            degraded: true,
+            ..decided()
+        };
+        write(&shared, None, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\"store_time\":\"1970-01-01T00:00:01.25Z\",\"domain\""));
+        assert!(
+            text.ends_with("\"delay_ms\":1,\"degraded\":true}\n"),
+            "{text}"
         );
     }
 

@@ -51,6 +51,10 @@ enum Message {
 #[derive(Debug)]
 struct Decided {
     time: Wall,
+    /// By the clock of the store that decided, if it has one.
+    store_time: Option<Wall>,
+    /// Whether the store could not tell.
+    degraded: bool,
     domain: String,
     /// Empty: no rule decided.
     decisions: Vec<OfRule>,
@@ -148,6 +152,7 @@ fn decided(event: &Event<'_>) -> Decided {
             query,
             set,
             verdict,
+            store_time,
             ..
         } => {
             let pairs = set.charges().iter().zip(&verdict.decisions);
@@ -158,14 +163,22 @@ fn decided(event: &Event<'_>) -> Decided {
             });
             Decided {
                 time: now.wall,
+                store_time: *store_time,
+                degraded: verdict.degraded,
                 domain: query.domain().to_owned(),
                 decisions: of_rule.collect(),
             }
         }
         Event::AdHoc {
-            now, key, decision, ..
+            now,
+            key,
+            decision,
+            store_time,
+            ..
         } => Decided {
             time: now.wall,
+            store_time: *store_time,
+            degraded: false,
             domain: String::new(),
             decisions: vec![OfRule::new(Arc::from("cl.throttle"), key, false, decision)],
         },

@@ -12,7 +12,7 @@ use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
+    self, DEGRADED, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -164,6 +164,11 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     match ask(&shared, Operation::Acquire, &query).await {
         Ok(verdict) => {
             let mut response = answer(&shared, &parameters, &verdict);
+            if verdict.degraded {
+                let (name, value) = DEGRADED;
+                let value = HeaderValue::from_static(value);
+                response.headers_mut().insert(name, value);
+            }
             add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
             response
         }

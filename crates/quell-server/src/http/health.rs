@@ -63,6 +63,10 @@ struct StoreBody {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// Whether it is thought to be gone: what `on_failure` declares is answered.
+    gone: bool,
+    /// Keys of which something is still to be charged to it.
+    owed_keys: usize,
 }
 
 /// Why something of the rules that should be in force is not.
@@ -73,9 +77,17 @@ struct FailureBody {
 }
 
 async fn body(shared: &Shared) -> HealthBody {
-    let store = shared.limiter.store().look().await;
-    let store = store.map(|(url, failure)| StoreBody { url, failure });
-    let is_store_gone = store.as_ref().is_some_and(|store| store.failure.is_some());
+    let store = shared.limiter.store();
+    let look = store.look().await.zip(store.numbers());
+    let store = look.map(|((url, failure), (calls, guard))| StoreBody {
+        url,
+        failure,
+        gone: calls.is_gone,
+        owed_keys: guard.owed,
+    });
+    let is_store_gone = store
+        .as_ref()
+        .is_some_and(|store| store.failure.is_some() || store.gone);
     let rules = shared.limiter.rules();
     let failure = shared.health.reload_failure();
     let status = match (shared.health.is_stopping(), &failure) {
@@ -105,16 +117,13 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
     reply::json(&body(&shared).await)
 }
 
-/// Whether questions should be sent here: not once the server is on its way down, nor
-/// while its store does not answer. Old rules still decide, so neither a failed reload counts nor a
-/// store of rules that is gone.
+/// Whether questions should be sent here: not once the server is on its way down. Old rules still
+/// decide, so neither a failed reload counts nor a store of rules that is gone; nor does a store of
+/// states that is gone, since every rule declares what is answered then, and whoever takes all
+/// servers out for it has no answer at all. The body says `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let body = body(&shared).await;
-    let is_store_gone = body
-        .store
-        .as_ref()
-        .is_some_and(|store| store.failure.is_some());
-    let status = if shared.health.is_stopping() || is_store_gone {
+    let status = if shared.health.is_stopping() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::HoldTotals;
+use quell_redis::{GuardNumbers, StoreNumbers};
 
 use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
 use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
@@ -25,6 +26,8 @@ pub(crate) struct Gauges {
     pub(crate) waiting: usize,
     pub(crate) holds: HoldTotals,
     pub(crate) uptime: Duration,
+    /// Calls to a store beside this process, and what was answered without it.
+    pub(crate) shared: Option<(StoreNumbers, GuardNumbers)>,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
     /// One for each store that rules are read from.
@@ -60,6 +63,9 @@ pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     queries(&mut text, metrics);
     seconds(&mut text, metrics);
     store(&mut text, gauges);
+    if let Some((calls, guard)) = &gauges.shared {
+        shared_store(&mut text, calls, guard);
+    }
     holds(&mut text, metrics, gauges);
     listeners(&mut text, metrics);
     upkeep(&mut text, metrics, gauges);
@@ -141,6 +147,45 @@ fn store(text: &mut Text, gauges: &Gauges) {
         "Keys under a ban, as far as their names are kept.",
         gauges.bans,
     );
+}
+
+fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
+    let name = "quell_store_seconds";
+    text.head(
+        name,
+        "histogram",
+        "Calls to the store, from sending to the answer or to giving up.",
+    );
+    for (edge, count) in &calls.parts {
+        let edge = edge.map_or("+Inf".to_owned(), |edge| Seconds(edge).to_string());
+        text.labelled(&format!("{name}_bucket"), &[("le", &edge)], count);
+    }
+    text.labelled(&format!("{name}_sum"), &[], Seconds(calls.took));
+    text.labelled(&format!("{name}_count"), &[], calls.calls);
+    let help = "Calls to the store so far.";
+    text.counter("quell_store_calls_total", help, calls.calls);
+    let name = "quell_store_errors_total";
+    text.head(name, "counter", "Calls to the store that failed.");
+    for (kind, count) in &calls.failures {
+        text.labelled(name, &[("kind", kind)], count);
+    }
+    let help = "1 while the store is thought to be gone, so that no call waits for it.";
+    text.gauge("quell_store_gone", help, u8::from(calls.is_gone));
+    let name = "quell_degraded_decisions_total";
+    let help = "Decisions on acquires that the store had no part in, by what was declared.";
+    text.head(name, "counter", help);
+    let declared = [
+        ("share", guard.shared),
+        ("deny", guard.denied),
+        ("allow", guard.allowed),
+    ];
+    for (on_failure, count) in declared {
+        text.labelled(name, &[("on_failure", on_failure)], count);
+    }
+    let help = "Queries refused without asking the store, since it had just refused them.";
+    text.counter("quell_remembered_refusals_total", help, guard.remembered);
+    let help = "Keys of which something is still to be charged to the store.";
+    text.gauge("quell_store_owed_keys", help, guard.owed);
 }
 
 fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {

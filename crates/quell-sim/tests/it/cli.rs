@@ -51,3 +51,10 @@ fn json_says_what_text_says() {
     assert_eq!(value["mistake"], "forget-ledger");
     assert_eq!(value["violations"][0]["schedule"], "leader-dies");
 }
+
+#[test]
+fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
+    let kept = include_str!("../../../../docs/fleet.svg");
+    let again = "run `cargo run --release -p quell-sim -- figure > docs/fleet.svg`";
+    assert!(printed(&simulate("figure")) == kept, "{again}");
+}

@@ -133,6 +133,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         overrides,
         cost: random.one_in(6).then_some(Cost::ONE),
         shadow: random.one_in(6),
+        on_failure: None,
     }
 }
 
@@ -214,6 +215,7 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
             overrides: Vec::new(),
             cost: None,
             shadow: false,
+            on_failure: None,
         }
     };
     vec![DomainRules {

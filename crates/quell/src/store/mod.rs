@@ -14,8 +14,10 @@ use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
+mod answer;
 pub mod memory;
 
+pub use answer::Answer;
 mod hold;
 
 pub use hold::{Fate, Finished, HoldTotals, Placed};
@@ -36,6 +38,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         operation: Operation,
         now: Now,
     ) -> impl Future<Output = Result<Vec<Decision>, StoreError>> + Send;
+
+    /// [`Store::charge`], with how the answer was reached. A store that is shared with others may
+    /// answer for itself here: from a refusal that it remembers, or as was declared for when it
+    /// cannot tell.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot tell, and nothing is declared for that.
+    fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        async move { Ok(Answer::from(self.charge(set, operation, now).await?)) }
+    }
+
+    /// [`Store::decide`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
+    /// be decided at once.
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        self.charge_at_once(set, operation, now).map(Answer::from)
+    }
 
     /// Whether anything can wait, be reserved or held here; if not, [`Store::hold`] fails.
     fn has_holds(&self) -> bool {

@@ -96,6 +96,7 @@ impl LimitLayer<MemoryStore> {
             overrides: Vec::new(),
             cost: None,
             shadow: false,
+            on_failure: None,
         };
         let rules = DomainRules {
             domain: Arc::from(OWN_DOMAIN),

@@ -31,6 +31,7 @@ fn rule(name: &str, limit: Limit) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

@@ -48,6 +48,7 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     };
     vec![DomainRules {
         domain: Arc::from("d"),

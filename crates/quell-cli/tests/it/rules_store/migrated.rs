@@ -81,7 +81,7 @@ fn old_hashes_become_rules_that_servers_follow() {
     }
     assert_eq!(refused(&servers[0]), 10);
     let told = shelf.bad(&["set", "user-list", "limit=1oo/s"], 1);
-    assert!(told.contains("version 3:10:12: rules[1].limit: "), "{told}");
+    assert!(told.contains("version 3:11:12: rules[1].limit: "), "{told}");
 
     // del: no entry is no limit.
     let file = shelf.folder.path("org1.yaml");

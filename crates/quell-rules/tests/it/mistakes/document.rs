@@ -62,16 +62,16 @@ pub(super) const TABLE: &[Mistake] = &[
         &["2:20: defaults.shadow: `yes` is neither true nor false: write `true`"],
     ),
     (
-        "domain: d\ndefaults: {on_failure: share, nodes: 2}\n",
+        "domain: d\ndefaults: {rung: strict, max_over_admission: 1%}\n",
         &[
-            "2:12: defaults.on_failure: `on_failure` is not available yet: leave it out",
-            "2:31: defaults.nodes: `nodes` is not available yet: leave it out",
+            "2:12: defaults.rung: `rung` is not available yet: leave it out",
+            "2:26: defaults.max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),
     (
         "domain: d\ndefaults: {burst: 2}\n",
         &[
-            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow",
+            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, on_failure, nodes",
         ],
     ),
     (

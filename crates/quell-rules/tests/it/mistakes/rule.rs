@@ -214,13 +214,11 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
     ),
     (
-        "rate: 1/s, adaptive: true, on_failure: deny, rung: strict, max_over_admission: 1%, nodes: 2",
+        "rate: 1/s, adaptive: true, rung: strict, max_over_admission: 1%",
         &[
             "3:27: rules[0].adaptive: `adaptive` is not available yet: leave it out",
-            "3:43: rules[0].on_failure: `on_failure` is not available yet: leave it out",
-            "3:61: rules[0].rung: `rung` is not available yet: leave it out",
-            "3:75: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
-            "3:99: rules[0].nodes: `nodes` is not available yet: leave it out",
+            "3:43: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:57: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),
     (

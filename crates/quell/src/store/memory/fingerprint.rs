@@ -51,7 +51,8 @@ impl HashKey {
     }
 
     /// The fingerprint of a key's bytes.
-    pub(crate) fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
+    #[must_use]
+    pub fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
         let mut hasher = SipHasher::new(self.0);
         hasher.write(bytes);
         Self::finish(hasher)

@@ -36,6 +36,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
+        on_failure: None,
     }
 }
 

@@ -1,0 +1,208 @@
+//! Known: what the store last said of a key. Refusals are answered from it, and nodes that have to
+//! go on by themselves begin with it.
+//!
+//! A refusal is believed for [`BELIEVED`] at most, so what another node does to the key (a ban
+//! lifted, use given back) shows here that late. A little before, one call at a time goes to ask, so
+//! that a key that is hammered costs about a round trip a second and nobody comes in a crowd.
+//!
+//! A table of fixed size, eight places to a hash: past that, what matters least is forgotten, and
+//! costs a round trip.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quell::store::memory::{Fingerprint, HashKey};
+use quell_core::charge::Charge;
+use quell_core::decision::{Decision, RetryAfter};
+use quell_core::key::Key;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::time::Monotonic;
+
+use super::refusal::Refusal;
+
+/// How long a refusal is believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// From this age on one call goes and asks, while others still believe: two timeouts earlier.
+const OLD: Duration = Duration::from_millis(900);
+
+/// After this long whoever went to ask is not waited for.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// Keys, in sets of [`WAYS`]: at most 25 MB.
+const SETS: usize = 32 * 1_024;
+const WAYS: usize = 8;
+
+/// Costs of one key whose refusals are remembered each by itself.
+const COSTS: usize = 4;
+
+/// What the store last said of keys.
+pub(super) struct Known {
+    secret: HashKey,
+    sets: Box<[Mutex<Vec<Slot>>]>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Fingerprint,
+    limit: LimitId,
+    used: u64,
+    /// From then on nothing is used.
+    rest: Monotonic,
+    asked: Monotonic,
+    /// When somebody went to ask again.
+    asking: Option<Monotonic>,
+    banned_until: Option<Monotonic>,
+    refusals: Vec<Refusal>,
+}
+
+/// Where a node that goes on by itself finds a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Last {
+    /// What was left of the whole limit.
+    pub(super) left: u64,
+    /// How much longer it is banned.
+    pub(super) ban: Option<Duration>,
+}
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Known").finish_non_exhaustive()
+    }
+}
+
+impl Known {
+    pub(super) fn new() -> Self {
+        Self {
+            secret: HashKey::random(),
+            sets: (0..SETS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Runs `act` on the set that may hold `key`.
+    fn with<R>(
+        &self,
+        key: Key<'_>,
+        act: impl FnOnce(Fingerprint, &mut Vec<Slot>) -> R,
+    ) -> Option<R> {
+        let print = self.secret.of_bytes(key.as_bytes());
+        let set = usize::try_from(print.high % SETS as u64).ok()?;
+        Some(act(print, &mut self.sets.get(set)?.lock()))
+    }
+
+    /// Notes what the store said to a charge. `asked` and `heard` lie around its answer.
+    pub(super) fn note(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        asked: Monotonic,
+        heard: Monotonic,
+    ) {
+        let refusal = Refusal::new(charge.cost, asked, heard, decision);
+        // Refusals that count towards a ban have to reach the store.
+        let counts = charge.installed.limit.ban().is_some() && !decision.banned;
+        let refusal = refusal.filter(|_| !charge.shadow && !counts);
+        let ban = decision.banned.then(|| match decision.retry_after() {
+            Some(RetryAfter::After(left)) => heard.saturating_add(left),
+            _ => heard.saturating_add(decision.reset_after),
+        });
+        self.with(key, |print, set| {
+            let index = set.iter().position(|slot| slot.key == print);
+            let mut refusals = Vec::new();
+            if let Some(index) = index {
+                let before = set.swap_remove(index);
+                if before.asked > asked {
+                    // This answer was overtaken by a later one.
+                    set.push(before);
+                    return;
+                }
+                if refusal.is_some() && before.limit == charge.installed.id {
+                    refusals = before.refusals;
+                    let cost = charge.cost.get();
+                    refusals.retain(|refusal| {
+                        refusal.cost() != cost && heard.since(refusal.heard()) < BELIEVED
+                    });
+                }
+            } else if refusal.is_none() && charge.on_failure.is_none() {
+                return;
+            }
+            make_room(set, heard);
+            refusals.truncate(COSTS - 1);
+            refusals.extend(refusal);
+            set.push(Slot {
+                key: print,
+                limit: charge.installed.id,
+                used: decision.limit.saturating_sub(decision.remaining),
+                rest: heard.saturating_add(decision.reset_after),
+                asked,
+                asking: None,
+                banned_until: ban,
+                refusals,
+            });
+        });
+    }
+
+    /// The refusal that the store would give to `charge` now; `None`: ask it.
+    pub(super) fn refusal(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        now: Monotonic,
+    ) -> Option<Decision> {
+        let answer = self.with(key, |print, set| {
+            let slot = set.iter_mut().find(|slot| slot.key == print)?;
+            if slot.limit != charge.installed.id {
+                return None;
+            }
+            let answer = slot.refusals.iter().rev().find_map(|refusal| {
+                let is_believed = now.since(refusal.heard()) < BELIEVED;
+                let answer =
+                    is_believed.then(|| refusal.answer(charge.installed, charge.cost, now));
+                Some((answer.flatten()?, refusal.heard()))
+            });
+            let (answer, heard) = answer?;
+            let is_asked = slot.asking.is_some_and(|since| now.since(since) < ASKING);
+            if now.since(heard) >= OLD && !is_asked {
+                slot.asking = Some(now);
+                return None;
+            }
+            Some(answer)
+        });
+        answer.flatten()
+    }
+
+    /// What was left of `installed`, as far as is known.
+    pub(super) fn last(&self, key: Key<'_>, installed: &Installed, now: Monotonic) -> Option<Last> {
+        let last = self.with(key, |print, set| {
+            let slot = set.iter().find(|slot| slot.key == print)?;
+            let ban = slot.banned_until.map(|until| until.since(now));
+            let used = if now < slot.rest { slot.used } else { 0 };
+            Some(Last {
+                left: installed.limit.max().saturating_sub(used),
+                ban: ban.filter(|left| !left.is_zero()),
+            })
+        });
+        last.flatten()
+    }
+
+    /// Forgets a key that something was done to by hand.
+    pub(super) fn forget(&self, key: Key<'_>) {
+        self.with(key, |print, set| set.retain(|slot| slot.key != print));
+    }
+}
+
+/// Drops the key that is at rest first, if there is no room.
+fn make_room(set: &mut Vec<Slot>, now: Monotonic) {
+    if set.len() < WAYS {
+        return;
+    }
+    set.retain(|slot| slot.rest > now);
+    if set.len() < WAYS {
+        return;
+    }
+    let first = (0..set.len()).min_by_key(|index| set.get(*index).map(|slot| slot.rest));
+    if let Some(first) = first {
+        set.swap_remove(first);
+    }
+}

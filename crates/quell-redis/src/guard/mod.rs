@@ -1,0 +1,416 @@
+//! Guard: what stands between a server and a store that may be slow, gone, or asked too often.
+//!
+//! ```text
+//! charge --remembered refusal?--> answer, no trip
+//!        --store thought gone?--> as declared, degraded
+//!        --something owed?------> paid first
+//!        --store----------------> answer, noted
+//!               '---failure-----> as declared, degraded
+//! ```
+//!
+//! What is declared is the rule's `on_failure`: refuse, allow, or let each node use its share. This
+//! is the only place that applies it. A refusal by the store never asks the fallback, and what the
+//! fallback says always says that it is degraded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::clock::Clock;
+use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::key::Key;
+use quell_core::rule::{Changes, OnFailure};
+use quell_core::time::{Now, Wall};
+
+use crate::link::Failure;
+use crate::numbers::StoreNumbers;
+use crate::store::{RedisStore, needs_holds};
+use crate::url::StoreUrl;
+
+mod apart;
+mod known;
+mod outage;
+mod pay;
+mod refusal;
+
+use apart::{Apart, Part};
+use known::Known;
+use outage::Outage;
+
+/// When to come back after a refusal that was declared: a store that is back is found within this.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// Locks that keep two payments of one key apart.
+const TURNS: usize = 64;
+
+/// A Redis store that remembers refusals, and answers as its rules declare while it cannot tell.
+///
+/// Needs a tokio runtime with time and I/O. Copies share everything.
+#[derive(Clone, Debug)]
+pub struct GuardedStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: RedisStore,
+    clock: Arc<dyn Clock>,
+    known: Known,
+    apart: Apart,
+    outage: Outage,
+    /// One payment per key at a time.
+    turns: Vec<tokio::sync::Mutex<()>>,
+    is_paying: AtomicBool,
+    is_probing: AtomicBool,
+    degraded: [AtomicU64; 3],
+    remembered: AtomicU64,
+}
+
+/// What a [`GuardedStore`] did so far without its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardNumbers {
+    /// Sets that were refused from memory.
+    pub remembered: u64,
+    /// Decisions on acquires that were this node's own, by its share.
+    pub shared: u64,
+    /// Decisions on acquires that refused since that was declared.
+    pub denied: u64,
+    /// Decisions on acquires that allowed since that was declared.
+    pub allowed: u64,
+    /// Keys of which something is still to be charged to the store.
+    pub owed: usize,
+}
+
+impl GuardedStore {
+    /// Guards `store`; `clock` is that of the limiter.
+    #[must_use]
+    pub fn new(store: RedisStore, clock: Arc<dyn Clock>) -> Self {
+        let turns = (0..TURNS).map(|_| tokio::sync::Mutex::default());
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                clock,
+                known: Known::new(),
+                apart: Apart::default(),
+                outage: Outage::default(),
+                turns: turns.collect(),
+                is_paying: AtomicBool::default(),
+                is_probing: AtomicBool::default(),
+                degraded: Default::default(),
+                remembered: AtomicU64::default(),
+            }),
+        }
+    }
+
+    /// Where the store is; shows no password.
+    #[must_use]
+    pub fn url(&self) -> &StoreUrl {
+        self.inner.store.url()
+    }
+
+    /// Asks whether the store answers.
+    ///
+    /// # Errors
+    /// [`Failure`] with what is known of the reason.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        self.inner.store.ping().await
+    }
+
+    /// Calls to the store so far.
+    #[must_use]
+    pub fn store_numbers(&self) -> StoreNumbers {
+        self.inner.store.numbers()
+    }
+
+    /// What was answered without it.
+    #[must_use]
+    pub fn guard_numbers(&self) -> GuardNumbers {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let [shared, denied, allowed] = &self.inner.degraded;
+        GuardNumbers {
+            remembered: read(&self.inner.remembered),
+            shared: read(shared),
+            denied: read(denied),
+            allowed: read(allowed),
+            owed: self.inner.apart.keys(),
+        }
+    }
+}
+
+impl Inner {
+    /// The refusal of `set` if some of its limits are known to refuse it.
+    fn remembered(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        // Who peeks wants to know how things are.
+        if operation == Operation::Peek {
+            return None;
+        }
+        let mut answer = Answer::default();
+        let mut places = Vec::new();
+        for (place, charge) in set.charges().iter().enumerate() {
+            let key = set.key(charge);
+            let refusal = match charge.shadow {
+                true => None,
+                false => self.known.refusal(key, charge, now.monotonic),
+            };
+            match refusal {
+                Some(decision) => {
+                    places.push(place);
+                    answer.decisions.push(decision);
+                }
+                // A refusal by this limit would count towards a ban.
+                None if charge.installed.limit.ban().is_some() => return None,
+                None => {}
+            }
+        }
+        if places.is_empty() {
+            return None;
+        }
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+        answer.places = (places.len() < set.charges().len()).then_some(places);
+        Some(answer)
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        if set.charges().iter().any(needs_holds) {
+            return Err(StoreError::NoHolds);
+        }
+        if let Some(failure) = self.gone() {
+            return self.fall_back(set, operation, now, &failure);
+        }
+        if let Err(failure) = self.pay(set, now).await {
+            // The set itself was not sent.
+            return self.fall_back(set, operation, now, &as_unsent(failure));
+        }
+        match self.store.try_decide(set, operation, now).await {
+            Ok((decisions, clock)) => {
+                self.note(set, &decisions, now);
+                self.pay_in_background();
+                if self.outage.answered(Instant::now) {
+                    tracing::info!(store = %self.store, "the store takes calls again");
+                }
+                Ok(Answer {
+                    decisions,
+                    store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
+                    ..Answer::default()
+                })
+            }
+            Err(failure) => {
+                if self.outage.failed(&failure, Instant::now()) {
+                    tracing::error!(
+                        store = %self.store,
+                        %failure,
+                        "the store refuses calls: what on_failure declares is answered"
+                    );
+                }
+                self.fall_back(set, operation, now, &failure)
+            }
+        }
+    }
+
+    /// Why the store is thought to be gone, if it is. Then nobody waits for it; a task of its own
+    /// looks whether it is back.
+    fn gone(self: &Arc<Self>) -> Option<Failure> {
+        let (reason, is_due) = self.store.gone(Instant::now())?;
+        if is_due && !self.is_probing.swap(true, Ordering::AcqRel) {
+            let inner = Arc::clone(self);
+            tokio::spawn(async move {
+                if inner.store.probe().await.is_ok() {
+                    inner.pay_in_background();
+                }
+                inner.is_probing.store(false, Ordering::Release);
+            });
+        }
+        Some(Failure::Unreachable(reason))
+    }
+
+    fn note(&self, set: &LimitSet<'_>, decisions: &[Decision], now: Now) {
+        let heard = self.clock.monotonic();
+        for (charge, decision) in set.charges().iter().zip(decisions) {
+            let key = set.key(charge);
+            self.known.note(key, charge, decision, now.monotonic, heard);
+        }
+    }
+
+    /// What is declared for a store that cannot tell.
+    fn fall_back(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        failure: &Failure,
+    ) -> Result<Answer, StoreError> {
+        let mut decisions: Vec<Option<Decision>> = Vec::with_capacity(set.charges().len());
+        let mut parts = Vec::new();
+        let mut counts = [0_u64; 3];
+        let mut is_refused = false;
+        for charge in set.charges() {
+            let Some(on_failure) = charge.on_failure else {
+                return Err(self.store.error(failure));
+            };
+            let [shared, denied, allowed] = &mut counts;
+            let part = Part::new(set.key(charge), charge, on_failure);
+            decisions.push(match (on_failure, part) {
+                (OnFailure::Share { .. }, Some(part)) => {
+                    *shared += 1;
+                    parts.push(part);
+                    None
+                }
+                (OnFailure::Allow, _) => {
+                    *allowed += 1;
+                    Some(allow(charge))
+                }
+                // A limit that cannot be shared admits nothing; rules files refuse such a share.
+                (OnFailure::Share { .. } | OnFailure::Deny, _) => {
+                    *denied += 1;
+                    is_refused |= !charge.shadow;
+                    Some(deny(charge))
+                }
+            });
+        }
+        let mut asked = operation;
+        if operation == Operation::Acquire {
+            for (total, count) in self.degraded.iter().zip(counts) {
+                total.fetch_add(count, Ordering::Relaxed);
+            }
+            if is_refused {
+                asked = Operation::Peek;
+            }
+        }
+        let may_be_charged = matches!(failure, Failure::Unknown(_));
+        let mut shared = Vec::new();
+        if !parts.is_empty() {
+            let known = &self.known;
+            shared = self.apart.decide(&parts, asked, now, may_be_charged, known);
+        }
+        let mut shared = shared.into_iter();
+        let each = decisions.into_iter().zip(set.charges());
+        let decisions = each.map(|(decision, charge)| {
+            let decision = decision.or_else(|| shared.next());
+            decision.unwrap_or_else(|| deny(charge))
+        });
+        Ok(Answer {
+            decisions: decisions.collect(),
+            degraded: true,
+            ..Answer::default()
+        })
+    }
+}
+
+/// The same failure of a call that came before: what is asked now was not sent.
+fn as_unsent(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unknown(reason) => Failure::Unreachable(reason),
+        other => other,
+    }
+}
+
+fn deny(charge: &Charge<'_>) -> Decision {
+    Decision {
+        outcome: Outcome::Deny(RetryAfter::After(COME_BACK)),
+        limit: charge.installed.limit.max(),
+        remaining: 0,
+        reset_after: COME_BACK,
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
+fn allow(charge: &Charge<'_>) -> Decision {
+    let limit = charge.installed.limit.max();
+    Decision {
+        outcome: Outcome::Allow,
+        limit,
+        remaining: limit,
+        reset_after: Duration::ZERO,
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
+impl Store for GuardedStore {
+    fn adopt(&self, changes: &Changes) {
+        self.inner.store.adopt(changes);
+    }
+
+    /// Decides without remembered refusals, so that there is a decision on every charge.
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        if set.charges().is_empty() {
+            return Ok(Vec::new());
+        }
+        let answer = self.inner.ask(set, operation, now).await?;
+        Ok(answer.decisions)
+    }
+
+    async fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        if set.charges().is_empty() {
+            return Ok(Answer::default());
+        }
+        match self.inner.remembered(set, operation, now) {
+            Some(answer) => Ok(answer),
+            None => self.inner.ask(set, operation, now).await,
+        }
+    }
+
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        if set.charges().is_empty() {
+            return Some(Answer::default());
+        }
+        self.inner.remembered(set, operation, now)
+    }
+
+    fn charge_one_at_once(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        if operation == Operation::Peek {
+            return None;
+        }
+        let decision = self.inner.known.refusal(key, charge, now.monotonic)?;
+        self.inner.remembered.fetch_add(1, Ordering::Relaxed);
+        Some(decision)
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let inner = &self.inner;
+        if action == Action::Forgive {
+            // What it used apart is forgiven as well.
+            for charge in set.charges() {
+                inner.apart.take(set.key(charge).as_bytes());
+            }
+        }
+        let changed = inner.store.administer(set, action, now).await;
+        for charge in set.charges() {
+            inner.known.forget(set.key(charge));
+        }
+        changed
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        self.inner.store.bans(most, now).await
+    }
+}

@@ -1,0 +1,107 @@
+//! Numbers: what is counted of calls to the store, for whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::link::Failure;
+
+/// Upper edges of the parts of [`StoreNumbers::parts`], in microseconds: a store beside its servers
+/// answers in a hundred, and at 50,000 the usual call is given up.
+const EDGES: [u64; 10] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
+];
+
+const PARTS: usize = EDGES.len() + 1;
+
+/// What a call that failed counts as.
+const KINDS: [&str; 4] = ["unreachable", "no_answer", "refused", "foreign"];
+
+/// Numbers that only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    failures: [AtomicU64; KINDS.len()],
+    parts: [AtomicU64; PARTS],
+    nanos: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a call that took so long.
+    pub(crate) fn called(&self, took: Duration, failure: Option<&Failure>) {
+        let micros = took.as_micros();
+        let part = EDGES.iter().position(|edge| micros <= u128::from(*edge));
+        if let Some(part) = self.parts.get(part.unwrap_or(EDGES.len())) {
+            part.fetch_add(1, Ordering::Relaxed);
+        }
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let kind = match failure {
+            None => return,
+            Some(Failure::Unreachable(_)) => 0,
+            Some(Failure::Unknown(_)) => 1,
+            Some(Failure::Refused(_) | Failure::NoScript) => 2,
+            Some(Failure::Foreign(_)) => 3,
+        };
+        if let Some(count) = self.failures.get(kind) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self, is_gone: bool) -> StoreNumbers {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut sum = 0_u64;
+        let parts = self.parts.iter().enumerate().map(|(index, part)| {
+            sum = sum.wrapping_add(read(part));
+            let edge = EDGES.get(index);
+            (edge.map(|edge| Duration::from_micros(*edge)), sum)
+        });
+        let parts = parts.collect();
+        let failures = KINDS.into_iter().zip(self.failures.iter().map(read));
+        StoreNumbers {
+            calls: sum,
+            took: Duration::from_nanos(read(&self.nanos)),
+            parts,
+            failures: failures.collect(),
+            is_gone,
+        }
+    }
+}
+
+/// Calls to a store so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreNumbers {
+    /// Calls that were tried. One that a set spread over slots makes counts for each slot.
+    pub calls: u64,
+    /// How long they took together, those that failed too.
+    pub took: Duration,
+    /// How many took at most so long, ascending; `None`: any time.
+    pub parts: Vec<(Option<Duration>, u64)>,
+    /// How many failed: `unreachable`, `no_answer`, `refused` or `foreign`.
+    pub failures: Vec<(&'static str, u64)>,
+    /// Whether the store is thought to be gone, so that nobody waits for it.
+    pub is_gone: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_include_those_below() {
+        let counts = Counts::default();
+        counts.called(Duration::from_micros(100), None);
+        counts.called(Duration::from_micros(101), None);
+        counts.called(Duration::from_secs(1), Some(&Failure::NoScript));
+        let read = counts.read(true);
+        assert_eq!(read.calls, 3);
+        assert_eq!(
+            read.parts.first(),
+            Some(&(Some(Duration::from_micros(100)), 1))
+        );
+        assert_eq!(
+            read.parts.get(1),
+            Some(&(Some(Duration::from_micros(250)), 2))
+        );
+        assert_eq!(read.parts.last(), Some(&(None, 3)));
+        assert_eq!(read.failures.get(2), Some(&("refused", 1)));
+    }
+}

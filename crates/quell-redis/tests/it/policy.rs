@@ -1,0 +1,254 @@
+//! What is declared for a store that is gone, and what becomes of it once the store is back.
+
+use quell::store::Action;
+use quell::{Cost, Limit, Operation, Query, RetryAfter};
+use quell_core::ban::Ban;
+use quell_core::rule::OnFailure;
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::guarded::{Node, declaring, scripts, share};
+use crate::limits::{SECOND, built, rules};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+fn a_hundred() -> Limit {
+    built(Limit::fixed_window(100, 3_600 * SECOND).build())
+}
+
+/// A store where nobody is.
+fn nowhere() -> RedisStoreBuilder {
+    let url = format!("redis://127.0.0.1:{}", crate::server::free_port());
+    RedisStore::builder(url.parse().unwrap())
+}
+
+/// A store behind a proxy, with the usual timeout.
+fn behind(proxy: &Proxy) -> RedisStoreBuilder {
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    RedisStore::builder(url.parse().unwrap())
+}
+
+async fn passed(node: &Node, user: &str, calls: usize) -> (usize, usize) {
+    let (mut passed, mut degraded) = (0, 0);
+    for _ in 0..calls {
+        let verdict = node.ask(user, 1).await;
+        passed += usize::from(verdict.is_allow());
+        degraded += usize::from(verdict.degraded);
+    }
+    (passed, degraded)
+}
+
+#[tokio::test]
+async fn of_100_on_2_nodes_each_lets_50_pass() {
+    let nodes = [(); 2].map(|()| Node::new(nowhere(), declaring(&[a_hundred()], share(2))));
+    for node in &nodes {
+        assert_eq!(passed(node, "a", 60).await, (50, 60));
+        let refused = node.ask("a", 1).await;
+        assert!(refused.degraded && !refused.is_allow());
+        assert_eq!(refused.retry_after, Some(RetryAfter::After(3_600 * SECOND)));
+        assert_eq!(passed(node, "b", 3).await, (3, 3), "keys stay apart");
+        assert_eq!(node.limiter.store().guard_numbers().shared, 64);
+    }
+}
+
+#[tokio::test]
+async fn a_key_begins_with_its_part_of_what_was_last_known_to_be_left() {
+    let mut server = Server::start(&[]);
+    let nodes = [(); 2].map(|()| Node::new(server.store(), declaring(&[a_hundred()], share(2))));
+    for _ in 0..30 {
+        for node in &nodes {
+            assert!(!node.ask("a", 1).await.degraded);
+        }
+    }
+    let banned = Query::new("d").entry("user", "b");
+    nodes[0]
+        .limiter
+        .administer(&banned, Action::Ban(60 * SECOND))
+        .await
+        .unwrap();
+    assert!(nodes[0].ask("b", 1).await.banned);
+    server.kill();
+    nodes[0].until_gone("other").await;
+    nodes[1].until_gone("other").await;
+    // The first last heard of 41, the second of 40; together no more than what was left.
+    assert_eq!(passed(&nodes[0], "a", 60).await.0, 20);
+    assert_eq!(passed(&nodes[1], "a", 60).await.0, 20);
+    nodes[0].clock.advance(2 * SECOND);
+    let verdict = nodes[0].ask("b", 1).await;
+    assert!(verdict.banned && verdict.degraded, "{verdict:?}");
+}
+
+#[tokio::test]
+async fn deny_and_allow_say_so() {
+    let ten = || built(Limit::per_second(10).build());
+    let node = Node::new(nowhere(), declaring(&[ten()], Some(OnFailure::Deny)));
+    let verdict = node.ask("a", 1).await;
+    assert!(verdict.degraded);
+    assert_eq!(verdict.retry_after, Some(RetryAfter::After(SECOND)));
+    assert_eq!(verdict.remaining, Some(0));
+    let node = Node::new(nowhere(), declaring(&[ten()], Some(OnFailure::Allow)));
+    for _ in 0..30 {
+        let verdict = node.ask("a", 1).await;
+        assert!(verdict.degraded && verdict.is_allow());
+        assert_eq!(verdict.remaining, Some(10), "nothing is counted");
+    }
+    let peeked = node.peek("a").await;
+    assert!(peeked.degraded && peeked.is_allow());
+}
+
+/// All or none, whatever is declared for each.
+#[tokio::test]
+async fn rules_that_declare_differently_are_charged_together() {
+    let five = || built(Limit::fixed_window(5, 60 * SECOND).build());
+    let mut mixed = declaring(&[five(), five(), five()], share(1));
+    mixed[0].rules[1].on_failure = Some(OnFailure::Allow);
+    mixed[0].rules[2].on_failure = Some(OnFailure::Deny);
+    let node = Node::new(nowhere(), mixed.clone());
+    for _ in 0..10 {
+        let verdict = node.ask("a", 1).await;
+        let allows = verdict
+            .decisions
+            .iter()
+            .map(|said| said.decision.outcome.is_allow());
+        assert_eq!(allows.collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(verdict.decisions[0].decision.remaining, 5, "uncharged");
+    }
+    // In shadow it has no say.
+    mixed[0].rules[2].shadow = true;
+    node.limiter.set_rules(mixed).unwrap();
+    assert_eq!(passed(&node, "a", 10).await, (5, 10));
+}
+
+#[tokio::test]
+async fn where_nothing_is_declared_there_is_no_answer() {
+    let node = Node::new(nowhere(), rules(&[a_hundred()]));
+    let query = Query::new("d").entry("user", "a");
+    let error = node.limiter.try_acquire(&query).await.unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    let bucket = Limit::per_second(1);
+    let now = node.limiter.now();
+    let asked = node
+        .limiter
+        .ask_ad_hoc(Operation::Acquire, b"k", &bucket, Cost::ONE, now);
+    assert!(asked.await.is_err());
+}
+
+#[tokio::test]
+async fn while_it_is_gone_no_call_waits_for_it() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let node = Node::new(behind(&proxy), declaring(&[a_hundred()], share(1)));
+    node.until_back("a").await;
+    proxy.set(Weather::BlackHole);
+    // Five failures in a row open the breaker.
+    let before = node.trips();
+    let (_, degraded) = passed(&node, "b", 5).await;
+    assert_eq!((degraded, node.trips() - before), (5, 5));
+    assert!(node.limiter.store().store_numbers().is_gone);
+    // From here on only probes go out, a few a second, and nobody waits for those.
+    let (_, degraded) = passed(&node, "c", 10_000).await;
+    assert_eq!(degraded, 10_000);
+    let probes = node.trips() - before - 5;
+    assert!(probes < 100, "{probes} of 10,000 calls went out");
+    proxy.set(Weather::Fine);
+    node.until_back("d").await;
+    assert!(!node.limiter.store().store_numbers().is_gone);
+}
+
+/// What was used apart is charged to the store: nobody finds a fresh burst on top.
+#[tokio::test]
+async fn what_was_used_apart_is_charged_once_the_store_is_back() {
+    let server = Server::start(&[]);
+    let mut proxies = Vec::new();
+    for _ in 0..2 {
+        proxies.push(Proxy::new(server.port()).await);
+    }
+    let declared = || declaring(&[a_hundred()], share(2));
+    let nodes: Vec<Node> = proxies
+        .iter()
+        .map(|proxy| Node::new(behind(proxy), declared()))
+        .collect();
+    let watcher = Node::new(server.store(), declared());
+    for node in &nodes {
+        node.until_back("warm").await;
+    }
+    for proxy in &proxies {
+        proxy.set(Weather::HalfOpen);
+    }
+    for node in &nodes {
+        node.until_gone("elsewhere").await;
+        while !node.limiter.store().store_numbers().is_gone {
+            node.ask("elsewhere", 1).await;
+        }
+        // One comes back on the other node, two keys on none.
+        assert_eq!(passed(node, "hot", 30).await, (30, 30));
+        assert_eq!(passed(node, "cold", 60).await, (50, 60));
+        assert_eq!(passed(node, "few", 3).await, (3, 3));
+    }
+    assert_eq!(watcher.peek("hot").await.remaining, Some(100));
+    for proxy in &proxies {
+        proxy.set(Weather::Fine);
+    }
+    // The first answer of the store counts what this node let pass.
+    nodes[0].until_back("other").await;
+    assert_eq!(nodes[0].ask("hot", 1).await.remaining, Some(69));
+    nodes[1].until_back("other").await;
+    for node in &nodes {
+        while node.limiter.store().guard_numbers().owed > 0 {
+            tokio::time::sleep(SECOND / 200).await;
+        }
+    }
+    for (user, left) in [("hot", 39), ("cold", 0), ("few", 94)] {
+        assert_eq!(watcher.peek(user).await.remaining, Some(left), "{user}");
+    }
+}
+
+#[tokio::test]
+async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let ban = Ban::new(2, Some(60 * SECOND), vec![600 * SECOND]).unwrap();
+    let limit = built(Limit::fixed_window(4, 60 * SECOND).build()).with_ban(ban);
+    let node = Node::new(
+        behind(&proxy),
+        declaring(std::slice::from_ref(&limit), share(2)),
+    );
+    let watcher = Node::new(server.store(), rules(&[limit]));
+    node.until_back("warm").await;
+    proxy.set(Weather::HalfOpen);
+    node.until_gone("elsewhere").await;
+    while !node.ask("eve", 1).await.banned {}
+    proxy.set(Weather::Fine);
+    let verdict = node.until_back("eve").await;
+    assert!(verdict.banned, "{verdict:?}");
+    assert!(watcher.peek("eve").await.banned);
+    assert_eq!(watcher.limiter.bans(10).await.unwrap().len(), 1);
+}
+
+/// A changed rule reaches what is counted apart as well.
+#[tokio::test]
+async fn a_limit_may_change_while_the_store_is_gone() {
+    let node = Node::new(nowhere(), declaring(&[a_hundred()], share(2)));
+    assert_eq!(passed(&node, "a", 20).await.0, 20);
+    let less = built(Limit::fixed_window(60, 3_600 * SECOND).build());
+    node.limiter
+        .set_rules(declaring(std::slice::from_ref(&less), share(2)))
+        .unwrap();
+    assert_eq!(passed(&node, "a", 20).await.0, 10, "20 of 30 were used");
+    node.limiter
+        .set_rules(declaring(&[less], share(1)))
+        .unwrap();
+    assert_eq!(passed(&node, "a", 40).await.0, 30, "30 of 60 were used");
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_store_never_asks_the_fallback() {
+    let server = Server::start(&[]);
+    let two = built(Limit::fixed_window(2, 60 * SECOND).build());
+    let node = Node::new(server.store(), declaring(&[two], share(1)));
+    for calls in 0..10 {
+        let verdict = node.ask("a", 1).await;
+        assert_eq!((verdict.is_allow(), verdict.degraded), (calls < 2, false));
+    }
+    assert_eq!(node.limiter.store().guard_numbers().shared, 0);
+    assert!(scripts(&server) > 0);
+}

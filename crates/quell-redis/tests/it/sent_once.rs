@@ -1,0 +1,143 @@
+//! A call that got no answer is charged once or not at all, whatever the network does to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::Limit;
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::guarded::{Node, declaring, scripts, share};
+use crate::limits::{SECOND, built, rules};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+fn many() -> Limit {
+    built(Limit::fixed_window(1_000, 3_600 * SECOND).build())
+}
+
+fn behind(proxy: &Proxy) -> RedisStoreBuilder {
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    RedisStore::builder(url.parse().unwrap())
+}
+
+async fn used(watcher: &Node, user: &str) -> u64 {
+    1_000 - watcher.peek(user).await.remaining.unwrap()
+}
+
+/// Waits until the server has run as many scripts as it will.
+async fn settled(server: &Server) -> u64 {
+    let mut before = scripts(server);
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = scripts(server);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
+#[tokio::test]
+async fn calls_whose_answers_are_lost_are_charged_once() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    // Long enough for a busy machine to send all of them.
+    let store = behind(&proxy).timeout(Duration::from_millis(500));
+    let node = Node::new(store, declaring(&[many()], share(2)));
+    let watcher = Node::new(server.store(), rules(&[many()]));
+    node.until_back("warm").await;
+    for weather in [Weather::NoAnswers, Weather::BlackHole, Weather::Reset] {
+        let user = format!("{weather:?}");
+        node.until_back("warm").await;
+        let before = scripts(&server);
+        proxy.set(weather);
+        // At the same time, and of those that are late nobody knows whether they were made.
+        let mut calls = Vec::new();
+        for _ in 0..20 {
+            calls.push(node.ask(&user, 1));
+        }
+        let verdicts = futures_util::future::join_all(calls).await;
+        assert!(verdicts.iter().all(quell::Verdict::is_allow));
+        let told = verdicts.iter().filter(|verdict| !verdict.degraded).count() as u64;
+        assert!(
+            told == 0 || weather == Weather::Reset,
+            "{weather:?}: {told}"
+        );
+        proxy.set(Weather::Fine);
+        node.until_back("other").await;
+        settled(&server).await;
+        while node.limiter.store().guard_numbers().owed > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let used = used(&watcher, &user).await;
+        assert!(
+            (told..=20).contains(&used),
+            "{weather:?}: 20 calls were charged {used} times"
+        );
+        if weather == Weather::NoAnswers {
+            assert_eq!(used, 20, "the store had heard them all");
+        }
+        assert!(scripts(&server) - before < 200);
+    }
+}
+
+/// Two nodes, and a store that answers long after they gave up: it admits no more than the limit,
+/// and what it has on a key is no more than what was asked for.
+#[tokio::test]
+async fn a_store_that_answers_late_admits_exactly_the_limit() {
+    let server = Server::start(&[]);
+    let limit = || built(Limit::fixed_window(100, 3_600 * SECOND).build());
+    let watcher = Node::new(server.store(), rules(&[limit()]));
+    let mut proxies = Vec::new();
+    for _ in 0..2 {
+        proxies.push(Proxy::new(server.port()).await);
+    }
+    // These wait for it: exactly the limit passes.
+    let patient: Vec<Arc<Node>> = proxies
+        .iter()
+        .map(|proxy| {
+            let store = behind(proxy).timeout(20 * SECOND);
+            Arc::new(Node::new(store, declaring(&[limit()], share(2))))
+        })
+        .collect();
+    for proxy in &proxies {
+        proxy.set(Weather::Slow);
+    }
+    let calls = (0..240).map(|call| {
+        let node = &patient[call % 2];
+        async move { node.ask("patient", 1).await }
+    });
+    let verdicts = futures_util::future::join_all(calls).await;
+    let passed = verdicts.iter().filter(|verdict| verdict.is_allow()).count();
+    assert_eq!(passed, 100);
+    assert!(verdicts.iter().all(|verdict| !verdict.degraded));
+    // These give up after 50 ms and try again on their own: whatever the store still hears of them
+    // is charged once.
+    let hasty: Vec<Node> = proxies
+        .iter()
+        .map(|proxy| Node::new(behind(proxy), declaring(&[limit()], share(2))))
+        .collect();
+    let mut asked = 0;
+    for _ in 0..20 {
+        for node in &hasty {
+            asked += 1;
+            node.ask("hasty", 1).await;
+        }
+    }
+    for proxy in &proxies {
+        proxy.set(Weather::Fine);
+    }
+    for node in &hasty {
+        node.until_back("other").await;
+        while node.limiter.store().guard_numbers().owed > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    settled(&server).await;
+    let left = watcher.peek("hasty").await.remaining.unwrap();
+    assert!(
+        100 - left <= asked,
+        "{asked} calls were charged {} times",
+        100 - left
+    );
+}

@@ -1,0 +1,186 @@
+//! Everything that a network or a server can do to a call: it is answered as declared, says that it is
+//! degraded, and what comes after needs no restart.
+
+use std::time::Duration;
+
+use quell::Limit;
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::guarded::{Node, declaring, share};
+use crate::limits::{SECOND, built};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+/// Plenty: what is looked at is whether answers are degraded.
+fn plenty() -> Limit {
+    built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build())
+}
+
+fn node(store: RedisStoreBuilder) -> Node {
+    Node::new(store, declaring(&[plenty()], share(2)))
+}
+
+/// All answers are degraded and bounded in time; of many calls few go out.
+async fn is_degraded(node: &Node, what: &str) {
+    node.until_gone("a").await;
+    for _ in 0..30 {
+        let verdict = node.ask("a", 1).await;
+        assert!(
+            verdict.degraded && verdict.is_allow(),
+            "{what}: {verdict:?}"
+        );
+    }
+    let numbers = node.limiter.store().store_numbers();
+    let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
+    assert!(failed > 0, "{what}: {numbers:?}");
+}
+
+async fn with_weather(weather: Weather) {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let node = node(RedisStore::builder(url.parse().unwrap()));
+    for _ in 0..2 {
+        node.until_back("a").await;
+        proxy.set(weather);
+        is_degraded(&node, &format!("{weather:?}")).await;
+        proxy.set(Weather::Fine);
+    }
+    node.until_back("a").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_in_the_middle_of_an_answer() {
+    with_weather(Weather::Reset).await;
+}
+
+#[tokio::test]
+async fn a_black_hole() {
+    with_weather(Weather::BlackHole).await;
+}
+
+#[tokio::test]
+async fn answers_that_come_200_ms_late() {
+    with_weather(Weather::Slow).await;
+}
+
+#[tokio::test]
+async fn a_connection_of_which_the_other_end_is_gone() {
+    with_weather(Weather::HalfOpen).await;
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens() {
+    let mut server = Server::start(&[]);
+    let node = node(RedisStore::builder(server.url()));
+    for _ in 0..2 {
+        node.until_back("a").await;
+        server.kill();
+        is_degraded(&node, "refused").await;
+        let restart = move || {
+            server.restart();
+            server
+        };
+        server = tokio::task::spawn_blocking(restart).await.unwrap();
+    }
+    node.until_back("a").await;
+}
+
+/// What the server itself does: words that bring it about, and words that end it.
+async fn with_words(arguments: &[&str], fault: &[&[&str]], mended: &[&[&str]]) {
+    let server = Server::start(arguments);
+    let node = node(RedisStore::builder(server.url()));
+    node.until_back("a").await;
+    for words in fault {
+        let said = server.command(words);
+        assert!(!said.contains("ERR"), "{words:?}: {said}");
+    }
+    is_degraded(&node, &format!("{fault:?}")).await;
+    for words in mended {
+        server.command(words);
+    }
+    node.until_back("a").await;
+}
+
+#[tokio::test]
+async fn a_server_that_pauses() {
+    with_words(&[], &[&["CLIENT", "PAUSE", "4000"]], &[]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_out_of_memory() {
+    with_words(
+        &["--maxmemory-policy", "noeviction"],
+        &[&["CONFIG", "SET", "maxmemory", "1"]],
+        &[&["CONFIG", "SET", "maxmemory", "0"]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica() {
+    let primary = Server::start(&[]);
+    let port = primary.port().to_string();
+    with_words(
+        &[],
+        &[&["REPLICAOF", "127.0.0.1", &port]],
+        &[&["REPLICAOF", "NO", "ONE"]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_a_name_of_ours() {
+    let spoil =
+        "for _, key in ipairs(redis.call('KEYS', 'quell:*')) do redis.call('SET', key, 'x') end";
+    let clear = "for _, key in ipairs(redis.call('KEYS', 'quell:*')) do redis.call('DEL', key) end";
+    with_words(&[], &[&["EVAL", spoil, "0"]], &[&["EVAL", clear, "0"]]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_sleeps() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let node = node(RedisStore::builder(server.url()));
+    node.until_back("a").await;
+    let port = server.port();
+    let asleep = tokio::task::spawn_blocking(move || {
+        crate::server::try_command(port, &["DEBUG", "SLEEP", "4"])
+    });
+    is_degraded(&node, "DEBUG SLEEP").await;
+    asleep.await.unwrap();
+    node.until_back("a").await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_wrong() {
+    let server = Server::start(&["--requirepass", "right"]);
+    let url = format!("redis://:wrong@127.0.0.1:{}", server.port());
+    let node = node(RedisStore::builder(url.parse().unwrap()));
+    is_degraded(&node, "a wrong password").await;
+    let words = [
+        &["AUTH", "right"][..],
+        &["CONFIG", "SET", "requirepass", "wrong"],
+    ];
+    let said = crate::server::session(server.port(), &words);
+    assert_eq!(said, ["OK", "OK"]);
+    node.until_back("a").await;
+}
+
+/// One line each way, not one per call.
+#[tokio::test]
+async fn refusals_of_the_server_do_not_stop_the_others() {
+    let server = Server::start(&[]);
+    let node = node(RedisStore::builder(server.url()));
+    node.until_back("a").await;
+    let spoil = "redis.call('SET', redis.call('KEYS', 'quell:*')[1], 'x')";
+    server.command(&["EVAL", spoil, "0"]);
+    for _ in 0..20 {
+        assert!(node.ask("a", 1).await.degraded);
+        assert!(
+            !node.ask("b", 1).await.degraded,
+            "another key is none the worse"
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!node.limiter.store().store_numbers().is_gone);
+}

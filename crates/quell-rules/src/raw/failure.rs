@@ -1,0 +1,57 @@
+//! On failure, as it was said: a word, and how many nodes there are.
+
+use std::num::NonZeroU32;
+
+use crate::cursor::Fields;
+use crate::hint;
+use crate::path::Said;
+use crate::period::whole;
+use crate::problem::Sink;
+
+/// The most nodes that a limit is divided by: more servers than that share no store.
+const MAX_NODES: u64 = 100_000;
+
+/// What is to be answered while the store does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Share,
+    Deny,
+    Allow,
+}
+
+/// What is said of failures.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RawFailure {
+    pub(crate) word: Option<Said<Word>>,
+    pub(crate) nodes: Option<Said<NonZeroU32>>,
+}
+
+impl RawFailure {
+    pub(super) fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
+        Self {
+            word: fields.read("on_failure", sink, word),
+            nodes: fields.read("nodes", sink, nodes),
+        }
+    }
+}
+
+fn word(text: &str) -> Result<Word, String> {
+    match text {
+        "share" => Ok(Word::Share),
+        "deny" => Ok(Word::Deny),
+        "allow" => Ok(Word::Allow),
+        "floor" => Err("`floor` is not available yet: write share, deny or allow".to_owned()),
+        _ => Err(hint::no_such("value", text, &["share", "deny", "allow"])),
+    }
+}
+
+fn nodes(text: &str) -> Result<NonZeroU32, String> {
+    let number = whole(text)?;
+    let nodes = u32::try_from(number.min(MAX_NODES + 1)).unwrap_or(u32::MAX);
+    match NonZeroU32::new(nodes) {
+        Some(nodes) if number <= MAX_NODES => Ok(nodes),
+        _ => Err(format!(
+            "{number} nodes: write how many servers share the limits, 1 to {MAX_NODES}"
+        )),
+    }
+}

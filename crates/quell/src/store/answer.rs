@@ -1,0 +1,29 @@
+//! Answer: what a store said of a set, and how it came to say so.
+
+use quell_core::decision::Decision;
+use quell_core::time::Wall;
+
+/// Decisions on a set, with what a caller may want to know about them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The decisions, in the set's order.
+    pub decisions: Vec<Decision>,
+    /// The places in the set of the charges that `decisions` are about, ascending; `None`: all.
+    ///
+    /// A refusal that is remembered decides without asking, so nothing is known of the limits
+    /// beside it.
+    pub places: Option<Vec<usize>>,
+    /// What the store's own clock said, if it has one.
+    pub store_time: Option<Wall>,
+    /// Whether the store could not tell, and the answer is what was declared for that.
+    pub degraded: bool,
+}
+
+impl From<Vec<Decision>> for Answer {
+    fn from(decisions: Vec<Decision>) -> Self {
+        Self {
+            decisions,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The mistakes in what a Redis server runs: its short ways must be no other rules.
+
+use crate::mutants::Mutant;
+
+const STRAIGHT: &str = "crates/quell-redis/src/script/straight.lua";
+
+/// Every mistake in a script that must be caught.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "a window one microsecond too long: script",
+        file: STRAIGHT,
+        original: "mono - start >= window",
+        replacement: "mono - start > window",
+        package: "quell-redis",
+        caught_by: "hostile_time::a_window_ends_on_the_microsecond",
+    },
+    Mutant {
+        name: "a refusal that no ban counts: script",
+        file: STRAIGHT,
+        original: "elseif flags >= 8 and op == 1 then is_straight = false break",
+        replacement: "",
+        package: "quell-redis",
+        caught_by: "bans::refusals_by_two_servers_add_up_to_one_ban",
+    },
+    Mutant {
+        name: "parts of a unit lost: script",
+        file: STRAIGHT,
+        original: "if new_r >= parts then new, new_r = new + 1, new_r - parts end",
+        replacement: "",
+        package: "quell-redis",
+        caught_by: "extremes::limits_at_the_edges_have_the_same_answers_as_in_memory",
+    },
+    Mutant {
+        name: "an expiry that does not follow its state: script",
+        file: STRAIGHT,
+        original: "call('PEXPIRE', key, expiry)",
+        replacement: "",
+        package: "quell-redis",
+        caught_by: "long_states::a_long_log_is_not_written_anew_with_every_charge",
+    },
+    Mutant {
+        name: "a log that is only ever appended to: script",
+        file: STRAIGHT,
+        original: "elseif is_long and gone * 2 <= last then",
+        replacement: "elseif is_long then",
+        package: "quell-redis",
+        caught_by: "long_states::a_long_log_is_not_written_anew_with_every_charge",
+    },
+    Mutant {
+        name: "a set charged where one limit refuses: script",
+        file: STRAIGHT,
+        original: "elseif flags % 4 < 2 then passes = false end",
+        replacement: "end",
+        package: "quell-redis",
+        caught_by: "conformance::random_traces_have_the_same_answers_as_in_one_process",
+    },
+];
