@@ -109,7 +109,7 @@ impl TokenBucket {
     }
 
     /// Sets how many times as long the coldest interval is. Default:
-    /// [`DEFAULT_COLD_FACTOR`](super::warm_up::DEFAULT_COLD_FACTOR).
+    /// [`DEFAULT_COLD_FACTOR`].
     #[must_use]
     pub const fn cold_factor(mut self, factor: u32) -> Self {
         self.cold_factor = Some(factor);
