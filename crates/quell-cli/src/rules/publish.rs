@@ -166,7 +166,8 @@ impl PublishArgs {
             ok: true,
             dry_run: self.dry_run,
             changes: changes.unwrap_or_default(),
-            warnings: loaded.warnings,
+            // Sound for some servers, and refused by those that share their states.
+            warnings: [loaded.warnings, loaded.undeclared].concat(),
             ..Outcome::of(newest)
         };
         let is_same = |version: &&quell_redis::Version| version.text == text;
