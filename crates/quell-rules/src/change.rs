@@ -136,6 +136,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("overrides", before.overrides != after.overrides),
         ("cost", before.cost != after.cost),
         ("shadow", before.shadow != after.shadow),
+        ("on_failure", before.on_failure != after.on_failure),
     ];
     let differing = all.iter().filter(|(_, differs)| *differs);
     differing.map(|(name, _)| *name).collect()

@@ -157,16 +157,13 @@ impl PublishArgs {
         }
         let before = newest.domains.as_ref();
         let changes = before.map(|before| RuleChanges::between_domains(before, after));
-        let change = match &changes {
-            None => "unknown, the version before could not be read".to_owned(),
-            Some(none) if none.is_none() => "no rule".to_owned(),
-            Some(changes) => changes.to_string(),
-        };
+        let change = format!("{remark}{}", in_a_line(changes.as_ref()));
         let mut outcome = Outcome {
             ok: true,
             dry_run: self.dry_run,
             changes: changes.unwrap_or_default(),
-            warnings: loaded.warnings,
+            // Sound for some servers, and refused by those that share their states.
+            warnings: [loaded.warnings, loaded.undeclared].concat(),
             ..Outcome::of(newest)
         };
         let is_same = |version: &&quell_redis::Version| version.text == text;
@@ -180,7 +177,6 @@ impl PublishArgs {
             return self.finish(outcome);
         }
         let who = self.by.clone().unwrap_or_else(user);
-        let change = format!("{remark}{change}");
         let draft = Draft {
             text,
             who: &who,
@@ -249,6 +245,15 @@ impl Outcome {
     fn tell_changes(&self) -> Result<()> {
         tell(&self.problems, &self.warnings);
         self.changes.rules().iter().try_for_each(output::line)
+    }
+}
+
+/// What the history says of a change.
+fn in_a_line(changes: Option<&RuleChanges>) -> String {
+    match changes {
+        None => "unknown, the version before could not be read".to_owned(),
+        Some(none) if none.is_none() => "no rule".to_owned(),
+        Some(changes) => changes.to_string(),
     }
 }
 

@@ -25,7 +25,7 @@ domain: d
 rules:
   - { name: same, rate: 60/min, burst: 1 }
   - { name: b, algorithm: sliding_log, limit: 9/min }
-  - { name: c, rate: 1/s, per: [user], on_missing: shared_key, cost: 1, shadow: true, match: { p: q } }
+  - { name: c, rate: 1/s, per: [user], on_missing: shared_key, cost: 1, shadow: true, on_failure: deny, match: { p: q } }
   - { name: z, rate: 2/s }";
     let changes = changes(before, after);
     let lines: Vec<String> = changes.rules().iter().map(ToString::to_string).collect();
@@ -34,7 +34,7 @@ rules:
         [
             "- d/a: token_bucket 1/s, burst 1",
             "~ d/b: sliding_log 5/min, ban after 3 refusals within 10m for 1m -> sliding_log 9/min",
-            "~ d/c: token_bucket 1/s, burst 1; match, per, on_missing, cost, shadow changed",
+            "~ d/c: token_bucket 1/s, burst 1; match, per, on_missing, cost, shadow, on_failure changed",
             "~ d/same: token_bucket 1/s, burst 1 -> token_bucket 60/min, burst 1",
             "+ d/z: token_bucket 2/s, burst 2",
             "~ e/a: unlimited -> token_bucket 3/s, burst 3; overrides changed, too",

@@ -94,6 +94,12 @@ fn nothing_is_pushed_that_a_server_would_not_take() {
         dry.contains("+ shop/login") && dry.contains("a dry run: nothing is pushed"),
         "{dry}"
     );
+    // Servers that share their states would not take them yet.
+    let warned = shelf.run(&["push", &good, "--dry-run"]).stderr;
+    assert!(
+        warned.contains("warning: ") && warned.contains("on_failure"),
+        "{warned}"
+    );
     assert_eq!(shelf.redis.say(&["DBSIZE"]).trim(), "0");
 }
 
