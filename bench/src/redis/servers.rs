@@ -66,7 +66,7 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
     fs::write(
         &rules,
         format!(
-            "domain: bench\nrules:\n  - {{ name: hot, per: [user], algorithm: fixed_window, limit: {LIMIT}/h, on_failure: deny }}\n"
+            "domain: bench\ndefaults: {{ on_failure: deny }}\nrules:\n  - {{ name: hot, per: [user], algorithm: fixed_window, limit: {LIMIT}/h }}\n"
         ),
     )?;
     let mut table = Table::new([
@@ -146,7 +146,7 @@ fn call(address: SocketAddr) -> Result<(u64, u64)> {
                     passed += u64::from(says(&answer, "allowed"));
                     break;
                 }
-                // No answer of the store's.
+                // What was declared for a store that does not answer, which is to refuse.
                 Ok(_) | Err(_) => {
                     again += 1;
                     thread::sleep(Duration::from_millis(5));
@@ -157,7 +157,7 @@ fn call(address: SocketAddr) -> Result<(u64, u64)> {
     Ok((passed, again))
 }
 
-/// Whether the answer says yes to a field.
+/// Whether a field of an answer is true.
 fn says(answer: &str, field: &str) -> bool {
     let mut lines = answer.lines();
     while let Some(line) = lines.next() {
