@@ -63,7 +63,8 @@ impl Limit {
 /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
 ///
 /// That is a limit other than a bucket with continuous refill, one with `initial` tokens, a refusal
-/// that counts towards a ban, a clock that reads earlier than `origin`, a TAT beyond 64 bits.
+/// that counts towards a ban, a clock that reads earlier than `origin`, a TAT beyond 64 bits; and a
+/// use that ends later than it can at `now`: the clock went back, or the reading is an old one.
 #[inline]
 #[must_use]
 pub fn decide_packed(
@@ -85,6 +86,9 @@ pub fn decide_packed(
     let now = Monotonic::from_nanos(now.monotonic.as_nanos() - origin.as_nanos());
     let cost = due.cost.get();
     let settled = gcra.settle(u128::from(word), now);
+    if settled != 0 && settled != u128::from(word) {
+        return None;
+    }
     let outcome = gcra.check(settled, now, cost);
     let mut after = settled;
     let mut delay = Duration::ZERO;

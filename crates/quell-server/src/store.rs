@@ -87,6 +87,12 @@ impl ServerStore {
 }
 
 impl Store for ServerStore {
+    fn keep_time(&self, clock: &Arc<dyn Clock>) {
+        if let Self::Memory(store) = self {
+            store.keep_time(clock);
+        }
+    }
+
     fn adopt(&self, changes: &Changes) {
         match self {
             Self::Memory(store) => store.adopt(changes),

@@ -28,6 +28,26 @@ pub trait Clock: Debug + Send + Sync {
     }
 }
 
+/// A reading that is further behind its clock than this was no reading of it.
+const OLDEST_READING: Duration = Duration::from_secs(10);
+
+/// `now`, or a later reading: to be taken under the lock of what is decided upon.
+///
+/// A thread may be put to sleep between its reading and its decision, while others decide at later
+/// instants. To a state its reading looks as if the clock had gone back, and a key that is used up
+/// would be credited that time (which is right for a clock that did go back, and wrong here, once for
+/// every such thread). Whoever reads under the lock reads later than everybody who held it before.
+/// The wall clock's reading stays: the edges of calendar windows were looked up for it.
+pub(crate) fn read_again(now: Now, clock: &(impl Clock + ?Sized)) -> Now {
+    let monotonic = clock.monotonic();
+    let is_behind = monotonic > now.monotonic && monotonic.since(now.monotonic) <= OLDEST_READING;
+    if is_behind {
+        Now { monotonic, ..now }
+    } else {
+        now
+    }
+}
+
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Now {
         (**self).now()

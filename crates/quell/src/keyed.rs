@@ -22,7 +22,7 @@ use quell_core::state::State;
 use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, read_again};
 use crate::room::Room;
 use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
 use crate::turn::{self, Line};
@@ -190,7 +190,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         in_place.unwrap_or_else(|| {
             let mut charge = Charge::alone(&self.installed, cost);
             charge.edges = edges;
-            self.the_long_way(operation, fingerprint, &charge, now, |state| {
+            self.the_long_way(operation, fingerprint, &charge, now, |now, state| {
                 let charge = &charge;
                 decide_one(now, operation, &mut Entry { charge, state })
             })
@@ -204,7 +204,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         fingerprint: Fingerprint,
         charge: &Charge<'_>,
         now: Now,
-        work: impl FnOnce(&mut State) -> R,
+        work: impl FnOnce(Now, &mut State) -> R,
     ) -> R {
         let key = LoadKey {
             fingerprint,
@@ -214,7 +214,9 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         let limit = &self.installed.limit;
         let keeper = OneLimit { limit, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
-        let result = work(&mut held.state);
+        let now = read_again(now, &self.clock);
+        let keeper = OneLimit { limit, now };
+        let result = work(now, &mut held.state);
         if operation == Operation::Acquire {
             let is_added = self.table.store(&mut chains, held, now, &keeper);
             drop(chains);
@@ -241,7 +243,7 @@ impl<K: Hash + ?Sized, C: Clock> Line for KeyLine<'_, K, C> {
         let mut charge = Charge::alone(installed, self.cost);
         charge.edges = edges;
         let acquire = Operation::Acquire;
-        limiter.the_long_way(acquire, self.fingerprint, &charge, now, |state| {
+        limiter.the_long_way(acquire, self.fingerprint, &charge, now, |now, state| {
             work(now, &charge, state)
         })
     }

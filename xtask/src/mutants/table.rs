@@ -419,6 +419,14 @@ const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "schedules::every_permit_that_comes_back_wakes_somebody",
     },
+    Mutant {
+        name: "an old reading of the clock taken for a clock that went back",
+        file: "crates/quell/src/clock.rs",
+        original: "monotonic.since(now.monotonic) <= OLDEST_READING;",
+        replacement: "monotonic.since(now.monotonic) > OLDEST_READING;",
+        package: "quell",
+        caught_by: "parallel::an_old_reading",
+    },
 ];
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
@@ -13,6 +14,8 @@ use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
+
+use crate::clock::Clock;
 
 mod answer;
 pub mod memory;
@@ -27,6 +30,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Learns which limits came into force, took another's place, or are gone. Called before any
     /// charge under a new limit.
     fn adopt(&self, changes: &Changes);
+
+    /// Learns which clock the instants that it is given are read from. A store that decides by them
+    /// reads it again once nobody else can decide on the same keys: a thread may sleep in between.
+    fn keep_time(&self, _clock: &Arc<dyn Clock>) {}
 
     /// Decides a whole set, all or nothing, in one step; the decisions stand in the set's order.
     ///

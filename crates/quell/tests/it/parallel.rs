@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
-use quell::{Cost, KeyedLimiter, Limit, Outcome, Rate};
-use quell_core::time::Now;
+use quell::store::memory::MemoryStore;
+use quell::{AdHocMemo, Cost, KeyedLimiter, Limit, Limiter, Operation, Outcome, Rate};
+use quell_core::time::{Monotonic, Now};
 
 const THREADS: usize = 8;
 
@@ -74,6 +75,75 @@ fn while_time_goes_on_no_more_is_admitted_than_it_brings() {
         assert!(admitted <= most, "{admitted} admitted, {most} at most");
         assert!(admitted >= 50, "{admitted} admitted");
     }
+}
+
+/// Every third reading is an old one by the time it is used: its thread slept in between.
+#[derive(Debug)]
+struct Sleepy {
+    clock: ManualClock,
+    readings: AtomicU64,
+}
+
+impl Sleepy {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            clock: ManualClock::new(start()),
+            readings: AtomicU64::new(0),
+        })
+    }
+}
+
+impl Clock for Sleepy {
+    fn now(&self) -> Now {
+        let now = self.clock.now();
+        let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+        if !reading.is_multiple_of(3) {
+            return now;
+        }
+        Now {
+            monotonic: now.monotonic.saturating_sub(Duration::from_millis(4)),
+            ..now
+        }
+    }
+
+    /// Read under the lock.
+    fn monotonic(&self) -> Monotonic {
+        self.clock.monotonic()
+    }
+}
+
+/// Asks for 10 ms at 1/ms, burst 10.
+fn admitted_over_10_ms(clock: &Sleepy, mut is_allowed: impl FnMut() -> bool) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..10_000 {
+        admitted += u64::from(is_allowed());
+        clock.clock.advance(Duration::from_micros(1));
+    }
+    admitted
+}
+
+#[test]
+fn an_old_reading_is_credited_to_nobody() {
+    let bucket = Limit::token_bucket(Rate::new(1, Duration::from_millis(1)).unwrap()).burst(10);
+
+    let clock = Sleepy::new();
+    let keyed = KeyedLimiter::<u64, _>::with(bucket.clone(), 100, Arc::clone(&clock)).unwrap();
+    let ask = || keyed.try_acquire(&1).outcome.is_allow();
+    let admitted = admitted_over_10_ms(&clock, ask);
+    assert!((18..=20).contains(&admitted), "{admitted} by a key");
+
+    let clock = Sleepy::new();
+    let (store, one) = (MemoryStore::new(), Cost::ONE);
+    let limiter = Limiter::builder(store).clock(clock.clone()).build();
+    let mut memo = AdHocMemo::default();
+    let acquire = Operation::Acquire;
+    let ask = || {
+        let now = limiter.now();
+        let answer = limiter.ask_ad_hoc_at_once(acquire, b"key", &bucket, one, now, &mut memo);
+        answer.unwrap().unwrap().outcome.is_allow()
+    };
+    let admitted = admitted_over_10_ms(&clock, ask);
+    assert!((18..=20).contains(&admitted), "{admitted} by a store");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl MemoryStore {
             return again(record, set, &keys, claim);
         }
         part.make_room()?;
-        let touched = self.with_states(set, Operation::Acquire, now, |entries| {
+        let touched = self.with_states(set, Operation::Acquire, now, |now, entries| {
             hold::claim(now, claim, entries)
         });
         let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
@@ -97,6 +97,7 @@ impl MemoryStore {
         let mut stands = false;
         let keeper = Keeping { store: self, now };
         let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        let now = self.read_again(now);
         for (place, held) in places.iter().zip(loaded) {
             let Some((mut held, installed)) = held else {
                 continue;
@@ -142,6 +143,7 @@ impl MemoryStore {
         let places = record.places.clone();
         let keeper = Keeping { store: self, now };
         let (mut chains, loaded) = self.load_places(&places, now, &keeper);
+        let now = self.read_again(now);
         let loaded = loaded.into_iter().zip(&places);
         let loaded = loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, of, place)));
         let mut loaded: Vec<_> = loaded.collect();

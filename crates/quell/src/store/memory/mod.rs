@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -21,6 +22,8 @@ use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::Now;
+
+use crate::clock::{Clock, read_again};
 
 use super::{Action, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
@@ -58,6 +61,8 @@ pub struct MemoryStore {
     names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
     holds: Holds,
     next_shard: AtomicUsize,
+    /// Whose readings callers give.
+    clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// A state as a snapshot holds it.
@@ -89,6 +94,7 @@ impl MemoryStore {
             names: Mutex::default(),
             holds: Holds::new(),
             next_shard: AtomicUsize::new(0),
+            clock: OnceLock::new(),
         }
     }
 
@@ -178,6 +184,14 @@ impl MemoryStore {
         }
     }
 
+    /// `now`, or a later reading of the clock that it was read from.
+    fn read_again(&self, now: Now) -> Now {
+        match self.clock.get() {
+            Some(clock) => read_again(now, clock),
+            None => now,
+        }
+    }
+
     fn remember(&self, fingerprint: Fingerprint, name: &[u8]) {
         let mut names = self.names.lock();
         if names.len() < MAX_NAMED_BANS || names.contains_key(&fingerprint) {
@@ -216,6 +230,8 @@ impl MemoryStore {
         }
         let keeper = Keeping { store: self, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
+        let now = self.read_again(now);
+        let keeper = Keeping { store: self, now };
         self.carry(&mut held.state, charge, now);
         let was_banned = held.state.banned_for(now.monotonic).is_some();
         let entry = &mut Entry {
@@ -290,6 +306,11 @@ impl LocalStore for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn keep_time(&self, clock: &Arc<dyn Clock>) {
+        // The first limiter's: all clocks of a process read alike.
+        let _ = self.clock.set(Arc::clone(clock));
+    }
+
     fn charge_at_once(
         &self,
         set: &LimitSet<'_>,

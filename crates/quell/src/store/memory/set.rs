@@ -49,7 +49,7 @@ impl MemoryStore {
         operation: Operation,
         now: Now,
     ) -> Vec<Decision> {
-        let decided = self.with_states(set, operation, now, |entries| {
+        let decided = self.with_states(set, operation, now, |now, entries| {
             decide(now, operation, entries)
         });
         let decisions = decided.result;
@@ -66,7 +66,7 @@ impl MemoryStore {
         set: &LimitSet<'r>,
         operation: Operation,
         now: Now,
-        work: impl FnOnce(&mut [Entry<'_, 'r>]) -> R,
+        work: impl FnOnce(Now, &mut [Entry<'_, 'r>]) -> R,
     ) -> Decided<'r, R> {
         let charges = set.charges();
         let keys = charges
@@ -75,6 +75,8 @@ impl MemoryStore {
         let keys: Vec<_> = keys.collect();
         let keeper = Keeping { store: self, now };
         let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
+        let now = self.read_again(now);
+        let keeper = Keeping { store: self, now };
         let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
         let mut of_charge = Vec::with_capacity(keys.len());
         let mut by_overflow = BTreeMap::new();
@@ -104,7 +106,7 @@ impl MemoryStore {
             });
         }
         let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
-        let result = work(&mut entries);
+        let result = work(now, &mut entries);
         let mut states = Vec::with_capacity(shared.len());
         let mut added = 0;
         for shared in shared {
