@@ -377,7 +377,7 @@ const MUTANTS: &[Mutant] = &[
         original: "&& *later > *mark",
         replacement: "&& *later > u128::MAX - 1",
         package: "quell-core",
-        caught_by: "holds::what_was_truly_used_is_bounded",
+        caught_by: "hold_tables::what_comes_back_brings_those_after_it_forward",
     },
     Mutant {
         name: "hold: who does not wait goes before those who do",
@@ -393,7 +393,7 @@ const MUTANTS: &[Mutant] = &[
         original: "(tat.min(full.saturating_add(self.owable())), tat > full)",
         replacement: "(tat.min(full), tat > full.saturating_add(self.owable()))",
         package: "quell-core",
-        caught_by: "holds::a_debt_is_refused_until_it_is_repaid",
+        caught_by: "hold_tables::a_debt_is_as_long_as_it_is_large",
     },
     Mutant {
         name: "hold: what is ended twice is not said to be",

@@ -23,6 +23,38 @@ fn a_unit_that_was_refilled_is_not_given_back() {
     assert_eq!(bench.peek(1).remaining, 0, "20 at one instant else");
 }
 
+/// What is given back moves those who were charged after it forward: their units drain sooner, and
+/// what has drained is not given back.
+#[test]
+fn what_comes_back_brings_those_after_it_forward() {
+    let limit = Limit::per_second(10).build().unwrap();
+    let mut bench = Bench::of(limit, false, START, START);
+    bench.reserve(1, 5);
+    bench.reserve(2, 5);
+    assert!(bench.end(1, Ending::Cancel).found);
+    bench.now += SECOND / 2;
+    assert!(bench.acquire(10).outcome.is_allow());
+    assert!(bench.end(2, Ending::Cancel).found);
+    assert_eq!(bench.peek(1).remaining, 0, "15 at one instant else");
+}
+
+/// All of a debt is repaid, not only what is missing for the next call.
+#[test]
+fn a_debt_is_as_long_as_it_is_large() {
+    let limit = Limit::per_second(10).build().unwrap();
+    let mut bench = Bench::of(limit, false, START, START);
+    bench.reserve(1, 10);
+    bench.end(1, Ending::Settle(35));
+    for (later, left) in [(0, 2_600), (600, 2_000), (1_999, 1)] {
+        bench.now += later * SECOND / 1_000;
+        let wait = RetryAfter::After(Duration::from_millis(left));
+        assert_eq!(bench.acquire(1).outcome, Outcome::Deny(wait));
+    }
+    bench.now += SECOND / 1_000;
+    assert!(bench.acquire(1).outcome.is_allow());
+    assert!(!bench.acquire(1).outcome.is_allow());
+}
+
 #[test]
 fn guava_waits_for_the_debts_of_those_before() {
     let limit = Limit::per_second(1).debt(true).build().unwrap();
