@@ -115,7 +115,8 @@ pub(super) async fn answer_throttle(
     let decision = shared
         .limiter
         .ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
-    match decision.await {
+    // In a box: a connection that is silent should not keep room for it.
+    match Box::pin(decision).await {
         Ok(decision) => throttle.write_reply(&decision, encoder),
         Err(error) => {
             encoder.error("ERR", &error.to_string());
@@ -133,7 +134,12 @@ pub(super) async fn answer_query(
     encoder: &mut Encoder<'_>,
 ) -> bool {
     let limiter = &shared.limiter;
-    let answer = limiter.ask(operation, query, limiter.now()).await;
+    let now = limiter.now();
+    let answer = match limiter.ask_at_once(operation, query, now) {
+        Ok(None) => Box::pin(limiter.ask(operation, query, now)).await,
+        Ok(Some(verdict)) => Ok(verdict),
+        Err(error) => Err(error),
+    };
     tell(answer, query.domain(), encoder)
 }
 

@@ -201,19 +201,21 @@ impl Session {
             }
             Ok(Command::Reserve(reserve)) => {
                 let limiter = &self.shared.limiter;
-                let answer = limiter
-                    .reserve(&reserve.query, reserve.hold, reserve.id)
-                    .await;
+                let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
+                // In a box: see `answer_throttle`.
+                let answer = Box::pin(answer).await;
                 tell(answer, reserve.query.domain(), &mut encoder);
             }
-            Ok(Command::End(end)) => match self.shared.end(end.domain, end.id, end.ending).await {
-                Ok(finished) => encoder.ended(&EndedBody {
-                    id: end.id.into(),
-                    outcome: finished.fate.name().into(),
-                    repeated: finished.repeated,
-                }),
-                Err(error) => encoder.error("ERR", &error.to_string()),
-            },
+            Ok(Command::End(end)) => {
+                match Box::pin(self.shared.end(end.domain, end.id, end.ending)).await {
+                    Ok(finished) => encoder.ended(&EndedBody {
+                        id: end.id.into(),
+                        outcome: finished.fate.name().into(),
+                        repeated: finished.repeated,
+                    }),
+                    Err(error) => encoder.error("ERR", &error.to_string()),
+                }
+            }
             Ok(command) => return self.connection(&command, out),
             Err(error) => error.write(&mut encoder),
         }
