@@ -87,7 +87,7 @@ impl ServerStore {
 }
 
 impl Store for ServerStore {
-    fn keep_time(&self, clock: &Arc<dyn Clock>) {
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
         if let Self::Memory(store) = self {
             store.keep_time(clock);
         }

@@ -1,4 +1,5 @@
-//! Clock: where a [`Now`] comes from, read once per request.
+//! Clock: where a [`Now`] comes from, read once per request; and again under a lock, see
+//! [`read_again`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub trait Clock: Debug + Send + Sync {
     }
 }
 
-/// A reading that is further behind its clock than this was no reading of it.
+/// A reading that is further behind its clock than this was no reading of it: no thread sleeps as
+/// long, and tests give instants of their own.
 const OLDEST_READING: Duration = Duration::from_secs(10);
 
 /// `now`, or a later reading: to be taken under the lock of what is decided upon.
@@ -38,7 +40,8 @@ const OLDEST_READING: Duration = Duration::from_secs(10);
 /// would be credited that time (which is right for a clock that did go back, and wrong here, once for
 /// every such thread). Whoever reads under the lock reads later than everybody who held it before.
 /// The wall clock's reading stays: the edges of calendar windows were looked up for it.
-pub(crate) fn read_again(now: Now, clock: &(impl Clock + ?Sized)) -> Now {
+#[must_use]
+pub fn read_again(now: Now, clock: &(impl Clock + ?Sized)) -> Now {
     let monotonic = clock.monotonic();
     let is_behind = monotonic > now.monotonic && monotonic.since(now.monotonic) <= OLDEST_READING;
     if is_behind {

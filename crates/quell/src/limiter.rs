@@ -77,7 +77,7 @@ impl<S: Store> LimiterBuilder<S> {
 
     /// The limiter, without rules yet.
     #[must_use]
-    pub fn build(self) -> Limiter<S> {
+    pub fn build(mut self) -> Limiter<S> {
         self.store.keep_time(&self.clock);
         Limiter {
             store: self.store,

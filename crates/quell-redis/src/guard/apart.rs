@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use quell::clock::{Clock, read_again};
 use quell_core::charge::{Charge, Entry, Operation, ban, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
@@ -173,8 +174,10 @@ impl Apart {
         now: Now,
         may_be_charged: bool,
         known: &Known,
+        clock: &dyn Clock,
     ) -> Vec<Decision> {
         let mut all = self.used.lock();
+        let now = read_again(now, clock);
         let mut held: Vec<(Box<[u8]>, Used)> = Vec::with_capacity(parts.len());
         for part in parts {
             let (name, is_shared) = name(&mut all, part.key, now);

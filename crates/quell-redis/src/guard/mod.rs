@@ -286,8 +286,9 @@ impl Inner {
         let may_be_charged = matches!(failure, Failure::Unknown(_));
         let mut shared = Vec::new();
         if !parts.is_empty() {
-            let known = &self.known;
-            shared = self.apart.decide(&parts, asked, now, may_be_charged, known);
+            let (known, clock) = (&self.known, &*self.clock);
+            let apart = &self.apart;
+            shared = apart.decide(&parts, asked, now, may_be_charged, known, clock);
         }
         let mut shared = shared.into_iter();
         let each = decisions.into_iter().zip(set.charges());

@@ -2,13 +2,13 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
 use quell_redis::{RedisStore, RedisStoreBuilder, RuleBook};
 
 use crate::limits::{SECOND, built, limiter};
+use crate::patience::{after_fail_over, until, until_it};
 use crate::server::{Server, free_port};
 
 pub(crate) struct Cluster {
@@ -46,12 +46,11 @@ impl Cluster {
         words.push("--cluster-yes".to_owned());
         redis_cli(&words);
         for server in &cluster.servers {
-            while !server
-                .command(&["CLUSTER", "INFO"])
-                .contains("cluster_state:ok")
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            until("the cluster is up", || {
+                server
+                    .command(&["CLUSTER", "INFO"])
+                    .contains("cluster_state:ok")
+            });
             if !Self::is_primary(server) {
                 server.follows();
             }
@@ -166,7 +165,7 @@ async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
         .iter()
         .filter(|server| Cluster::is_primary(server))
     {
-        server.command(&["WAIT", "1", "5000"]);
+        server.is_replicated();
     }
     let lost = cluster
         .servers
@@ -195,19 +194,21 @@ async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
         verdict.is_ok()
     };
     for user in (0..20).cycle().take(80) {
-        while !ask(user).await {}
+        until_it("an answer", async || ask(user).await).await;
     }
     let mut primaries = cluster.servers.iter();
     let lost = primaries.position(Cluster::is_primary).unwrap();
     // Calls whose answer came too late may have been charged as well.
-    cluster.servers[lost].command(&["WAIT", "1", "5000"]);
+    cluster.servers[lost].is_replicated();
     cluster.servers[lost].kill();
     let mut failed = 0;
     for user in (0..20).cycle().take(400) {
-        while !ask(user).await {
-            failed += 1;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        after_fail_over("an answer", async || {
+            let is_answered = ask(user).await;
+            failed += usize::from(!is_answered);
+            is_answered
+        })
+        .await;
     }
     assert!(failed > 0);
     assert!(passed.iter().all(|passed| *passed <= 10), "{passed:?}");

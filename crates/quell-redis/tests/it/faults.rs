@@ -6,6 +6,7 @@ use quell::{Limit, Limiter, Query};
 use quell_redis::{Failure, RedisStore, StoreUrl};
 
 use crate::limits::{SECOND, built, limiter};
+use crate::patience::until_it;
 use crate::server::Server;
 
 fn five_per_minute() -> Limit {
@@ -70,9 +71,7 @@ async fn a_server_that_comes_up_later_is_found() {
     let subject = limiter(store, &[five_per_minute()]);
     assert!(passes(&subject).await.is_err());
     let _server = Server::try_start(port, &[]).unwrap();
-    while passes(&subject).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_it("it answers", async || passes(&subject).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -80,7 +79,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     let server = Server::start(&[]);
     let store = RedisStore::builder(server.url());
     let subject = limiter(store.build(), &[five_per_minute()]);
-    while passes(&subject).await.is_err() {}
+    until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.command(&["CLIENT", "PAUSE", "2000"]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains("no answer within 50ms"), "{error}");
@@ -94,7 +93,7 @@ async fn a_store_that_is_gone_holds_nobody_up() {
         RedisStore::builder(server.url()).build(),
         &[five_per_minute()],
     );
-    while passes(&subject).await.is_err() {}
+    until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.command(&["CLIENT", "PAUSE", "1500"]);
     let mut at_once = 0;
     for _ in 0..200 {
@@ -102,9 +101,7 @@ async fn a_store_that_is_gone_holds_nobody_up() {
         at_once += usize::from(error.contains("a moment ago"));
     }
     assert!(at_once >= 190, "{at_once} of 200 did not wait");
-    while passes(&subject).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_it("it answers", async || passes(&subject).await.is_ok()).await;
 }
 
 #[tokio::test]

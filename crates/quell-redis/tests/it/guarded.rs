@@ -1,7 +1,6 @@
 //! Guarded limiters, and what they are asked.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell::clock::ManualClock;
 use quell::{Cost, Limit, Limiter, Query, Verdict};
@@ -9,10 +8,8 @@ use quell_core::rule::{DomainRules, OnFailure};
 use quell_redis::{GuardedStore, RedisStoreBuilder};
 
 use crate::limits::{START, at, rules};
+use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
-
-/// Nothing here takes as long; what does is stuck.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A node: a limiter on a guarded store, and its clock, which stands.
 pub(crate) struct Node {
@@ -68,18 +65,24 @@ impl Node {
     }
 
     async fn until(&self, user: &str, degraded: bool) -> Verdict {
-        let asking = async {
-            loop {
-                let verdict = self.ask(user, 1).await;
-                if verdict.degraded == degraded {
-                    return verdict;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, asking)
-            .await
-            .expect("it does not change")
+        let mut last = None;
+        until_it("the store comes or goes", async || {
+            let verdict = self.ask(user, 1).await;
+            let is_so = verdict.degraded == degraded;
+            last = Some(verdict);
+            is_so
+        })
+        .await;
+        last.expect("it was asked")
+    }
+
+    /// Waits until all that it let pass by itself is charged to the store.
+    pub(crate) async fn until_paid(&self) {
+        let guard = self.limiter.store();
+        until_it("what is owed is paid", async || {
+            guard.guard_numbers().owed == 0
+        })
+        .await;
     }
 
     /// Calls that were tried on the store so far.

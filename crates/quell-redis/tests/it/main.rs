@@ -22,6 +22,7 @@ mod hostile_time;
 mod limits;
 mod long_states;
 mod moving;
+mod patience;
 mod policy;
 mod processes;
 mod proxy;

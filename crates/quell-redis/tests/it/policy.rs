@@ -1,13 +1,14 @@
 //! What is declared for a store that is gone, and what becomes of it once the store is back.
 
 use quell::store::Action;
-use quell::{Cost, Limit, Operation, Query, RetryAfter};
+use quell::{Cost, Limit, Operation, Query, Rate, RetryAfter};
 use quell_core::ban::Ban;
 use quell_core::rule::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::guarded::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
+use crate::patience::until_it;
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
@@ -48,6 +49,29 @@ async fn of_100_on_2_nodes_each_lets_50_pass() {
         assert_eq!(passed(node, "b", 3).await, (3, 3), "keys stay apart");
         assert_eq!(node.limiter.store().guard_numbers().shared, 64);
     }
+}
+
+/// A task may sleep between its reading of the clock and its decision: that credits nobody.
+#[tokio::test]
+async fn an_old_reading_is_credited_to_no_share() {
+    let rate = Rate::new(2, SECOND / 1_000).unwrap();
+    let limit = built(Limit::token_bucket(rate).burst(20).build());
+    let node = Node::new(nowhere(), declaring(&[limit], share(2)));
+    let query = Query::new("d").entry("user", "a");
+    let mut admitted = 0;
+    for call in 0..1_000_u32 {
+        let mut now = node.limiter.now();
+        if call % 3 == 0 {
+            now.monotonic = now.monotonic.saturating_sub(SECOND / 250);
+        }
+        let asked = node.limiter.ask(Operation::Acquire, &query, now);
+        admitted += u32::from(asked.await.unwrap().is_allow());
+        node.clock.advance(SECOND / 100_000);
+    }
+    assert!(
+        (18..=20).contains(&admitted),
+        "{admitted} in 10 ms at 1/ms, burst 10"
+    );
 }
 
 #[tokio::test]
@@ -176,9 +200,11 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     }
     for node in &nodes {
         node.until_gone("elsewhere").await;
-        while !node.limiter.store().store_numbers().is_gone {
+        until_it("the store is thought gone", async || {
             node.ask("elsewhere", 1).await;
-        }
+            node.limiter.store().store_numbers().is_gone
+        })
+        .await;
         // One comes back on the other node, two keys on none.
         assert_eq!(passed(node, "hot", 30).await, (30, 30));
         assert_eq!(passed(node, "cold", 60).await, (50, 60));
@@ -193,9 +219,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     assert_eq!(nodes[0].ask("hot", 1).await.remaining, Some(69));
     nodes[1].until_back("other").await;
     for node in &nodes {
-        while node.limiter.store().guard_numbers().owed > 0 {
-            tokio::time::sleep(SECOND / 200).await;
-        }
+        node.until_paid().await;
     }
     for (user, left) in [("hot", 39), ("cold", 0), ("few", 94)] {
         assert_eq!(watcher.peek(user).await.remaining, Some(left), "{user}");
@@ -216,7 +240,7 @@ async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
     node.until_back("warm").await;
     proxy.set(Weather::HalfOpen);
     node.until_gone("elsewhere").await;
-    while !node.ask("eve", 1).await.banned {}
+    until_it("she is banned", async || node.ask("eve", 1).await.banned).await;
     proxy.set(Weather::Fine);
     let verdict = node.until_back("eve").await;
     assert!(verdict.banned, "{verdict:?}");

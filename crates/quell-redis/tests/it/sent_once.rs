@@ -8,6 +8,7 @@ use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::guarded::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
+use crate::patience::until_it;
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
@@ -24,17 +25,15 @@ async fn used(watcher: &Node, user: &str) -> u64 {
     1_000 - watcher.peek(user).await.remaining.unwrap()
 }
 
-/// Waits until the server has run as many scripts as it will.
-async fn settled(server: &Server) -> u64 {
+/// Waits until the server has run as many scripts as it will: none came for a while.
+async fn settled(server: &Server) {
     let mut before = scripts(server);
-    loop {
+    until_it("no script comes any more", async || {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let now = scripts(server);
-        if now == before {
-            return now;
-        }
-        before = now;
-    }
+        std::mem::replace(&mut before, now) == now
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -66,9 +65,7 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
         proxy.set(Weather::Fine);
         node.until_back("other").await;
         settled(&server).await;
-        while node.limiter.store().guard_numbers().owed > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        node.until_paid().await;
         let used = used(&watcher, &user).await;
         assert!(
             (told..=20).contains(&used),
@@ -129,9 +126,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     }
     for node in &hasty {
         node.until_back("other").await;
-        while node.limiter.store().guard_numbers().owed > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        node.until_paid().await;
     }
     settled(&server).await;
     let left = watcher.peek("hasty").await.remaining.unwrap();

@@ -1,12 +1,11 @@
 //! A primary with a replica, watched by three sentinels.
 
-use std::time::Duration;
-
 use quell::{Limit, Query};
 use quell_redis::{Draft, Pushed, RedisStore, RuleBook, StoreUrl};
 
 use crate::limits::{SECOND, built, limiter};
-use crate::server::{Server, free_port, session, try_command};
+use crate::patience::{after_fail_over, until};
+use crate::server::{Server, free_port, try_command};
 
 struct Watched {
     primary: Server,
@@ -15,14 +14,6 @@ struct Watched {
 }
 
 impl Watched {
-    /// Waits until the replica has all that was written. `WAIT` is about what its own connection
-    /// wrote, so that writes something: it comes after everything before it.
-    fn replicate(&self) {
-        let write = ["SET", "test:replicated", "1", "PX", "60000"];
-        let said = session(self.primary.port(), &[&write, &["WAIT", "1", "5000"]]);
-        assert_eq!(said, ["OK", "1"]);
-    }
-
     fn start() -> Self {
         let primary = Server::start(&[]);
         let port = primary.port().to_string();
@@ -51,12 +42,11 @@ impl Watched {
 
     fn until(&self, field: &str, value: &str) {
         for sentinel in &self.sentinels {
-            while !sentinel
-                .command(&["SENTINEL", "MASTER", "shop"])
-                .contains(&format!("{field}\n{value}\n"))
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            until("the sentinels have found all", || {
+                sentinel
+                    .command(&["SENTINEL", "MASTER", "shop"])
+                    .contains(&format!("{field}\n{value}\n"))
+            });
         }
     }
 
@@ -81,7 +71,7 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
         assert!(subject.try_acquire(&query).await.unwrap().is_allow());
     }
     // What was not replicated is lost with its server: here all is.
-    watched.replicate();
+    watched.primary.is_replicated();
     watched.primary.kill();
     let mut passed = 0;
     for _ in 0..10 {
@@ -115,13 +105,10 @@ async fn a_planned_failover_loses_nothing() {
     let mut passed = 0;
     for call in 0..300 {
         if call == 100 {
-            watched.replicate();
+            watched.primary.is_replicated();
             watched.sentinels[0].command(&["SENTINEL", "FAILOVER", "shop"]);
-            while !is_now(&watched.replica, "master") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            while !is_now(&watched.primary, "slave") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+            for (server, role) in [(&watched.replica, "master"), (&watched.primary, "slave")] {
+                after_fail_over("they change places", async || is_now(server, role)).await;
             }
         }
         if subject
@@ -150,18 +137,19 @@ async fn rules_outlive_their_primary() {
     let Pushed::Done(first) = first else {
         panic!("{first:?}");
     };
-    watched.replicate();
+    watched.primary.is_replicated();
     watched.primary.kill();
-    // A look takes five seconds at most; the sentinels may need longer.
-    let mut looks = 0;
-    let head = loop {
+    let mut head = None;
+    after_fail_over("there is a primary again", async || {
         match book.head().await {
-            Ok(head) => break head,
-            Err(error) => assert!(looks < 20, "{error}"),
+            Ok(found) => {
+                head = found;
+                true
+            }
+            Err(_) => false,
         }
-        looks += 1;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    };
+    })
+    .await;
     assert_eq!(head, Some(first.clone()));
     let second = book.push(Some(&first), &draft("domain: e")).await.unwrap();
     assert!(matches!(second, Pushed::Done(head) if head.number() == 2));

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreUrl};
 use tempfile::TempDir;
 
-/// Long enough for a machine that does much else; a server that is up answers in a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::patience::{PATIENCE, until};
 
 /// A server that stops when it is dropped.
 pub(crate) struct Server {
@@ -117,12 +116,34 @@ impl Server {
     /// Waits until a replica has all that its primary had. That it is connected says less: Valkey
     /// acknowledges what it has not loaded yet.
     pub(crate) fn follows(&self) {
-        while !self
-            .command(&["INFO", "replication"])
-            .contains("master_link_status:up")
-        {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("it follows its primary", || {
+            let said = self.command(&["INFO", "replication"]);
+            said.contains("master_link_status:up")
+        });
+    }
+
+    /// Waits until every replica of this primary has what was written up to now. (`WAIT` would wait
+    /// for what its own connection wrote: nothing.)
+    pub(crate) fn is_replicated(&self) {
+        let offset = |line: &str, name: &str| -> Option<u64> {
+            let (_, rest) = line.split_once(name)?;
+            rest.split(',').next()?.trim().parse().ok()
+        };
+        let said = || self.command(&["INFO", "replication"]);
+        let written = said();
+        let written = written
+            .lines()
+            .find_map(|line| offset(line, "master_repl_offset:"));
+        let written = written.expect("a primary says how much it wrote");
+        until("its replicas have all that it wrote", || {
+            let said = said();
+            let replicas = said.lines().filter(|line| line.contains("state=online"));
+            let mut has: Vec<_> = replicas
+                .filter_map(|line| offset(line, "offset="))
+                .collect();
+            has.sort_unstable();
+            has.first().is_some_and(|least| *least >= written)
+        });
     }
 
     /// Kills the server at once, as a crash would.

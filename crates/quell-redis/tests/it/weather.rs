@@ -1,8 +1,6 @@
 //! Everything that a network or a server can do to a call: it is answered as declared, says that it is
 //! degraded, and what comes after needs no restart.
 
-use std::time::Duration;
-
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
@@ -180,7 +178,6 @@ async fn refusals_of_the_server_do_not_stop_the_others() {
             !node.ask("b", 1).await.degraded,
             "another key is none the worse"
         );
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(!node.limiter.store().store_numbers().is_gone);
 }

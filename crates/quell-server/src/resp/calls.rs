@@ -135,10 +135,12 @@ pub(super) async fn answer_query(
 ) -> bool {
     let limiter = &shared.limiter;
     let now = limiter.now();
-    let answer = match limiter.ask_at_once(operation, query, now) {
-        Ok(None) => Box::pin(limiter.ask(operation, query, now)).await,
-        Ok(Some(verdict)) => Ok(verdict),
-        Err(error) => Err(error),
+    // A store beside this process is asked once, with a trip.
+    let is_here = limiter.store().memory().is_some();
+    let at_once = is_here.then(|| limiter.ask_at_once(operation, query, now).transpose());
+    let answer = match at_once.flatten() {
+        Some(answer) => answer,
+        None => Box::pin(limiter.ask(operation, query, now)).await,
     };
     tell(answer, query.domain(), encoder)
 }

@@ -33,7 +33,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Learns which clock the instants that it is given are read from. A store that decides by them
     /// reads it again once nobody else can decide on the same keys: a thread may sleep in between.
-    fn keep_time(&self, _clock: &Arc<dyn Clock>) {}
+    fn keep_time(&mut self, _clock: &Arc<dyn Clock>) {}
 
     /// Decides a whole set, all or nothing, in one step; the decisions stand in the set's order.
     ///

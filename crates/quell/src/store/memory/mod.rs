@@ -9,8 +9,8 @@
 //! with what its overflow state holds.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -61,8 +61,8 @@ pub struct MemoryStore {
     names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
     holds: Holds,
     next_shard: AtomicUsize,
-    /// Whose readings callers give.
-    clock: OnceLock<Arc<dyn Clock>>,
+    /// Whose readings callers give, where that is known.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 /// A state as a snapshot holds it.
@@ -94,7 +94,7 @@ impl MemoryStore {
             names: Mutex::default(),
             holds: Holds::new(),
             next_shard: AtomicUsize::new(0),
-            clock: OnceLock::new(),
+            clock: None,
         }
     }
 
@@ -186,7 +186,7 @@ impl MemoryStore {
 
     /// `now`, or a later reading of the clock that it was read from.
     fn read_again(&self, now: Now) -> Now {
-        match self.clock.get() {
+        match &self.clock {
             Some(clock) => read_again(now, clock),
             None => now,
         }
@@ -306,9 +306,8 @@ impl LocalStore for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn keep_time(&self, clock: &Arc<dyn Clock>) {
-        // The first limiter's: all clocks of a process read alike.
-        let _ = self.clock.set(Arc::clone(clock));
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+        self.clock = Some(Arc::clone(clock));
     }
 
     fn charge_at_once(
