@@ -32,6 +32,7 @@ mod guard;
 mod key;
 mod link;
 mod numbers;
+mod reach;
 mod rehearsal;
 mod script;
 mod store;

@@ -21,6 +21,7 @@ mod holds;
 mod hostile_time;
 mod limits;
 mod long_states;
+mod lost_primary;
 mod moving;
 mod patience;
 mod policy;
