@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::{LimitSet, Operation};
@@ -18,6 +19,7 @@ use redis::Value;
 
 use crate::answer::{Answer, Reply, Said};
 use crate::code::{Numbers, code};
+use crate::gather::Words;
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
 
@@ -198,16 +200,17 @@ impl<'a> Asked<'a> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()
         };
-        let names = pick(&self.names);
+        let keys = pick(&self.names);
         let mut arguments = vec![head.to_vec()];
         arguments.extend(pick(&self.codes));
+        let mut words = Arc::new(Words { keys, arguments });
         for _ in 0..MOST_LOOKS {
-            let script = &self.store.scripts.decide;
-            let reply = script.run(&self.store.link, &names, &arguments).await?;
+            let reply = self.store.ask(&words).await?;
             let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) else {
                 return Ok(reply);
             };
             let wall = Wall::from_nanos(wall.saturating_mul(1_000));
+            let arguments = &mut Arc::make_mut(&mut words).arguments;
             for (argument, index) in arguments.iter_mut().skip(1).zip(group) {
                 let charge = self.set.charges().get(*index);
                 let calendar = charge.and_then(|charge| charge.installed.limit.calendar());

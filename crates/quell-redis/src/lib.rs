@@ -28,6 +28,7 @@ mod bans;
 mod book;
 mod breaker;
 mod code;
+mod gather;
 mod guard;
 mod key;
 mod link;

@@ -17,6 +17,7 @@ use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
 use crate::code::code;
+use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
@@ -63,7 +64,9 @@ pub(crate) enum Request {
 pub struct RedisStore {
     pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: Arc<Scripts>,
+    /// Calls that wait at the same time, where they may go together.
+    pub(crate) gather: Option<Arc<Gather>>,
     pub(crate) url: StoreUrl,
     clock: StoreClock,
     pub(crate) timeout: Duration,
@@ -80,6 +83,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     timeout: Duration,
     is_rehearsal: bool,
+    is_gathering: bool,
 }
 
 impl RedisStoreBuilder {
@@ -115,13 +119,27 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sends every call by itself, also where others wait at the same time. Default: those go together,
+    /// which costs the store about half as much.
+    #[must_use]
+    pub const fn one_by_one(mut self) -> Self {
+        self.is_gathering = false;
+        self
+    }
+
     /// The store. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisStore {
+        let link = Arc::new(Link::new(&self.url));
+        let scripts = Arc::new(Scripts::new());
+        // On a cluster keys lie in slots, and what one script sees has to lie in one.
+        let may_gather = self.is_gathering && !link.is_spread();
+        let gather = may_gather.then(|| Gather::new(&link, &scripts, self.timeout));
         RedisStore {
-            link: Arc::new(Link::new(&self.url)),
+            link,
             names: Names::new(&self.prefix),
-            scripts: Scripts::new(),
+            scripts,
+            gather,
             url: self.url,
             clock: self.clock,
             timeout: self.timeout,
@@ -151,6 +169,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             timeout: DEFAULT_TIMEOUT,
             is_rehearsal: false,
+            is_gathering: true,
         }
     }
 

@@ -243,6 +243,18 @@ fn redirected(host: &str, _slot: u16) -> Address {
     }
 }
 
+/// What the error of one question means that a script decided among others. `None`: this server may
+/// not write, so it is asked again on its own.
+pub(crate) fn of_entry(text: String) -> Option<Failure> {
+    if text.contains("READONLY ") {
+        return None;
+    }
+    match of_script(text) {
+        Attempt::Failed(failure) => Some(failure),
+        Attempt::Moved(_) | Attempt::Ask(_) | Attempt::Away(_) => None,
+    }
+}
+
 /// Errors inside a script carry the error of the command that failed in their text, before Redis 7
 /// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
 fn of_script(text: String) -> Attempt {

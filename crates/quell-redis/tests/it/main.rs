@@ -30,4 +30,5 @@ mod proxy;
 mod sent_once;
 mod sentinel;
 mod server;
+mod together;
 mod weather;
