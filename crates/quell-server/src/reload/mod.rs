@@ -108,8 +108,8 @@ mod tests {
         let parse = |text: &str| quell_rules::parse_str("test", text).unwrap().domains;
         let before = "domain: d\nrules: [{name: a, rate: 1/s}, {name: b, rate: 1/s}]";
         let after = "domain: d\nrules: [{name: b, rate: 2/s}, {name: c, rate: 1/s}]";
-        let mut ids = LimitIds::default();
-        let (set, _) = RuleSet::default().succeed(parse(before), Now::default(), &mut ids);
+        let ids = LimitIds::default();
+        let (set, _) = RuleSet::default().succeed(parse(before), Now::default(), &ids);
         assert!(changes(&set, &parse(before)).is_none());
         assert_eq!(
             changes(&set, &parse(after)).to_string(),
