@@ -10,7 +10,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
 use quell_core::key::with_ad_hoc;
-use quell_core::limit::Installed;
+use quell_core::limit::{Installed, LimitError};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
@@ -124,7 +124,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
-        check(&domains)?;
+        check(&domains, self.store.can_learn())?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
         let (next, changes) = self.rules.load().succeed(domains, now, &self.ids);
@@ -453,14 +453,19 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     (changes, leaving)
 }
 
-/// Refuses rules with limits that cannot be followed on this machine.
-fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
+/// Refuses rules with limits that cannot be followed on this machine, or by this store.
+fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
     for DomainRules { domain, rules } in domains {
         for rule in rules {
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
-                    check_zone(limit).map_err(|error| RulesError {
+                    let checked = if limit.is_learned() && !can_learn {
+                        Err(LimitError::LearnedInOneProcess)
+                    } else {
+                        check_zone(limit)
+                    };
+                    checked.map_err(|error| RulesError {
                         domain: Arc::clone(domain),
                         rule: Arc::clone(&rule.name),
                         error,

@@ -364,6 +364,10 @@ impl Store for MemoryStore {
         Ok(self.charge_local(set, operation, now))
     }
 
+    fn can_learn(&self) -> bool {
+        true
+    }
+
     fn has_holds(&self) -> bool {
         true
     }
