@@ -210,6 +210,15 @@ fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.labelled(&format!("{name}_count"), &[], metrics.waits.get());
     let help = "Permits that are held.";
     text.gauge("quell_permits_held", help, totals.permits);
+    let name = "quell_learned_permits";
+    text.head(
+        name,
+        "gauge",
+        "Permits that a rule with adaptive hands out at a time, as its last answer said: on whichever of its keys that was.",
+    );
+    for ((domain, rule), limit) in metrics.rules.learned() {
+        text.labelled(name, &[("domain", &domain), ("rule", &rule)], limit);
+    }
     let help = "Reservations that can still be settled.";
     text.gauge("quell_reservations", help, totals.reservations);
     let help = "Reservations and permits whose time was over before anybody ended them.";

@@ -22,11 +22,12 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(ModelStore::default(), start());
-    let mut rules = rules(&mut random);
+    let can_learn = subject.store().can_learn();
+    let mut rules = rules(&mut random, can_learn);
     super::reload(&subject, &model, &rules);
     for step in 0..steps {
         if random.one_in(60) {
-            rules = self::rules(&mut random);
+            rules = self::rules(&mut random, can_learn);
             super::reload(&subject, &model, &rules);
         }
         let now = random.step_clock(subject.now());
@@ -96,16 +97,17 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId) -> Claim<'a> {
 }
 
 fn random_ending(random: &mut Random) -> Ending {
-    match random.below(5) {
+    match random.below(6) {
         0 => Ending::Settle(random.below(20)),
         1 => Ending::Cancel,
         2 => Ending::Release,
         3 => Ending::Renew,
+        4 => Ending::Fail,
         _ => Ending::Arrive,
     }
 }
 
-fn rules(random: &mut Random) -> Vec<DomainRules> {
+fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
     let rules = random_rules(random);
-    with_permits(random, rules)
+    with_permits(random, rules, can_learn)
 }
