@@ -19,7 +19,7 @@ use quell_core::time::{Monotonic, Now};
 use quell_redis::{RedisStore, StoreClock};
 
 use crate::guarded::scripts;
-use crate::limits::{SECOND, at, built, limiter};
+use crate::limits::{SECOND, START, ask, at, built, limiter};
 use crate::patience::PATIENCE;
 use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, try_command};
@@ -62,7 +62,7 @@ impl Crowded {
         };
         spoil(server, "list", async {
             let set = LimitSet::ad_hoc(b"foreign", &crowded.installed, Cost::ONE);
-            let now = at(crate::limits::START);
+            let now = at(START);
             let charged = other.charge(&set, Operation::Acquire, now).await;
             charged.unwrap();
         })
@@ -226,10 +226,8 @@ async fn what_is_wrong_with_one_question_is_its_own_answer() {
 #[tokio::test]
 async fn a_full_server_refuses_every_question_and_charges_none() {
     let server = Server::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
-    for limits in [
-        vec![five()],
-        vec![built(Limit::per_second(5).build()), five()],
-    ] {
+    let bucket = || built(Limit::per_second(5).build());
+    for limits in [vec![five()], vec![bucket()], vec![bucket(), five()]] {
         let subject = limiter(server.store().build(), &limits);
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         for told in all(&subject, 40).await {
@@ -240,6 +238,29 @@ async fn a_full_server_refuses_every_question_and_charges_none() {
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         assert!(all(&subject, 40).await.iter().all(|told| *told == Ok(true)));
         server.command(&["FLUSHALL"]);
+    }
+}
+
+/// No key is locked for longer than one refill when a clock goes back (P5), whoever comes with it.
+#[tokio::test]
+async fn a_clock_that_goes_back_is_mended_for_every_question() {
+    let server = Server::start(&[]);
+    let store = server.store().clock(StoreClock::Caller).build();
+    let subject = limiter(store, &[built(Limit::per_second(1).burst(5).build())]);
+    let hour = 3_600_000_000;
+    let users: Vec<_> = (0..40).map(|user| format!("user-{user}")).collect();
+    let later = START + 2 * hour;
+    for (at, cost, passes) in [
+        (later, 5, true),
+        (later - hour, 1, false),
+        (later - hour + 5_000_000, 5, true),
+    ] {
+        let told = users
+            .iter()
+            .map(|user| ask(&subject, Operation::Acquire, user, cost, at));
+        for verdict in join_all(told).await {
+            assert_eq!(verdict.is_allow(), passes, "{at}: {verdict:?}");
+        }
     }
 }
 
