@@ -65,6 +65,12 @@ impl Names {
         name
     }
 
+    /// The name of a state by which a server is tried that did not answer. No key has it: what
+    /// follows the braces of one is longer, or nothing.
+    pub(crate) fn probe(&self, tag: &str) -> Vec<u8> {
+        [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}probe"].concat()
+    }
+
     /// The name of the list of banned keys.
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()

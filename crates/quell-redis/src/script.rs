@@ -5,19 +5,34 @@ use redis::{Cmd, Script, Value};
 use crate::link::{Failure, Link};
 
 /// The script that decides, in the order in which its parts need each other.
-const DECIDE: &str = concat!(
-    include_str!("script/usual.lua"),
-    include_str!("script/straight.lua"),
-    include_str!("script/number.lua"),
-    include_str!("script/limit.lua"),
-    include_str!("script/state.lua"),
-    include_str!("script/bucket.lua"),
-    include_str!("script/window.lua"),
-    include_str!("script/carry.lua"),
-    include_str!("script/check.lua"),
-    include_str!("script/ban.lua"),
-    include_str!("script/load.lua"),
-    include_str!("script/decide.lua"),
+macro_rules! decide {
+    () => {
+        concat!(
+            include_str!("script/usual.lua"),
+            include_str!("script/straight.lua"),
+            include_str!("script/number.lua"),
+            include_str!("script/limit.lua"),
+            include_str!("script/state.lua"),
+            include_str!("script/bucket.lua"),
+            include_str!("script/window.lua"),
+            include_str!("script/carry.lua"),
+            include_str!("script/check.lua"),
+            include_str!("script/ban.lua"),
+            include_str!("script/load.lua"),
+            include_str!("script/decide.lua"),
+        )
+    };
+}
+
+/// Decides one set.
+const DECIDE: &str = decide!();
+
+/// Decides several sets, each by the whole of [`DECIDE`], which is a function in it.
+const DECIDE_MANY: &str = concat!(
+    "local function decide(KEYS, ARGV)\n",
+    decide!(),
+    "\nend\n",
+    include_str!("script/many.lua"),
 );
 
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
@@ -27,6 +42,7 @@ const NAME_BAN: &str = include_str!("script/name_ban.lua");
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) decide: Loaded,
+    pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
 }
 
@@ -41,6 +57,7 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             decide: Loaded::new(DECIDE),
+            decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
         }
     }
@@ -107,7 +124,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, NAME_BAN] {
+        for text in [DECIDE, DECIDE_MANY, NAME_BAN] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

@@ -1,10 +1,8 @@
 //! Store: the way of a limit set to Redis and back.
 
 use std::fmt;
-use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
 use quell::store::{Action, Answer, Banned, Store, StoreError};
@@ -12,18 +10,17 @@ use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{CalendarEdges, Changes};
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Now, Wall};
 
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
-use crate::breaker::{Breaker, Leave, Turn};
 use crate::code::code;
+use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
-use crate::numbers::{Counts, StoreNumbers};
+use crate::numbers::Counts;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
@@ -34,9 +31,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
-
-/// The key on which a store that was gone is tried; its state is gone after half a second.
-const PROBE: &[u8] = b"\0is quell's store back?";
 
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,16 +62,17 @@ pub(crate) enum Request {
 /// with time and I/O.
 #[derive(Debug)]
 pub struct RedisStore {
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
-    pub(crate) scripts: Scripts,
-    url: StoreUrl,
+    pub(crate) scripts: Arc<Scripts>,
+    /// Calls that wait at the same time, where they may go together.
+    pub(crate) gather: Option<Arc<Gather>>,
+    pub(crate) url: StoreUrl,
     clock: StoreClock,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) calendar: SystemCalendar,
     rehearsal: Option<Rehearsal>,
-    breaker: Breaker,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// Puts a [`RedisStore`] together.
@@ -88,6 +83,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     timeout: Duration,
     is_rehearsal: bool,
+    is_gathering: bool,
 }
 
 impl RedisStoreBuilder {
@@ -123,19 +119,32 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sends every call by itself, also where others wait at the same time. Default: those go together,
+    /// which costs the store about half as much.
+    #[must_use]
+    pub const fn one_by_one(mut self) -> Self {
+        self.is_gathering = false;
+        self
+    }
+
     /// The store. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisStore {
+        let link = Arc::new(Link::new(&self.url));
+        let scripts = Arc::new(Scripts::new());
+        // On a cluster keys lie in slots, and what one script sees has to lie in one.
+        let may_gather = self.is_gathering && !link.is_spread();
+        let gather = may_gather.then(|| Gather::new(&link, &scripts, self.timeout));
         RedisStore {
-            link: Link::new(&self.url),
+            link,
             names: Names::new(&self.prefix),
-            scripts: Scripts::new(),
+            scripts,
+            gather,
             url: self.url,
             clock: self.clock,
             timeout: self.timeout,
             calendar: SystemCalendar::default(),
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
-            breaker: Breaker::new(),
             counts: Counts::default(),
         }
     }
@@ -160,6 +169,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             timeout: DEFAULT_TIMEOUT,
             is_rehearsal: false,
+            is_gathering: true,
         }
     }
 
@@ -167,52 +177,6 @@ impl RedisStore {
     #[must_use]
     pub const fn url(&self) -> &StoreUrl {
         &self.url
-    }
-
-    /// Asks whether the store answers.
-    ///
-    /// # Errors
-    /// [`Failure`] with what is known of the reason.
-    pub async fn ping(&self) -> Result<(), Failure> {
-        let reply = self.in_time(async {
-            let mut ping = redis::Cmd::new();
-            ping.arg("PING");
-            self.link.call(b"", &ping).await
-        });
-        reply.await.map(|_| ())
-    }
-
-    /// Calls so far.
-    #[must_use]
-    pub fn numbers(&self) -> StoreNumbers {
-        self.counts.read(self.gone(Instant::now()).is_some())
-    }
-
-    /// Why calls fail at once, if they do, and whether it is time to look whether the store is back.
-    pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
-        let (reason, is_due) = self.breaker.gone(now)?;
-        Some((gone(&reason), is_due))
-    }
-
-    /// Looks whether the store is back: whether it decides, which a replica does not.
-    pub(crate) async fn probe(&self) -> Result<(), Failure> {
-        let Ok(limit) = Limit::per_second(1_000_000).build() else {
-            return Ok(());
-        };
-        let installed = Installed {
-            id: LimitId::default(),
-            limit,
-            since: Monotonic::ORIGIN,
-            place: Arc::default(),
-        };
-        let set = LimitSet::ad_hoc(PROBE, &installed, Cost::ONE);
-        let asked = Asked::new(self, &set);
-        let decided = asked.charge(Operation::Acquire, Now::default()).await;
-        if let Err(Failure::Unknown(_)) = decided {
-            // Perhaps nobody is at the other end any more: the next look is on a new connection.
-            self.link.hang_up();
-        }
-        decided.map(|_| ())
     }
 
     /// Deletes every key that a rehearsal charged.
@@ -232,47 +196,9 @@ impl RedisStore {
         for name in names {
             let mut delete = redis::Cmd::new();
             delete.arg("DEL").arg(name.as_slice());
-            self.in_time(self.link.call(&name, &delete)).await?;
+            self.in_time(&name, self.link.call(&name, &delete)).await?;
         }
         Ok(())
-    }
-
-    /// Awaits `call` for as long as it may take, or not at all while the store is gone.
-    pub(crate) async fn in_time<T>(
-        &self,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let leave = self.breaker.leave(Instant::now());
-        if let Leave::Stay(reason) = leave {
-            return Err(Failure::Unreachable(gone(&reason)));
-        }
-        let began = Instant::now();
-        let answer = tokio::time::timeout(self.timeout, call).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(Failure::Unknown(format!(
-                "no answer within {:?}",
-                self.timeout
-            )))
-        });
-        self.counts.called(began.elapsed(), answer.as_ref().err());
-        let turn = match &answer {
-            Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
-                let reason = failure.to_string();
-                self.breaker
-                    .failed(&leave, Instant::now(), share(), &reason)
-            }
-            _ => self.breaker.answered(),
-        };
-        match turn {
-            None => {}
-            Some(Turn::Opened) => tracing::error!(
-                store = %self.url,
-                failure = answer.as_ref().err().map(tracing::field::display),
-                "the store is gone: calls fail at once until it is back"
-            ),
-            Some(Turn::Closed) => tracing::info!(store = %self.url, "the store is back"),
-        }
-        answer
     }
 
     pub(crate) fn error(&self, failure: &Failure) -> StoreError {
@@ -327,7 +253,9 @@ impl RedisStore {
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
                 let script = &self.scripts.decide;
-                self.in_time(script.run(&self.link, &[name], &arguments))
+                let keys = [name];
+                let [name] = &keys;
+                self.in_time(name, script.run(&self.link, &keys, &arguments))
                     .await?;
             }
         }
@@ -395,10 +323,6 @@ impl RedisStore {
     }
 }
 
-fn gone(reason: &str) -> String {
-    format!("it did not answer a moment ago: {reason}")
-}
-
 /// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
 /// rate in its place.
 pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
@@ -407,11 +331,6 @@ pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
         _ => false,
     }
-}
-
-/// Anything from 0 to 255.
-fn share() -> u8 {
-    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
 }
 
 /// A whole number as the script reads it.
