@@ -212,7 +212,12 @@ fn judge(error: &RedisError) -> Attempt {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    let code = error.code().unwrap_or_default();
+    let Some(code) = error.code() else {
+        // Not a word of the server's: it may have run the command.
+        return Attempt::Failed(Failure::Unknown(format!(
+            "the connection broke before the answer: {error}"
+        )));
+    };
     if let Some((host, port)) = error.redirect_node() {
         let there = redirected(host, port);
         return match error.kind() {
@@ -222,9 +227,6 @@ fn judge(error: &RedisError) -> Attempt {
     }
     match error.kind() {
         redis::ErrorKind::Server(ServerErrorKind::NoScript) => Attempt::Failed(Failure::NoScript),
-        redis::ErrorKind::Io => Attempt::Failed(Failure::Unknown(format!(
-            "the connection broke before the answer: {error}"
-        ))),
         _ => match code {
             "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
                 Attempt::Away(text())
@@ -270,6 +272,17 @@ fn of_script(text: String) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let half = redis::parse_redis_value(b"*2\r\n$5\r\nab").unwrap_err();
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [half, broken.into()] {
+            let judged = judge(&error);
+            let is_unknown = matches!(judged, Attempt::Failed(Failure::Unknown(_)));
+            assert!(is_unknown, "{error:?}: {judged:?}");
+        }
+    }
 
     #[test]
     fn errors_inside_a_script_are_told_apart_as_redis_6_and_7_say_them() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -116,7 +116,8 @@ impl Node {
         sent_before: u64,
     ) -> Result<T, Attempt> {
         answer.map_err(|error| {
-            let is_broken = error.kind() == ErrorKind::Io;
+            // Half an answer is no answer either, and nothing that follows it is one.
+            let is_broken = error.code().is_none();
             if is_broken || live.is_over.load(Ordering::Acquire) {
                 self.forget(live);
             }

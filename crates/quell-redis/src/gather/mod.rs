@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! nobody is on the way ------------------> leaves at once, alone, as its caller polls it
-//! somebody is, fewer than MOST_ON_THE_WAY > leaves with all that are ready, in the next turn
+//! somebody is, fewer than MOST_ON_THE_WAY > leaves with all that are ready, in the next turn; at once,
+//!                                           alone, if such turns found nobody else lately
 //! MOST_ON_THE_WAY are --------------------> leaves with all that came until the next answer
 //! ```
 //!
@@ -33,28 +34,27 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::link::{Failure, Link, of_entry};
+use crate::link::{Failure, Link};
 use crate::script::Scripts;
 use crate::store::{RedisStore, Request};
 
+mod words;
+
+pub(crate) use words::Words;
+use words::{Told, together, told};
+
 /// Script calls on the way at a time before others wait for the next answer.
 const MOST_ON_THE_WAY: usize = 4;
+
+/// So many turns in a row that found one question only, and calls no longer wait for the next turn
+/// before [`MOST_ON_THE_WAY`] are on the way: with two or three callers that is all it would find.
+const LONELY: u8 = 8;
 
 /// Questions of one script call: from here on more of them save nothing, and all wait for the last.
 const MOST_QUESTIONS: usize = 64;
 
 /// Keys of one script call. A question of more than [`u8::MAX`] goes alone.
 const MOST_KEYS: usize = 256;
-
-/// Set beside the request if the caller gives the instants.
-const GIVEN: u8 = 8;
-
-/// One question as the script for one is asked it: keys, and what follows them, the head first.
-#[derive(Clone, Debug)]
-pub(crate) struct Words {
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) arguments: Vec<Vec<u8>>,
-}
 
 /// Calls on one connection.
 #[derive(Debug)]
@@ -75,9 +75,21 @@ struct State {
     is_leaving: bool,
     /// Whether the server answered the last script call, and one that asked for several before.
     is_settled: bool,
+    /// Turns in a row that found one question only.
+    lonely: u8,
 }
 
 impl State {
+    /// Whether a question that comes now leaves by itself. It overtakes nobody.
+    fn leaves_alone(&self) -> bool {
+        let most = if self.lonely < LONELY {
+            1
+        } else {
+            self.most_on_the_way()
+        };
+        self.waiting.is_empty() && !self.is_leaving && self.on_the_way < most
+    }
+
     const fn most_on_the_way(&self) -> usize {
         if self.is_settled { MOST_ON_THE_WAY } else { 1 }
     }
@@ -87,14 +99,6 @@ impl State {
 struct Question {
     words: Arc<Words>,
     caller: oneshot::Sender<Told>,
-}
-
-/// What a caller hears.
-#[derive(Debug)]
-enum Told {
-    Answer(Result<Value, Failure>),
-    /// It was not run: ask on your own.
-    Again,
 }
 
 /// A script call on the way: when it is over, what waits may leave.
@@ -191,8 +195,8 @@ impl Gather {
     /// Puts a question to those that wait; `Err`: nobody is on the way, so it leaves by itself.
     fn enter(self: &Arc<Self>, words: &Arc<Words>) -> Result<oneshot::Receiver<Told>, Trip> {
         let mut state = self.state.lock();
-        if state.on_the_way == 0 && !state.is_leaving {
-            state.on_the_way = 1;
+        if state.leaves_alone() {
+            state.on_the_way += 1;
             return Err(Trip::new(self));
         }
         let (caller, told) = oneshot::channel();
@@ -244,6 +248,10 @@ impl Gather {
         if questions.is_empty() {
             return None;
         }
+        state.lonely = match questions.len() {
+            1 => state.lonely.saturating_add(1),
+            _ => 0,
+        };
         state.on_the_way += 1;
         Some((questions, Trip::new(self)))
     }
@@ -315,42 +323,98 @@ const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
     )
 }
 
-/// Several questions as the script for many is asked them.
-fn together<'w>(questions: impl Iterator<Item = &'w Words>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    let (mut keys, mut layout, mut arguments) = (Vec::new(), Vec::new(), vec![Vec::new()]);
-    for words in questions {
-        let Some((head, charges)) = words.arguments.split_first() else {
-            continue;
-        };
-        let Some((request, instants)) = head.split_first() else {
-            continue;
-        };
-        let given = if instants.is_empty() { 0 } else { GIVEN };
-        layout.push(request | given);
-        layout.push(u8::try_from(words.keys.len()).unwrap_or(u8::MAX));
-        if given > 0 {
-            arguments.push(instants.to_vec());
-        }
-        arguments.extend_from_slice(charges);
-        keys.extend_from_slice(&words.keys);
-    }
-    if let Some(first) = arguments.first_mut() {
-        *first = layout;
-    }
-    (keys, arguments)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// One answer among others: what the script for one would have said.
-fn told(answer: Value) -> Told {
-    let text = match &answer {
-        Value::BulkString(bytes) => bytes.strip_prefix(b"!"),
-        _ => None,
-    };
-    match text.map(String::from_utf8_lossy) {
-        None => Told::Answer(Ok(answer)),
-        Some(text) => match of_entry(text.into_owned()) {
-            Some(failure) => Told::Answer(Err(failure)),
-            None => Told::Again,
-        },
+    fn gather() -> Arc<Gather> {
+        let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap()));
+        Gather::new(&link, &Arc::new(Scripts::new()), Duration::from_secs(1))
+    }
+
+    /// Questions of so many keys each, and what their callers hear.
+    fn wait(gather: &Arc<Gather>, keys: &[usize]) -> Vec<oneshot::Receiver<Told>> {
+        let mut state = gather.state.lock();
+        // As if as many were on the way as may be.
+        state.on_the_way = MOST_ON_THE_WAY;
+        let entered = keys.iter().map(|count| {
+            let keys = vec![count.to_string().into_bytes(); *count];
+            let charges = keys.iter().map(|_| b"c".to_vec());
+            let arguments = [vec![1]].into_iter().chain(charges).collect();
+            let words = Arc::new(Words { keys, arguments });
+            let (caller, told) = oneshot::channel();
+            state.waiting.push_back(Question { words, caller });
+            told
+        });
+        entered.collect()
+    }
+
+    /// How many keys each question has of those that leave together, time after time.
+    fn taken(gather: &Arc<Gather>) -> Vec<Vec<usize>> {
+        let taken = std::iter::from_fn(|| gather.take());
+        taken
+            .map(|(questions, _)| questions.iter().map(|one| one.words.keys.len()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn no_more_leave_together_than_one_call_may_hold_and_in_their_order() {
+        let ours = gather();
+        let _told = wait(&ours, &[1; 150]);
+        let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [64, 64, 22]);
+        let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
+        let expected = vec![
+            vec![100, 100],
+            vec![57, 1],
+            vec![200, 56],
+            vec![300],
+            vec![256],
+            vec![2],
+            vec![255, 1],
+        ];
+        assert_eq!(taken(&ours), expected);
+    }
+
+    #[test]
+    fn few_callers_leave_by_themselves_and_many_together() {
+        let ours = gather();
+        assert!(ours.state.lock().leaves_alone());
+        let one_on_the_way = |state: &mut State| {
+            (state.on_the_way, state.is_settled) = (1, true);
+            state.leaves_alone()
+        };
+        for _ in 0..LONELY {
+            assert!(!one_on_the_way(&mut ours.state.lock()));
+            let _told = wait(&ours, &[1]);
+            assert_eq!(taken(&ours), [[1]]);
+        }
+        assert!(one_on_the_way(&mut ours.state.lock()));
+        {
+            let mut state = ours.state.lock();
+            state.is_leaving = true;
+            assert!(!state.leaves_alone(), "it would overtake what leaves");
+            state.is_leaving = false;
+            state.is_settled = false;
+            assert!(!state.leaves_alone(), "it could fall behind");
+            (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
+            assert!(!state.leaves_alone());
+        }
+        let _told = wait(&ours, &[1, 1]);
+        assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
+        assert_eq!(taken(&ours), [[1, 1]]);
+        assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
+    }
+
+    #[test]
+    fn who_went_away_is_left_out() {
+        let ours = gather();
+        let mut told = wait(&ours, &[1, 2, 3, 4]);
+        drop(told.remove(2));
+        drop(told.remove(0));
+        assert_eq!(taken(&ours), [[2, 4]]);
+        drop(wait(&ours, &[1, 2, 3]));
+        assert_eq!(taken(&ours), [[0; 0]; 0]);
+        assert!(ours.state.lock().waiting.is_empty());
     }
 }
