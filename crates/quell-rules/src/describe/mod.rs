@@ -20,7 +20,7 @@ pub struct LimitDescription {
     pub algorithm: &'static str,
     /// The limit in one line for people, such as `token_bucket 100/s, burst 200`.
     pub limit: String,
-    /// The largest cost admitted from rest.
+    /// The largest cost admitted from rest; where that is learned, the most that can be.
     pub max: u64,
     /// Its numbers.
     pub numbers: LimitNumbers,

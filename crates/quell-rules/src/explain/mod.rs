@@ -57,7 +57,7 @@ pub struct RuleExplanation {
     pub limit: Option<String>,
     /// The algorithm's name.
     pub algorithm: Option<String>,
-    /// The largest cost admitted from rest.
+    /// The largest cost admitted from rest; where that is learned, the most that can be.
     pub max: Option<u64>,
     /// The limit's numbers, in the words of a rules file.
     pub numbers: Option<LimitNumbers>,

@@ -7,6 +7,7 @@
 
 mod examples;
 mod holding;
+mod learned;
 mod limiters;
 mod memory;
 mod parallel;

@@ -98,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if limit.is_learned() && !can_learn {",
         replacement: "if limit.is_learned() && can_learn && limit.max() == 0 {",
         package: "quell",
-        caught_by: "holding::a_store_that_cannot_learn",
+        caught_by: "learned::a_store_that_cannot_learn",
     },
     Mutant {
         name: "learned: a client that goes away counts as a fast call: layer",
