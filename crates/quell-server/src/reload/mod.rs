@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, RuleSet};
-use quell_rules::{Problem, RuleChanges};
+use quell_rules::RuleChanges;
 
 use crate::rules;
 use crate::shared::Shared;
 
 mod follow;
-mod giving_way;
 mod watch;
 
 pub(crate) use follow::follow;
-use giving_way::giving_way;
 pub(crate) use watch::{Watch, run};
 
 /// Why rules are read again.
@@ -49,19 +47,13 @@ pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
 
 /// [`reload`] on this thread. Reads files.
 fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
-    // Most of the work, and none that anybody else waits for.
-    let read = giving_way(|| {
-        let loaded = shared.sources.load()?;
-        let change = changes(&shared.limiter.rules(), &loaded.domains);
-        Ok((loaded, change))
-    });
-    let (loaded, change) = match read {
-        Ok(read) => read,
+    let loaded = match shared.sources.load() {
+        Ok(loaded) => loaded,
         Err(problems) => {
-            let problems: Vec<Problem> = problems;
             return fail(shared, problems.iter().map(ToString::to_string).collect());
         }
     };
+    let change = changes(&shared.limiter.rules(), &loaded.domains);
     if let Err(error) = rules::bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
