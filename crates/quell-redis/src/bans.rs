@@ -102,8 +102,8 @@ impl<'a> Bans<'a> {
         let head = [store.head(Request::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in store.link.together(&names) {
-            let script = &store.scripts.decide;
-            let reply = store.in_time(script.run(&store.link, keys, &head)).await?;
+            let reply = store.in_time(store.scripts.ask(&store.link, keys, &head));
+            let reply = reply.await?;
             let mut reply = Reply::of(&reply);
             // The clock, and then the bans.
             let mut number = || reply.as_mut()?.natural();

@@ -65,6 +65,16 @@ impl Names {
         name
     }
 
+    /// The name of what is known of the hold `id`.
+    pub(crate) fn hold(&self, id: &[u8]) -> Vec<u8> {
+        [&self.prefix, b"id:".as_slice(), id].concat()
+    }
+
+    /// The name of the line of holds that are called because their turn may come sooner.
+    pub(crate) fn calls(&self) -> Vec<u8> {
+        [&self.prefix, b"calls".as_slice()].concat()
+    }
+
     /// The name of the list of banned keys.
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quell::calendar::SystemCalendar;
-use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
 use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Monotonic, Now, Wall};
@@ -20,6 +21,7 @@ use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
 use crate::breaker::{Breaker, Leave, Turn};
+use crate::calls::Calls;
 use crate::code::code;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
@@ -28,12 +30,19 @@ use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
 
+mod builder;
+
+pub use builder::RedisStoreBuilder;
+
 /// How long a call may take unless said: a store beside its servers answers in one, and nobody's
 /// request should hang on a limit for longer.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
+
+/// Its products are longer than the numbers of a script.
+const NO_WARM_UP: &str = "warm_up is for a store in one process: leave --store out, or write debt: true in place of warm_up";
 
 /// The key on which a store that was gone is tried; its state is gone after half a second.
 const PROBE: &[u8] = b"\0is quell's store back?";
@@ -60,6 +69,9 @@ pub(crate) enum Request {
     Carry = 5,
     Look = 6,
     Refund = 7,
+    Claim = 8,
+    End = 9,
+    Advance = 10,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
@@ -68,77 +80,17 @@ pub(crate) enum Request {
 /// with time and I/O.
 #[derive(Debug)]
 pub struct RedisStore {
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: Arc<Scripts>,
     url: StoreUrl,
     clock: StoreClock,
     timeout: Duration,
     pub(crate) calendar: SystemCalendar,
-    rehearsal: Option<Rehearsal>,
+    pub(crate) rehearsal: Option<Rehearsal>,
+    pub(crate) calls: Arc<Calls>,
     breaker: Breaker,
     counts: Counts,
-}
-
-/// Puts a [`RedisStore`] together.
-#[derive(Debug)]
-pub struct RedisStoreBuilder {
-    url: StoreUrl,
-    clock: StoreClock,
-    prefix: String,
-    timeout: Duration,
-    is_rehearsal: bool,
-}
-
-impl RedisStoreBuilder {
-    /// Takes other instants than the store's.
-    #[must_use]
-    pub const fn clock(mut self, clock: StoreClock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Keeps the keys of a test apart from all others: they begin with `quell:test:NAME:`.
-    #[must_use]
-    pub fn test_keys(mut self, name: &str) -> Self {
-        self.prefix = format!("quell:test:{name}:");
-        self
-    }
-
-    /// Does what one process with its states in memory would do, for scenarios: instants are the
-    /// caller's, a limit that changes reaches every key at once, and a rule that is gone forgets.
-    ///
-    /// The store remembers every key that it charged, to do so.
-    #[must_use]
-    pub const fn rehearsal(mut self) -> Self {
-        self.clock = StoreClock::Caller;
-        self.is_rehearsal = true;
-        self
-    }
-
-    /// Sets how long a call may take. Default: [`DEFAULT_TIMEOUT`].
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// The store. Nothing is sent yet.
-    #[must_use]
-    pub fn build(self) -> RedisStore {
-        RedisStore {
-            link: Link::new(&self.url),
-            names: Names::new(&self.prefix),
-            scripts: Scripts::new(),
-            url: self.url,
-            clock: self.clock,
-            timeout: self.timeout,
-            calendar: SystemCalendar::default(),
-            rehearsal: self.is_rehearsal.then(Rehearsal::default),
-            breaker: Breaker::new(),
-            counts: Counts::default(),
-        }
-    }
 }
 
 impl RedisStore {
@@ -167,6 +119,10 @@ impl RedisStore {
     #[must_use]
     pub const fn url(&self) -> &StoreUrl {
         &self.url
+    }
+
+    pub(crate) const fn clock(&self) -> StoreClock {
+        self.clock
     }
 
     /// Asks whether the store answers.
@@ -311,7 +267,7 @@ impl RedisStore {
     }
 
     /// Carries out what changed since the last call, in a rehearsal.
-    async fn catch_up(&self) -> Result<(), Failure> {
+    pub(crate) async fn catch_up(&self) -> Result<(), Failure> {
         let Some(rehearsal) = &self.rehearsal else {
             return Ok(());
         };
@@ -326,15 +282,15 @@ impl RedisStore {
             let head = self.head(Request::Carry, Duration::ZERO, at);
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
-                let script = &self.scripts.decide;
-                self.in_time(script.run(&self.link, &[name], &arguments))
-                    .await?;
+                let name = [name];
+                let carried = self.scripts.ask(&self.link, &name, &arguments);
+                self.in_time(carried).await?;
             }
         }
         Ok(())
     }
 
-    fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
+    pub(crate) fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
         if let Some(rehearsal) = &self.rehearsal {
             let limits = set.charges().iter().map(|charge| charge.installed.id);
             rehearsal.touched(names.into_iter().zip(limits));
@@ -361,7 +317,7 @@ impl RedisStore {
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
-    async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
+    pub(crate) async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
         for (charge, said) in set.charges().iter().zip(said) {
             if said.starts_ban() {
                 let until = said.now().saturating_add(said.ban_left());
@@ -399,13 +355,24 @@ fn gone(reason: &str) -> String {
     format!("it did not answer a moment ago: {reason}")
 }
 
-/// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
-/// rate in its place.
+/// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
 pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
     match charge.installed.limit.algorithm() {
         Algorithm::Concurrency(_) => true,
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
         _ => false,
+    }
+}
+
+/// Whether this store can decide a set.
+pub(crate) fn able(set: &LimitSet<'_>) -> Result<(), StoreError> {
+    let warms_up = |charge: &Charge<'_>| match charge.installed.limit.algorithm() {
+        Algorithm::TokenBucket(spec) => spec.warming().is_some(),
+        _ => false,
+    };
+    match set.charges().iter().any(warms_up) {
+        true => Err(StoreError::Unable(NO_WARM_UP)),
+        false => Ok(()),
     }
 }
 
@@ -450,9 +417,7 @@ impl Store for RedisStore {
         if set.charges().is_empty() {
             return Ok(Answer::default());
         }
-        if set.charges().iter().any(needs_holds) {
-            return Err(StoreError::NoHolds);
-        }
+        able(set)?;
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
         Ok(Answer {
@@ -460,6 +425,53 @@ impl Store for RedisStore {
             store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
             ..Answer::default()
         })
+    }
+
+    fn has_holds(&self) -> bool {
+        self.is_one_server().is_ok()
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let placed = self.try_hold(set, claim, now).await;
+        placed.map_err(|trouble| trouble.error(self))
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        let finished = self.try_end(id, ending, now).await;
+        finished.map_err(|failure| self.error(&failure))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        let advanced = self.try_advance(id, now).await;
+        advanced.map_err(|failure| self.error(&failure))
+    }
+
+    fn calls_across(&self) -> bool {
+        true
+    }
+
+    async fn moved_up(&self, id: &HoldId) {
+        self.wait_for_call(id).await;
+    }
+
+    /// Nobody is known at once; who waits here is called when the store has answered.
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.end_later(id, ending, now);
+        Vec::new()
     }
 
     async fn administer(

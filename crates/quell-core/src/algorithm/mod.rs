@@ -291,7 +291,11 @@ impl Engine {
             (Self::Calendar(from), Self::Calendar(to)) => to.adopt(from, usage, at),
             (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
             (Self::Log(_), Self::Log(to)) => to.adopt(usage),
-            (Self::Permits(_), Self::Permits(_)) => usage,
+            (Self::Permits(_), Self::Permits(to)) => {
+                let mut usage = usage;
+                to.settle(&mut usage, at);
+                usage
+            }
             _ => Usage::Rest,
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_core::rule::DomainRules;
 
-use super::model::ModelStore;
+use super::model::{Carries, InMicros, ModelStore};
+use super::model_in_micros::HeldInMicros;
 use super::rules::{Random, random_rules, with_permits};
-use super::{limiter, random_query, start};
+use super::{limiter, random_action, random_query, start};
 use crate::Verdict;
 use crate::store::Store;
 
@@ -19,9 +20,28 @@ const IDS: u64 = 12;
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
-    let mut random = Random::new(seed);
+    holds_as(store, ModelStore::default(), Random::new(seed), steps).await;
+}
+
+/// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
+/// whole ones: else who waits would go at another instant here than there.
+///
+/// # Panics
+/// As [`holds_as_model`].
+pub async fn holds_as_model_in_micros<S: Store>(
+    store: S,
+    carries: Carries,
+    seed: u64,
+    steps: usize,
+) {
+    let model = HeldInMicros(InMicros(ModelStore::new(carries)));
+    holds_as(store, model, Random::in_micros(seed), steps).await;
+}
+
+async fn holds_as<S: Store, M: Store>(store: S, model: M, mut random: Random, steps: usize) {
+    let seed = random.seed();
     let (subject, clock) = limiter(store, start());
-    let (model, model_clock) = limiter(ModelStore::default(), start());
+    let (model, model_clock) = limiter(model, start());
     let mut rules = rules(&mut random);
     super::reload(&subject, &model, &rules);
     for step in 0..steps {
@@ -38,6 +58,13 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
         let Some(id) = HoldId::new("d", &name) else {
             continue;
         };
+        if random.one_in(40) {
+            let action = random_action(&mut random);
+            let got = subject.administer(&query, action).await;
+            let expected = model.administer(&query, action).await;
+            assert_eq!(got, expected, "{} {action:?}", told());
+            continue;
+        }
         match random.below(8) {
             0..=3 => {
                 let claim = random_claim(&mut random, &id);
