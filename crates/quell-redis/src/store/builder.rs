@@ -50,7 +50,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets how long a call may take. Default: [`DEFAULT_TIMEOUT`].
+    /// Sets how long a call may take. Default: [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
