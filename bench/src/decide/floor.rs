@@ -1,14 +1,51 @@
 //! Floor: the least that a decision on a key can cost here. Not a limiter to use: it keeps 64 bits
 //! of a key, cannot grow, forgets nothing, and says allowed or not. Its entries are of Quell's size.
+//!
+//! It comes with two hashes: one that is only keyed, and the one that Quell promises, 93 bits that
+//! nobody can aim at. What lies between the two is the price of that promise alone.
 
-use std::hash::BuildHasher;
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use foldhash::quality::RandomState;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Answer;
 use super::rivals::{Rival, numbers};
+
+/// Makes a place, and more bits of a key that are kept beside it.
+pub(super) trait KeyHash: Debug + Default + Sync {
+    fn of(&self, key: &str) -> (u64, u64);
+}
+
+impl KeyHash for RandomState {
+    fn of(&self, key: &str) -> (u64, u64) {
+        (self.hash_one(key), 0)
+    }
+}
+
+/// SipHash-1-3 with 128 bits, of which 29 stand beside the limit.
+#[derive(Debug)]
+pub(super) struct Unaimable(SipHasher13);
+
+impl Default for Unaimable {
+    fn default() -> Self {
+        let word = || RandomState::default().hash_one(0);
+        Self(SipHasher13::new_with_keys(word(), word()))
+    }
+}
+
+impl KeyHash for Unaimable {
+    fn of(&self, key: &str) -> (u64, u64) {
+        let mut hasher = self.0;
+        hasher.write(key.as_bytes());
+        hasher.write_u8(0xff);
+        let hash = hasher.finish128();
+        (hash.h1, hash.h2 >> 35)
+    }
+}
 
 /// 24 bytes: who, until when its burst is used, and under which limit.
 #[derive(Debug, Default)]
@@ -18,22 +55,19 @@ struct Slot {
     limit: AtomicU64,
 }
 
-/// The number of the one limit there is.
-const LIMIT: u64 = 0;
-
 /// An open table that is twice as large as its keys need.
 #[derive(Debug)]
-pub(super) struct Floor {
+pub(super) struct Floor<H> {
     slots: Box<[Slot]>,
     shift: u32,
-    hasher: RandomState,
+    hasher: H,
     clock: quanta::Clock,
     origin: quanta::Instant,
     interval: u64,
     full: u64,
 }
 
-impl Rival for Floor {
+impl<H: KeyHash> Rival for Floor<H> {
     fn new(answer: Answer, keys: usize) -> Result<Self> {
         let (burst, period) = numbers(answer);
         let slots = (keys * 2).next_power_of_two().max(2);
@@ -42,7 +76,7 @@ impl Rival for Floor {
         Ok(Self {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             shift: 64 - slots.trailing_zeros(),
-            hasher: RandomState::default(),
+            hasher: H::default(),
             origin: clock.now(),
             clock,
             interval,
@@ -52,8 +86,8 @@ impl Rival for Floor {
 
     fn ask(&self, key: &String) -> bool {
         // 0 is an empty slot.
-        let hash = self.hasher.hash_one(key.as_str()) | 1;
-        let tat = &self.slot(hash).tat;
+        let (hash, more) = self.hasher.of(key);
+        let tat = &self.slot(hash | 1, more).tat;
         let since = self.clock.now().duration_since(self.origin);
         let now = since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos());
         let mut seen = tat.load(Ordering::Relaxed);
@@ -70,13 +104,13 @@ impl Rival for Floor {
     }
 }
 
-impl Floor {
-    fn slot(&self, hash: u64) -> &Slot {
+impl<H> Floor<H> {
+    fn slot(&self, hash: u64, limit: u64) -> &Slot {
         let mut index = (hash >> self.shift) as usize;
         loop {
             let slot = &self.slots[index & (self.slots.len() - 1)];
             let seen = slot.hash.load(Ordering::Relaxed);
-            if seen == hash && slot.limit.load(Ordering::Relaxed) == LIMIT {
+            if seen == hash && slot.limit.load(Ordering::Relaxed) == limit {
                 return slot;
             }
             if seen == 0 {
@@ -84,6 +118,7 @@ impl Floor {
                     slot.hash
                         .compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed);
                 if claim.is_ok() || claim == Err(hash) {
+                    slot.limit.store(limit, Ordering::Relaxed);
                     return slot;
                 }
             }

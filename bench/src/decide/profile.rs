@@ -2,9 +2,10 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use foldhash::quality::RandomState;
 use quell::KeyedLimiter;
 
-use super::floor::Floor;
+use super::floor::{Floor, Unaimable};
 use super::rivals::{GovernorDashMap, GovernorHashMap, Name, Read, Rival};
 use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
@@ -41,7 +42,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.keys > 0, "--keys must be at least 1");
     match settings.rival {
         Name::Read => repeat::<Read>(settings),
-        Name::Floor => repeat::<Floor>(settings),
+        Name::Floor => repeat::<Floor<RandomState>>(settings),
+        Name::FloorSipHash => repeat::<Floor<Unaimable>>(settings),
         Name::Quell => repeat::<KeyedLimiter<str>>(settings),
         Name::Governor => repeat::<GovernorDashMap>(settings),
         Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use foldhash::quality::RandomState;
 use governor::clock::DefaultClock;
 use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{Quota, RateLimiter};
 use quell::{KeyedLimiter, Limit, Rate};
 
-use super::floor::Floor;
+use super::floor::{Floor, Unaimable};
 use super::{Answer, Case, measure};
 
 /// Calls that one key may make at once when all are to be allowed; more than any run makes.
@@ -37,15 +38,17 @@ pub(super) trait Rival: Sync + Sized {
 pub(crate) enum Name {
     Read,
     Floor,
+    FloorSipHash,
     Quell,
     Governor,
     GovernorHashMap,
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Read,
         Self::Floor,
+        Self::FloorSipHash,
         Self::Quell,
         Self::Governor,
         Self::GovernorHashMap,
@@ -55,6 +58,7 @@ impl Name {
         match self {
             Self::Read => "read",
             Self::Floor => "floor",
+            Self::FloorSipHash => "floor, SipHash",
             Self::Quell => "quell",
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",
@@ -65,7 +69,8 @@ impl Name {
     pub(super) fn measure(self, case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
         match self {
             Self::Read => measure::<Read>(case),
-            Self::Floor => measure::<Floor>(case),
+            Self::Floor => measure::<Floor<RandomState>>(case),
+            Self::FloorSipHash => measure::<Floor<Unaimable>>(case),
             Self::Quell => measure::<KeyedLimiter<str>>(case),
             Self::Governor => measure::<GovernorDashMap>(case),
             Self::GovernorHashMap => measure::<GovernorHashMap>(case),

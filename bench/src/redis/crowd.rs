@@ -21,7 +21,7 @@ use crate::table::Table;
 const CALLERS: usize = 512;
 
 /// Asks `calls` questions by so many callers; calls per second, and the most that waited at once.
-async fn ask(
+pub(super) async fn ask(
     subject: &Arc<Limiter<RedisStore>>,
     calls: usize,
     callers: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use quell::{Limiter, Query};
-use quell_redis::{RedisStore, StoreUrl};
+use quell_redis::{RedisStore, RedisStoreBuilder};
 
 /// Long enough that nothing fails because the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,8 +62,16 @@ pub(super) fn rules(limits: &[&str]) -> String {
 
 /// A limiter on the store at `url`.
 pub(super) fn limiter(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>> {
-    let url: StoreUrl = url.parse()?;
-    let limiter = Limiter::builder(RedisStore::builder(url).timeout(PATIENCE).build()).build();
+    on(RedisStore::builder(url.parse()?), limits)
+}
+
+/// The same, that sends every call by itself.
+pub(super) fn limiter_one_by_one(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>> {
+    on(RedisStore::builder(url.parse()?).one_by_one(), limits)
+}
+
+fn on(store: RedisStoreBuilder, limits: &[&str]) -> Result<Limiter<RedisStore>> {
+    let limiter = Limiter::builder(store.timeout(PATIENCE).build()).build();
     let loaded = quell_rules::parse_str("rules.yaml", &rules(limits));
     let loaded = loaded.map_err(|problems| anyhow!("{:?}", problems.first()))?;
     limiter.set_rules(loaded.domains)?;

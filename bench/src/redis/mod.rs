@@ -18,6 +18,7 @@ mod rivals;
 mod scripts;
 mod servers;
 mod tap;
+mod together;
 mod wire;
 
 const QUESTION: &str = "What does one limit for many servers cost the Redis that they share?";
@@ -31,6 +32,7 @@ const OVERHEAD: &str = "Script calls are the bytes that the store sent, recorded
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 enum Part {
     Scripts,
+    Together,
     Bytes,
     Trips,
     Latency,
@@ -101,6 +103,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for part in all.filter(|part| settings.only.is_empty() || settings.only.contains(part)) {
         tables += &match part {
             Part::Scripts => scripts::run(settings, &lab, &mut report)?,
+            Part::Together => together::run(settings, &lab, &mut report)?,
             Part::Bytes => scripts::bytes(&lab, &mut report)?,
             Part::Trips => scripts::trips(&lab, &mut report)?,
             Part::Latency => latency::run(settings, &lab, &mut report)?,

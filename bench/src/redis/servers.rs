@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
 use super::tap::Tap;
 use super::wire::Wire;
@@ -24,6 +24,9 @@ const CALLS: usize = 1_500;
 
 /// Callers at each of the two.
 const CALLERS: usize = 30;
+
+/// How long one question is asked again: many times what the slowest store here needs for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a store behaves: how late every so many-th answer is, and how long servers wait for one.
 struct Weather {
@@ -136,22 +139,34 @@ fn start(
 }
 
 /// One caller, who asks again until there is an answer: how many passed, and how many were asked again.
+///
+/// # Errors
+/// If a question has no answer for [`PATIENCE`], with what was said last.
 fn call(address: SocketAddr) -> Result<(u64, u64)> {
     let mut wire = Wire::connect(address)?;
     let (mut passed, mut again) = (0, 0);
     for _ in 0..CALLS / CALLERS {
+        let begun = Instant::now();
         loop {
-            match wire.ask(&[b"QUELL.ACQUIRE", b"bench", b"user", b"hot"]) {
+            let last = match wire.ask(&[b"QUELL.ACQUIRE", b"bench", b"user", b"hot"]) {
                 Ok(answer) if !says(&answer, "degraded") => {
                     passed += u64::from(says(&answer, "allowed"));
                     break;
                 }
                 // What was declared for a store that does not answer, which is to refuse.
-                Ok(_) | Err(_) => {
-                    again += 1;
-                    thread::sleep(Duration::from_millis(5));
+                Ok(answer) => answer,
+                Err(error) => {
+                    // It may have hung up.
+                    wire = Wire::connect(address)?;
+                    error.to_string()
                 }
-            }
+            };
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "no answer of the store within {PATIENCE:?}, last: {last}"
+            );
+            again += 1;
+            thread::sleep(Duration::from_millis(5));
         }
     }
     Ok((passed, again))

@@ -360,7 +360,7 @@ fn conclude<M: Mechanics>(
     };
     Decision {
         outcome,
-        limit: engine.limit(),
+        limit: engine.limit_now(&state.usage),
         remaining: if banned {
             0
         } else {

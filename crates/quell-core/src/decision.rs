@@ -35,7 +35,8 @@ impl Outcome {
 pub struct Decision {
     /// Whether this limit lets the call pass.
     pub outcome: Outcome,
-    /// The largest cost that the limit admits from rest, in units.
+    /// The largest cost that the limit admits from rest, in units; where that is learned, as far as
+    /// it is known now.
     pub limit: u64,
     /// The largest cost that would be allowed right now, after this answer; at most `limit`.
     pub remaining: u64,

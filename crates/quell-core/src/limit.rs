@@ -137,6 +137,16 @@ impl Limit {
         self.engine.lease()
     }
 
+    /// Whether how much it admits is learned from what it sees: such a limit is known to one store in
+    /// one process.
+    #[must_use]
+    pub const fn is_learned(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::Concurrency(permits) => permits.min().is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether an allowed call may be told to wait.
     #[must_use]
     pub const fn may_delay(&self) -> bool {
@@ -171,7 +181,8 @@ impl Limit {
         self.ban.as_deref()
     }
 
-    /// The largest cost admitted from rest: burst or limit, in units.
+    /// The largest cost admitted from rest: burst or limit, in units. Where that is learned, the most
+    /// that can be.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.engine.limit()
@@ -282,6 +293,12 @@ pub enum LimitError {
     ColdFactorAlone,
     /// A warm-up beside a burst, an `initial` or a refill.
     WarmUpWithBurst,
+    /// A ceiling to be learned whose `min` is above its `max`.
+    MinAboveMax,
+    /// A ceiling to be learned beside a queue.
+    AdaptiveWithQueue,
+    /// A ceiling to be learned on a store that many share. The core has none: this is for whoever has.
+    LearnedInOneProcess,
     /// More permits than a key may have holds.
     ManyPermits,
     /// A lease of 0 or above a day.
@@ -331,6 +348,14 @@ impl fmt::Display for LimitError {
             Self::ColdFactorAlone => "cold_factor needs warm_up: write `warm_up: 10s` beside it",
             Self::WarmUpWithBurst => {
                 "what warms up has no burst: leave burst, initial and refill out, or warm_up"
+            }
+            Self::MinAboveMax => "min is above max: write at most the max",
+            Self::AdaptiveWithQueue => {
+                "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
+            }
+            Self::LearnedInOneProcess => {
+                "a ceiling is learned in the memory of one process: write max in place of adaptive, \
+                 or keep states in memory"
             }
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",

@@ -8,7 +8,7 @@
 //! way; the answer is the same.
 //!
 //! There is no second algorithm here. All differences of instants stay what they were when both are
-//! counted from another origin, so `gcra.rs` decides on words as it decides on states.
+//! counted from another origin, so `gcra.rs` decides on words as it decides on states, in 64 bits.
 
 use core::time::Duration;
 
@@ -63,8 +63,9 @@ impl Limit {
 /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
 ///
 /// That is a limit other than a bucket with continuous refill, one with `initial` tokens, a refusal
-/// that counts towards a ban, a clock that reads earlier than `origin`, a TAT beyond 64 bits; and a
-/// use that ends later than it can at `now`: the clock went back, or the reading is an old one.
+/// that counts towards a ban, a clock that reads earlier than `origin`, a TAT beyond 64 bits, a burst
+/// that takes 2^63 ticks to refill; and a use that ends later than it can at `now`: the clock went
+/// back, or the reading is an old one.
 #[inline]
 #[must_use]
 pub fn decide_packed(
@@ -80,42 +81,29 @@ pub fn decide_packed(
         Engine::Leaky(engine) => (engine.gcra(), Some(engine.delay_after())),
         _ => return None,
     };
-    if now.monotonic < origin {
-        return None;
-    }
-    let now = Monotonic::from_nanos(now.monotonic.as_nanos() - origin.as_nanos());
-    let cost = due.cost.get();
-    let settled = gcra.settle(u128::from(word), now);
-    if settled != 0 && settled != u128::from(word) {
-        return None;
-    }
-    let outcome = gcra.check(settled, now, cost);
-    let mut after = settled;
-    let mut delay = Duration::ZERO;
-    match (outcome, operation) {
-        (Outcome::Deny(_), Operation::Acquire) if limit.ban().is_some() => return None,
-        (Outcome::Deny(_), _) => {}
-        (Outcome::Allow, _) => {
-            delay = delay_after.map_or(delay, |units| gcra.delay(settled, now, units));
-            if operation == Operation::Acquire {
-                after = gcra.take(settled, now, cost);
-            }
-        }
-    }
+    let since = now.monotonic.as_nanos().checked_sub(origin.as_nanos())?;
+    let near = gcra.near(word, since)?;
+    let asked = near.check(due.cost.get());
+    let is_charged = asked.is_ok() && operation == Operation::Acquire;
+    let (outcome, after) = match asked {
+        Err(_) if operation == Operation::Acquire && limit.ban().is_some() => return None,
+        Err(wait) => (Outcome::Deny(wait), near.ahead()),
+        Ok(after) if is_charged => (Outcome::Allow, after),
+        Ok(_) => (Outcome::Allow, near.ahead()),
+    };
+    let delay = match delay_after {
+        Some(units) if outcome.is_allow() => near.delay(units),
+        _ => Duration::ZERO,
+    };
     let decision = Decision {
         outcome,
         limit: gcra.burst(),
-        remaining: gcra.remaining(after, now),
-        reset_after: gcra.reset_after(after, now),
+        remaining: near.remaining(after),
+        reset_after: near.duration(after),
         delay,
         banned: false,
     };
-    // A peek writes nothing, and a key at rest is at rest whatever its word.
-    let is_written = operation == Operation::Acquire && after > 0;
-    let word = if is_written {
-        u64::try_from(after).ok()?
-    } else {
-        word
-    };
+    // A peek writes nothing, nor does a refusal.
+    let word = if is_charged { near.tat(after)? } else { word };
     Some(Packed { decision, word })
 }

@@ -61,11 +61,16 @@ impl Limit {
             Algorithm::SlidingLog(spec) => Self::sliding_log(part(spec.limit()), spec.window())
                 .max_entries(spec.entry_bound())
                 .build(),
-            Algorithm::Concurrency(spec) => Self::concurrency(part(spec.max()))
-                .queue(part(spec.queue_size()))
-                .lease(spec.lease_length())
-                .unit_delay(spec.first_unit_delay())
-                .build(),
+            Algorithm::Concurrency(spec) => {
+                let mut share = Self::concurrency(part(spec.max()))
+                    .queue(part(spec.queue_size()))
+                    .lease(spec.lease_length())
+                    .unit_delay(spec.first_unit_delay());
+                if let Some(min) = spec.min() {
+                    share = share.adaptive(part(min));
+                }
+                share.build()
+            }
         };
         let share = share.ok()?.on_expiry(self.at_expiry());
         Some(match self.ban() {

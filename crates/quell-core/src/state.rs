@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::algorithm::adaptive::Learned;
 use crate::algorithm::{At, Mechanics};
 use crate::ban::Ban;
 use crate::hold::Held;
@@ -101,6 +102,8 @@ pub enum Usage {
         /// Until when that is remembered.
         until: Monotonic,
     },
+    /// `concurrency` that learns its ceiling.
+    Learning(Box<Learned>),
     /// Any of these with holds on the key.
     Held(Box<Held>),
 }

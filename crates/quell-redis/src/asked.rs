@@ -8,6 +8,8 @@
 //! it had been used.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::{LimitSet, Operation};
@@ -17,6 +19,7 @@ use redis::Value;
 
 use crate::answer::{Answer, Reply, Said};
 use crate::code::{Numbers, code};
+use crate::gather::Words;
 use crate::link::Failure;
 use crate::store::{RedisStore, Request, needs_holds};
 
@@ -87,12 +90,12 @@ impl<'a> Asked<'a> {
         };
         let head = self.store.head(request, Duration::ZERO, now);
         if let [group] = self.groups.as_slice() {
-            return self.store.in_time(self.say(group, &head)).await;
+            return self.in_time(group, self.say(group, &head)).await;
         }
         let asked = self
             .groups
             .iter()
-            .map(|group| self.store.in_time(self.say(group, &head)));
+            .map(|group| self.in_time(group, self.say(group, &head)));
         let answers = futures_util::future::join_all(asked).await;
         let passes = self
             .groups
@@ -138,7 +141,7 @@ impl<'a> Asked<'a> {
             let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
             let head = self.store.head(Request::Refund, length, now);
             async move {
-                let refunded = self.store.in_time(self.run(&indices, &head));
+                let refunded = self.in_time(&indices, self.run(&indices, &head));
                 if let Err(failure) = refunded.await {
                     tracing::debug!(%failure, "a refused set stays charged in one slot");
                 }
@@ -158,7 +161,7 @@ impl<'a> Asked<'a> {
         let mut changed = 0;
         let mut clock = 0;
         for group in &self.groups {
-            let reply = self.store.in_time(self.run(group, &head)).await?;
+            let reply = self.in_time(group, self.run(group, &head)).await?;
             let numbers =
                 Reply::of(&reply).and_then(|mut reply| Some((reply.natural()?, reply.natural()?)));
             let Some((now, count)) = numbers else {
@@ -168,6 +171,18 @@ impl<'a> Asked<'a> {
             clock = now;
         }
         Ok((changed, clock))
+    }
+
+    /// Awaits a call about some of the charges, all of whose keys one server has.
+    async fn in_time<T>(
+        &self,
+        group: &[usize],
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let name = group.first().and_then(|index| self.names.get(*index));
+        self.store
+            .in_time(name.map_or(&[], Vec::as_slice), call)
+            .await
     }
 
     async fn say(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, Failure> {
@@ -185,21 +200,22 @@ impl<'a> Asked<'a> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()
         };
-        let names = pick(&self.names);
+        let keys = pick(&self.names);
         let mut arguments = vec![head.to_vec()];
         arguments.extend(pick(&self.codes));
         let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
         let is_of_holds = charges.any(needs_holds);
+        let mut words = Arc::new(Words { keys, arguments });
         for _ in 0..MOST_LOOKS {
-            let (scripts, link) = (&self.store.scripts, &self.store.link);
             let reply = match is_of_holds {
-                true => scripts.hold.run(link, &names, &arguments).await?,
-                false => scripts.ask(link, &names, &arguments).await?,
+                true => self.store.ask_holds(&words).await?,
+                false => self.store.ask(&words).await?,
             };
             let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) else {
                 return Ok(reply);
             };
             let wall = Wall::from_nanos(wall.saturating_mul(1_000));
+            let arguments = &mut Arc::make_mut(&mut words).arguments;
             for (argument, index) in arguments.iter_mut().skip(1).zip(group) {
                 if let Some(other) = self.code_at(*index, wall) {
                     *argument = other;

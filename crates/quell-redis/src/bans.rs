@@ -37,7 +37,8 @@ impl RedisStore {
             text(self.shortest_expiry()),
         ];
         let named = self.scripts.name_ban.run(&self.link, &list, &arguments);
-        if let Err(failure) = self.in_time(named).await {
+        let [name] = &list;
+        if let Err(failure) = self.in_time(name, named).await {
             tracing::debug!(%failure, "a ban stands but is not listed");
         }
     }
@@ -77,7 +78,7 @@ impl<'a> Bans<'a> {
         range.arg("ZREVRANGE").arg(list.as_slice()).arg(0).arg(last);
         match self
             .store
-            .in_time(self.store.link.call(&list, &range))
+            .in_time(&list, self.store.link.call(&list, &range))
             .await?
         {
             Value::Array(members) => Ok(members
@@ -102,8 +103,9 @@ impl<'a> Bans<'a> {
         let head = [store.head(Request::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in store.link.together(&names) {
-            let reply = store.in_time(store.scripts.ask(&store.link, keys, &head));
-            let reply = reply.await?;
+            let first = keys.first().map_or(&[][..], Vec::as_slice);
+            let asked = store.scripts.ask(&store.link, keys, &head);
+            let reply = store.in_time(first, asked).await?;
             let mut reply = Reply::of(&reply);
             // The clock, and then the bans.
             let mut number = || reply.as_mut()?.natural();
@@ -122,7 +124,7 @@ impl<'a> Bans<'a> {
         let mut remove = Cmd::new();
         remove.arg("ZREM").arg(list.as_slice()).arg(member);
         let removed = self.store.link.call(&list, &remove);
-        self.store.in_time(removed).await.map(|_| ())
+        self.store.in_time(&list, removed).await.map(|_| ())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Breaker: while the store is gone, nobody waits for it.
+//! Breaker: while a server of the store is gone, nobody waits for it.
 //!
 //! Waiting out a timeout per call is how a store that is gone takes its servers with it. So after a
 //! few failures in a row calls fail at once, and one at a time may try whether the store is back: the
@@ -12,6 +12,7 @@
 //!
 //! Only what says nothing came back counts as a failure. A store that refuses a call is there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: Mutex<State>,
+    /// Whether `state` is open, for a look without the lock.
+    is_open: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +72,13 @@ impl Breaker {
     pub(crate) const fn new() -> Self {
         Self {
             state: Mutex::new(State::Closed { failures: 0 }),
+            is_open: AtomicBool::new(false),
         }
+    }
+
+    /// Whether calls fail at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     /// Asks for leave at `now`. While it is open the first to ask after the pause is the probe; the
@@ -93,17 +102,19 @@ impl Breaker {
         }
     }
 
-    /// The store answered.
+    /// The store answered, or nobody asks this server any more.
     pub(crate) fn answered(&self) -> Option<Turn> {
         let mut state = self.state.lock();
         let turn = matches!(*state, State::Open { .. }).then_some(Turn::Closed);
+        self.is_open.store(false, Ordering::Release);
         if !matches!(*state, State::Closed { failures: 0 }) {
             *state = State::Closed { failures: 0 };
         }
         turn
     }
 
-    /// Nothing came back to a call that had this leave. `share` of 0 to 255 spreads the pause between half and all of its length.
+    /// Nothing came back to a call that had this leave. `share` of 0 to 255 spreads the pause between
+    /// half and all of its length.
     pub(crate) fn failed(
         &self,
         leave: &Leave,
@@ -124,6 +135,7 @@ impl Breaker {
             State::Open { .. } if *leave != Leave::Probe => return None,
             State::Open { pause, .. } => ((*pause * 2).min(LONGEST_PAUSE), None),
         };
+        self.is_open.store(true, Ordering::Release);
         let spread = pause / 2 + pause / 2 * u32::from(share) / 255;
         *state = State::Open {
             until: now + spread,
@@ -144,10 +156,12 @@ mod tests {
             assert_eq!(breaker.failed(&Leave::Go, now, 255, "gone"), None);
             assert_eq!(breaker.leave(now), Leave::Go);
         }
+        assert!(!breaker.is_open());
         assert_eq!(
             breaker.failed(&Leave::Go, now, 255, "gone"),
             Some(Turn::Opened)
         );
+        assert!(breaker.is_open());
         breaker
     }
 
@@ -190,6 +204,7 @@ mod tests {
         let then = now + FIRST_PAUSE;
         assert_eq!(breaker.leave(then), Leave::Probe);
         assert_eq!(breaker.answered(), Some(Turn::Closed));
+        assert!(!breaker.is_open());
         assert_eq!(breaker.leave(then), Leave::Go);
     }
 

@@ -150,7 +150,7 @@ impl RedisStore {
         let mut read = Cmd::new();
         read.arg("XREAD").arg("COUNT").arg(AT_ONCE);
         read.arg("STREAMS").arg(name.as_slice()).arg(last);
-        if let Ok(reply) = self.in_time(self.link.call(&name, &read)).await {
+        if let Ok(reply) = self.in_time(&name, self.link.call(&name, &read)).await {
             self.calls.heard(&reply);
         }
     }

@@ -3,6 +3,7 @@
 //! What is known of an id stands under a name of its own; the states it stands on bear the holds. One
 //! script sees them all, so a claim that was sent twice finds what the first one did.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::{Fate, Finished, Placed, StoreError};
@@ -13,7 +14,9 @@ use redis::Value;
 
 use crate::answer::{Reply, Said};
 use crate::asked::{Asked, MOST_LOOKS, strange};
+use crate::boxed::is_boxed;
 use crate::code::micros_up;
+use crate::gather::Words;
 use crate::link::{Failure, Link};
 use crate::store::{RedisStore, Request, able};
 use crate::ticks::MOST_UNITS;
@@ -103,7 +106,9 @@ impl RedisStore {
         if asked.groups.len() > 1 {
             return Err(Trouble::Refused(StoreError::Unable(MANY_SLOTS)));
         }
-        let reply = self.in_time(self.claim(&asked, set, claim, now)).await?;
+        let name = self.names.hold(claim.id.as_bytes());
+        let claimed = self.claim(&asked, set, claim, now);
+        let reply = self.in_time(&name, claimed).await?;
         let answer = Claimed::read(&reply);
         let answer = answer.ok_or_else(|| strange(&reply))?;
         let refused = match answer.status {
@@ -245,9 +250,28 @@ impl RedisStore {
         Ok(wait.map(|wait| (wait, next)))
     }
 
+    /// Asks the script for rates, or the one that knows holds where a state needs that.
+    pub(crate) async fn ask(&self, words: &Arc<Words>) -> Result<Value, Failure> {
+        if !self.scripts.boxed.has(&words.keys) {
+            let reply = self.ask_rates(words).await?;
+            if !is_boxed(&reply) {
+                return Ok(reply);
+            }
+            self.scripts.boxed.add(&words.keys);
+        }
+        self.ask_holds(words).await
+    }
+
+    /// Asks the script that knows holds.
+    pub(crate) async fn ask_holds(&self, words: &Words) -> Result<Value, Failure> {
+        let script = &self.scripts.hold;
+        script.run(&self.link, &words.keys, &words.arguments).await
+    }
+
     async fn run_hold(&self, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Result<Value, Failure> {
         let ran = self.scripts.hold.run(&self.link, keys, arguments);
-        self.in_time(ran).await
+        let name = keys.first().map_or(&[][..], Vec::as_slice);
+        self.in_time(name, ran).await
     }
 
     /// What the script is told to end or renew a hold: keys and arguments.
@@ -258,6 +282,7 @@ impl RedisStore {
             Ending::Release => (2, 0),
             Ending::Renew => (3, 0),
             Ending::Arrive => (4, 0),
+            Ending::Fail => (5, 0),
         };
         let mut argument = vec![code];
         argument.extend_from_slice(&number(units));

@@ -75,6 +75,12 @@ impl Names {
         [&self.prefix, b"calls".as_slice()].concat()
     }
 
+    /// The name of a state by which a server is tried that did not answer. No key has it: what
+    /// follows the braces of one is longer, or nothing.
+    pub(crate) fn probe(&self, tag: &str) -> Vec<u8> {
+        [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}probe"].concat()
+    }
+
     /// The name of the list of banned keys.
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()

@@ -1,9 +1,10 @@
 //! Numbers: what is counted of calls to the store, for whoever watches it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::link::Failure;
+use crate::link::{Failure, Place};
 
 /// Upper edges of the parts of [`StoreNumbers::parts`], in microseconds: a store beside its servers
 /// answers in a hundred, and at 50,000 the usual call is given up.
@@ -15,6 +16,9 @@ const PARTS: usize = EDGES.len() + 1;
 
 /// What a call that failed counts as.
 const KINDS: [&str; 4] = ["unreachable", "no_answer", "refused", "foreign"];
+
+/// Servers that are shown one by one: labels of metrics, so they are few.
+const MOST_SERVERS: usize = 256;
 
 /// Numbers that only grow.
 #[derive(Debug, Default)]
@@ -46,7 +50,7 @@ impl Counts {
         }
     }
 
-    pub(crate) fn read(&self, is_gone: bool) -> StoreNumbers {
+    pub(crate) fn read(&self, places: &[Arc<Place>]) -> StoreNumbers {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut sum = 0_u64;
         let parts = self.parts.iter().enumerate().map(|(index, part)| {
@@ -56,12 +60,18 @@ impl Counts {
         });
         let parts = parts.collect();
         let failures = KINDS.into_iter().zip(self.failures.iter().map(read));
+        let servers: Vec<_> = places
+            .iter()
+            .take(MOST_SERVERS)
+            .map(|place| (place.name().to_owned(), place.breaker.is_open()))
+            .collect();
         StoreNumbers {
             calls: sum,
             took: Duration::from_nanos(read(&self.nanos)),
             parts,
             failures: failures.collect(),
-            is_gone,
+            is_gone: places.iter().any(|place| place.breaker.is_open()),
+            servers,
         }
     }
 }
@@ -69,7 +79,8 @@ impl Counts {
 /// Calls to a store so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreNumbers {
-    /// Calls that were tried. One that a set spread over slots makes counts for each slot.
+    /// Calls that were tried. One that a set spread over slots makes counts for each slot; calls that
+    /// went together count each.
     pub calls: u64,
     /// How long they took together, those that failed too.
     pub took: Duration,
@@ -77,8 +88,12 @@ pub struct StoreNumbers {
     pub parts: Vec<(Option<Duration>, u64)>,
     /// How many failed: `unreachable`, `no_answer`, `refused` or `foreign`.
     pub failures: Vec<(&'static str, u64)>,
-    /// Whether the store is thought to be gone, so that nobody waits for it.
+    /// Whether the store, or one of its servers, is thought to be gone, so that nobody waits for it.
     pub is_gone: bool,
+    /// Servers that are asked, and whether each is thought to be gone: the only one, the primary under
+    /// the name by which sentinels know it, or the primaries of a cluster as far as they are known, at
+    /// most 256.
+    pub servers: Vec<(String, bool)>,
 }
 
 #[cfg(test)]
@@ -91,7 +106,7 @@ mod tests {
         counts.called(Duration::from_micros(100), None);
         counts.called(Duration::from_micros(101), None);
         counts.called(Duration::from_secs(1), Some(&Failure::NoScript));
-        let read = counts.read(true);
+        let read = counts.read(&[]);
         assert_eq!(read.calls, 3);
         assert_eq!(
             read.parts.first(),

@@ -6,19 +6,34 @@ use crate::boxed::{Boxed, is_boxed};
 use crate::link::{Failure, Link};
 
 /// The script that decides, in the order in which its parts need each other.
-const DECIDE: &str = concat!(
-    include_str!("script/usual.lua"),
-    include_str!("script/straight.lua"),
-    include_str!("script/number.lua"),
-    include_str!("script/limit.lua"),
-    include_str!("script/state.lua"),
-    include_str!("script/bucket.lua"),
-    include_str!("script/window.lua"),
-    include_str!("script/carry.lua"),
-    include_str!("script/check.lua"),
-    include_str!("script/ban.lua"),
-    include_str!("script/load.lua"),
-    include_str!("script/decide.lua"),
+macro_rules! decide {
+    () => {
+        concat!(
+            include_str!("script/usual.lua"),
+            include_str!("script/straight.lua"),
+            include_str!("script/number.lua"),
+            include_str!("script/limit.lua"),
+            include_str!("script/state.lua"),
+            include_str!("script/bucket.lua"),
+            include_str!("script/window.lua"),
+            include_str!("script/carry.lua"),
+            include_str!("script/check.lua"),
+            include_str!("script/ban.lua"),
+            include_str!("script/load.lua"),
+            include_str!("script/decide.lua"),
+        )
+    };
+}
+
+/// Decides one set.
+const DECIDE: &str = decide!();
+
+/// Decides several sets, each by the whole of [`DECIDE`], which is a function in it.
+const DECIDE_MANY: &str = concat!(
+    "local function decide(KEYS, ARGV)\n",
+    decide!(),
+    "\nend\n",
+    include_str!("script/many.lua"),
 );
 
 /// The script that decides where something is held or owed, and ends holds.
@@ -48,7 +63,8 @@ const NAME_BAN: &str = include_str!("script/name_ban.lua");
 pub(crate) struct Scripts {
     pub(crate) decide: Loaded,
     pub(crate) hold: Loaded,
-    boxed: Boxed,
+    pub(crate) boxed: Boxed,
+    pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
 }
 
@@ -65,6 +81,7 @@ impl Scripts {
             decide: Loaded::new(DECIDE),
             hold: Loaded::new(HOLD),
             boxed: Boxed::new(),
+            decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
         }
     }
@@ -152,7 +169,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, HOLD, NAME_BAN] {
+        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

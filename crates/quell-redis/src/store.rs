@@ -1,10 +1,8 @@
 //! Store: the way of a limit set to Redis and back.
 
 use std::fmt;
-use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
 use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
@@ -13,19 +11,18 @@ use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId};
-use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{CalendarEdges, Changes};
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Now, Wall};
 
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
-use crate::breaker::{Breaker, Leave, Turn};
 use crate::calls::Calls;
 use crate::code::code;
+use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
-use crate::numbers::{Counts, StoreNumbers};
+use crate::numbers::Counts;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
@@ -43,9 +40,6 @@ const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
 
 /// Its products are longer than the numbers of a script.
 const NO_WARM_UP: &str = "warm_up is for a store in one process: leave --store out, or write debt: true in place of warm_up";
-
-/// The key on which a store that was gone is tried; its state is gone after half a second.
-const PROBE: &[u8] = b"\0is quell's store back?";
 
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,14 +77,15 @@ pub struct RedisStore {
     pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
-    url: StoreUrl,
+    /// Calls that wait at the same time, where they may go together.
+    pub(crate) gather: Option<Arc<Gather>>,
+    pub(crate) url: StoreUrl,
     clock: StoreClock,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) calendar: SystemCalendar,
     pub(crate) rehearsal: Option<Rehearsal>,
     pub(crate) calls: Arc<Calls>,
-    breaker: Breaker,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 impl RedisStore {
@@ -112,6 +107,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             timeout: DEFAULT_TIMEOUT,
             is_rehearsal: false,
+            is_gathering: true,
         }
     }
 
@@ -123,52 +119,6 @@ impl RedisStore {
 
     pub(crate) const fn clock(&self) -> StoreClock {
         self.clock
-    }
-
-    /// Asks whether the store answers.
-    ///
-    /// # Errors
-    /// [`Failure`] with what is known of the reason.
-    pub async fn ping(&self) -> Result<(), Failure> {
-        let reply = self.in_time(async {
-            let mut ping = redis::Cmd::new();
-            ping.arg("PING");
-            self.link.call(b"", &ping).await
-        });
-        reply.await.map(|_| ())
-    }
-
-    /// Calls so far.
-    #[must_use]
-    pub fn numbers(&self) -> StoreNumbers {
-        self.counts.read(self.gone(Instant::now()).is_some())
-    }
-
-    /// Why calls fail at once, if they do, and whether it is time to look whether the store is back.
-    pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
-        let (reason, is_due) = self.breaker.gone(now)?;
-        Some((gone(&reason), is_due))
-    }
-
-    /// Looks whether the store is back: whether it decides, which a replica does not.
-    pub(crate) async fn probe(&self) -> Result<(), Failure> {
-        let Ok(limit) = Limit::per_second(1_000_000).build() else {
-            return Ok(());
-        };
-        let installed = Installed {
-            id: LimitId::default(),
-            limit,
-            since: Monotonic::ORIGIN,
-            place: Arc::default(),
-        };
-        let set = LimitSet::ad_hoc(PROBE, &installed, Cost::ONE);
-        let asked = Asked::new(self, &set);
-        let decided = asked.charge(Operation::Acquire, Now::default()).await;
-        if let Err(Failure::Unknown(_)) = decided {
-            // Perhaps nobody is at the other end any more: the next look is on a new connection.
-            self.link.hang_up();
-        }
-        decided.map(|_| ())
     }
 
     /// Deletes every key that a rehearsal charged.
@@ -188,47 +138,9 @@ impl RedisStore {
         for name in names {
             let mut delete = redis::Cmd::new();
             delete.arg("DEL").arg(name.as_slice());
-            self.in_time(self.link.call(&name, &delete)).await?;
+            self.in_time(&name, self.link.call(&name, &delete)).await?;
         }
         Ok(())
-    }
-
-    /// Awaits `call` for as long as it may take, or not at all while the store is gone.
-    pub(crate) async fn in_time<T>(
-        &self,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let leave = self.breaker.leave(Instant::now());
-        if let Leave::Stay(reason) = leave {
-            return Err(Failure::Unreachable(gone(&reason)));
-        }
-        let began = Instant::now();
-        let answer = tokio::time::timeout(self.timeout, call).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(Failure::Unknown(format!(
-                "no answer within {:?}",
-                self.timeout
-            )))
-        });
-        self.counts.called(began.elapsed(), answer.as_ref().err());
-        let turn = match &answer {
-            Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
-                let reason = failure.to_string();
-                self.breaker
-                    .failed(&leave, Instant::now(), share(), &reason)
-            }
-            _ => self.breaker.answered(),
-        };
-        match turn {
-            None => {}
-            Some(Turn::Opened) => tracing::error!(
-                store = %self.url,
-                failure = answer.as_ref().err().map(tracing::field::display),
-                "the store is gone: calls fail at once until it is back"
-            ),
-            Some(Turn::Closed) => tracing::info!(store = %self.url, "the store is back"),
-        }
-        answer
     }
 
     pub(crate) fn error(&self, failure: &Failure) -> StoreError {
@@ -282,9 +194,10 @@ impl RedisStore {
             let head = self.head(Request::Carry, Duration::ZERO, at);
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
-                let name = [name];
-                let carried = self.scripts.ask(&self.link, &name, &arguments);
-                self.in_time(carried).await?;
+                let keys = [name];
+                let [name] = &keys;
+                let carried = self.scripts.ask(&self.link, &keys, &arguments);
+                self.in_time(name, carried).await?;
             }
         }
         Ok(())
@@ -351,10 +264,6 @@ impl RedisStore {
     }
 }
 
-fn gone(reason: &str) -> String {
-    format!("it did not answer a moment ago: {reason}")
-}
-
 /// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
 pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
     match charge.installed.limit.algorithm() {
@@ -374,11 +283,6 @@ pub(crate) fn able(set: &LimitSet<'_>) -> Result<(), StoreError> {
         true => Err(StoreError::Unable(NO_WARM_UP)),
         false => Ok(()),
     }
-}
-
-/// Anything from 0 to 255.
-fn share() -> u8 {
-    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
 }
 
 /// A whole number as the script reads it.

@@ -26,7 +26,9 @@ mod walk;
 mod yaml;
 
 pub use change::{ChangeKind, RuleChange, RuleChanges};
-pub use describe::{BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers};
+pub use describe::{
+    AdaptiveNumbers, BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers,
+};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use edit::{Assignment, EditError, Edited, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};

@@ -27,8 +27,9 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
-    /// What is missing where servers share a store, though nothing is wrong without one: of each
-    /// document, the first rule that declares no `on_failure`.
+    /// What is missing or impossible where servers share a store, though nothing is wrong without
+    /// one: of each document, the first rule that declares no `on_failure`, and every limit that is
+    /// learned.
     pub undeclared: Vec<Problem>,
 }
 

@@ -163,6 +163,13 @@ impl Store for ServerStore {
         }
     }
 
+    fn can_learn(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.can_learn(),
+            Self::Redis(store) => store.can_learn(),
+        }
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

@@ -178,6 +178,15 @@ impl<S: Store> Limiter<S> {
         self.end(domain, id, Ending::Release).await
     }
 
+    /// [`Limiter::release`], and says that the work failed for want of room or time: a limit of
+    /// permits that learns its ceiling comes down by a tenth.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn fail(&self, domain: &str, id: &str) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Fail).await
+    }
+
     /// Begins the lease of permits, and the hold of a reservation, anew.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
 use quell_core::key::with_ad_hoc;
-use quell_core::limit::{Installed, LimitId};
+use quell_core::limit::{Installed, LimitError};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
@@ -44,7 +44,7 @@ pub struct Limiter<S> {
     /// Those that were in force before, kept until the next reload: else the last answer that began
     /// with them would have to free them all.
     last_rules: Mutex<Arc<RuleSet>>,
-    ids: Mutex<LimitIds>,
+    ids: LimitIds,
     ad_hoc: AdHocLimits,
     pub(crate) calendar: SystemCalendar,
     pub(crate) clock: Arc<dyn Clock>,
@@ -83,7 +83,7 @@ impl<S: Store> LimiterBuilder<S> {
             store: self.store,
             rules: ArcSwap::default(),
             last_rules: Mutex::default(),
-            ids: Mutex::default(),
+            ids: LimitIds::default(),
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
             clock: self.clock,
@@ -124,11 +124,10 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
-        check(&domains)?;
-        // Locks keep two reloads apart; answers go on with the rules that they began with.
+        check(&domains, self.store.can_learn())?;
+        // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
-        let mut ids = self.ids.lock();
-        let (next, changes) = self.rules.load().succeed(domains, now, &mut ids);
+        let (next, changes) = self.rules.load().succeed(domains, now, &self.ids);
         let (arriving, leaving) = split(changes);
         self.store.adopt(&arriving);
         *last = self.rules.swap(Arc::new(next));
@@ -372,14 +371,10 @@ impl<S: Store> Limiter<S> {
             memo,
             bucket,
             now,
-            || self.next_id(),
+            || self.ids.next_id(),
             |changes| self.store.adopt(changes),
         );
         known.map_err(AskError::Impossible)
-    }
-
-    fn next_id(&self) -> LimitId {
-        self.ids.lock().next_id()
     }
 }
 
@@ -436,7 +431,7 @@ impl<S: Store> Limiter<S> {
     ) {
         let mut renamed = std::collections::HashMap::new();
         let limits = limits.into_iter().map(|installed| {
-            let id = self.next_id();
+            let id = self.ids.next_id();
             renamed.insert(installed.id, id);
             Installed { id, ..installed }
         });
@@ -459,14 +454,19 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     (changes, leaving)
 }
 
-/// Refuses rules with limits that cannot be followed on this machine.
-fn check(domains: &[DomainRules]) -> Result<(), RulesError> {
+/// Refuses rules with limits that cannot be followed on this machine, or by this store.
+fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
     for DomainRules { domain, rules } in domains {
         for rule in rules {
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
-                    check_zone(limit).map_err(|error| RulesError {
+                    let checked = if limit.is_learned() && !can_learn {
+                        Err(LimitError::LearnedInOneProcess)
+                    } else {
+                        check_zone(limit)
+                    };
+                    checked.map_err(|error| RulesError {
                         domain: Arc::clone(domain),
                         rule: Arc::clone(&rule.name),
                         error,

@@ -6,6 +6,7 @@
 use super::Mutant;
 
 mod layer;
+mod learned;
 mod outage;
 mod rules_store;
 mod scripts;
@@ -14,6 +15,7 @@ mod scripts;
 pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
     let apart = apart.chain(outage::MUTANTS).chain(scripts::MUTANTS);
+    let apart = apart.chain(learned::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 

@@ -45,4 +45,6 @@ mod shared_store;
 #[cfg(test)]
 mod survival;
 #[cfg(test)]
+mod tls;
+#[cfg(test)]
 mod usage;

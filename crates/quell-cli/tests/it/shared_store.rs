@@ -16,7 +16,7 @@ pub(crate) struct Redis {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -46,6 +46,11 @@ impl Redis {
             let pong = run(redis_cli(port).arg("PING"));
             pong.stdout.starts_with("PONG").then_some(())
         });
+        Self { child, port }
+    }
+
+    /// One that was started otherwise.
+    pub(crate) fn of(child: Child, port: u16) -> Self {
         Self { child, port }
     }
 
@@ -106,7 +111,7 @@ fn of_110_calls_spread_over_two_servers_100_pass() {
 
 /// Whether all scenarios went as expected, but for the one of a bucket that warms up: a script's
 /// numbers are too short for it, and the store says so.
-fn fails_only_warm_up(report: &str) -> bool {
+pub(crate) fn fails_only_warm_up(report: &str) -> bool {
     let lines: Vec<&str> = report.lines().collect();
     let mut pairs = lines.windows(2);
     report.contains(" as expected, 1 not")
@@ -131,48 +136,6 @@ fn every_scenario_goes_on_redis_as_it_says() {
     let report = run(&mut quell(&arguments)).stdout;
     assert!(fails_only_warm_up(&report), "{report}");
     assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
-}
-
-/// A store behind TLS with a password: whom the system trusts is let in, nobody else.
-#[test]
-fn tls_asks_who_the_store_is() {
-    let folder = Folder::new();
-    let (key, certificate) = (
-        folder.write("key.pem", ""),
-        folder.write("certificate.pem", ""),
-    );
-    let mut openssl = Command::new("openssl");
-    openssl.args([
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-    ]);
-    openssl.args([
-        "-subj",
-        "/CN=localhost",
-        "-keyout",
-        &key,
-        "-out",
-        &certificate,
-    ]);
-    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
-    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-    run(&mut openssl).expect_success();
-    let port = free_port();
-    let mut command = Command::new("redis-server");
-    command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
-    command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);
-    command.args(["--tls-auth-clients", "no", "--requirepass", "secret"]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    let child = child.expect("redis-server is missing: install Debian's redis-server");
-    let _redis = Redis { child, port };
-    let url = format!("rediss://:secret@localhost:{port}/0");
-    let test = || quell(&["rules", "test", "--store", &url, &of_repository("examples")]);
-    until("the store answers", || {
-        let run = run(test().env("SSL_CERT_FILE", &certificate));
-        fails_only_warm_up(&run.stdout).then_some(())
-    });
-    let stranger = run(&mut test());
-    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
-    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
 }
 
 #[test]
@@ -336,4 +299,21 @@ fn what_cannot_be_meant_says_what_to_write() {
         shown.contains("redis://me:***@h:6379/0") && !shown.contains("secret"),
         "{shown}"
     );
+}
+
+/// What one process learns nobody else knows: such rules are refused where servers share a store.
+#[test]
+fn a_ceiling_that_is_learned_is_refused_with_a_shared_store() {
+    let folder = Folder::new();
+    let learned = "  - { name: x, algorithm: concurrency, adaptive: { min: 2, max: 9 } }\n";
+    let rules = shared_rules("ab", "100/min").replace("rules:\n", &format!("rules:\n{learned}"));
+    let file = folder.write("ab.yaml", &rules);
+    run(&mut quell(&["rules", "check", &file])).expect_success();
+    let serve = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+    let store = format!("redis://127.0.0.1:{}/0", free_port());
+    let arguments = [&serve[..], &["--rules", &file, "--store", &store]].concat();
+    let refused = run(&mut quell(&arguments));
+    assert!(!refused.status.success(), "{refused:?}");
+    let place = "rules[0]: a ceiling is learned in the memory of one process";
+    assert!(refused.stderr.contains(place), "{refused:?}");
 }

@@ -18,6 +18,9 @@
 //! Example, max 2, queue 2, a call takes 100 ms: four calls at once are allowed with delays 0, 0,
 //! 100 and 100 ms; the fifth is refused.
 //!
+//! With `adaptive` nobody has to know `max`: it is learned (see [`adaptive`](super::adaptive)), and
+//! there is no queue; `acquire` waits for a permit.
+//!
 //! Bound: `max + queue` at any instant, as long as holders end with their leases.
 //!
 //! Bad at: rates. A call that takes 1 ms comes back a thousand times a second.
@@ -25,6 +28,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::adaptive::Adaptive;
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::hold::{MAX_HOLD, MAX_HOLDS};
@@ -39,6 +43,7 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     max: u64,
+    adaptive: Option<u64>,
     queue: u64,
     lease: Duration,
     unit_delay: Duration,
@@ -48,10 +53,20 @@ impl Concurrency {
     pub(crate) const fn new(max: u64) -> Self {
         Self {
             max,
+            adaptive: None,
             queue: 0,
             lease: DEFAULT_LEASE,
             unit_delay: Duration::ZERO,
         }
+    }
+
+    /// Has the number of permits learned from how long they are held, between `min` and `max`; until
+    /// something is known, and when no permit came back for a lease, it is `min`. A call that costs
+    /// more than what was learned is refused. Not together with a queue.
+    #[must_use]
+    pub const fn adaptive(mut self, min: u64) -> Self {
+        self.adaptive = Some(min);
+        self
     }
 
     /// Sets how many may be let in above `max`, with a delay. Default: 0.
@@ -78,11 +93,17 @@ impl Concurrency {
     /// Proves the numbers possible.
     ///
     /// # Errors
-    /// [`LimitError`] if `max` or the lease is 0, the lease is above a day, or `max` and `queue`
-    /// together are above [`MAX_HOLDS`].
+    /// [`LimitError`] if `max`, the `min` of [`adaptive`](Self::adaptive) or the lease is 0, `min` is
+    /// above `max` or beside a queue, the lease is above a day, or `max` and `queue` together are
+    /// above [`MAX_HOLDS`].
     pub fn build(self) -> Result<Limit, LimitError> {
-        if self.max == 0 {
+        if self.max == 0 || self.adaptive == Some(0) {
             return Err(LimitError::ZeroLimit);
+        }
+        match self.adaptive {
+            Some(min) if min > self.max => return Err(LimitError::MinAboveMax),
+            Some(_) if self.queue > 0 => return Err(LimitError::AdaptiveWithQueue),
+            _ => {}
         }
         let limit = self.max.saturating_add(self.queue);
         if limit > MAX_HOLDS as u64 {
@@ -93,6 +114,7 @@ impl Concurrency {
         }
         let engine = Engine::Permits(PermitEngine {
             max: self.max,
+            adaptive: self.adaptive.map(|min| Adaptive::new(min, self.max)),
             limit,
             lease: self.lease,
             unit: saturating_nanos(self.unit_delay),
@@ -100,10 +122,16 @@ impl Concurrency {
         Ok(Limit::from_parts(Algorithm::Concurrency(self), engine))
     }
 
-    /// Permits that may be held without a delay.
+    /// Permits that may be held without a delay; the most that may be learned, if that is so.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
+    }
+
+    /// The fewest permits that may be learned; `None` if `max` is what it is.
+    #[must_use]
+    pub const fn min(&self) -> Option<u64> {
+        self.adaptive
     }
 
     /// Permits above `max`.
@@ -127,7 +155,10 @@ impl Concurrency {
 
 impl fmt::Display for Concurrency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at a time", self.max)?;
+        match self.adaptive {
+            Some(min) => write!(f, "{min} to {} at a time, learned", self.max)?,
+            None => write!(f, "{} at a time", self.max)?,
+        }
         if self.queue > 0 {
             write!(f, ", {} queued", self.queue)?;
         }
@@ -139,6 +170,7 @@ impl fmt::Display for Concurrency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermitEngine {
     max: u64,
+    adaptive: Option<Adaptive>,
     limit: u64,
     lease: Duration,
     unit: u64,
@@ -156,6 +188,7 @@ impl PermitEngine {
     fn used(usage: &Usage) -> u64 {
         match usage {
             Usage::Concurrency { used, .. } => *used,
+            Usage::Learning(learned) => learned.used,
             _ => 0,
         }
     }
@@ -166,23 +199,41 @@ impl PermitEngine {
             Usage::Concurrency { unit, until, .. } => {
                 ((*unit).min(saturating_nanos(MAX_HOLD)), *until)
             }
+            Usage::Learning(learned) => (0, learned.until),
             _ => (self.unit, Monotonic::ORIGIN),
         }
     }
 
     pub(super) fn set_used(&self, usage: &mut Usage, used: u64) {
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.set_used(usage, used);
+            return;
+        }
         let (unit, until) = self.learned(usage);
         *usage = Usage::Concurrency { used, unit, until };
     }
 
-    pub(super) fn learn(&self, usage: &mut Usage, held: Duration, at: &At) {
-        if self.has_queue() {
+    /// Learns how long a call held `units`, or that it failed or was never heard of again.
+    pub(super) fn learn(&self, usage: &mut Usage, units: u64, held: Option<Duration>, at: &At) {
+        let until = at.now.monotonic.saturating_add(self.lease);
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.learn(usage, units, held, until);
+        } else if let Some(held) = held.filter(|_| self.has_queue()) {
             let (unit, _) = self.learned(usage);
             *usage = Usage::Concurrency {
                 used: Self::used(usage),
                 unit: unit.midpoint(saturating_nanos(held)),
-                until: at.now.monotonic.saturating_add(self.lease),
+                until,
             };
+        }
+    }
+
+    /// What was learned under `from`; the holds say what is used.
+    pub(super) fn adopt(&self, usage: Usage) -> Usage {
+        match (&self.adaptive, &usage) {
+            (Some(adaptive), _) => adaptive.adopt(usage),
+            (None, Usage::Concurrency { .. }) => usage,
+            (None, _) => Usage::Rest,
         }
     }
 }
@@ -192,6 +243,13 @@ impl Mechanics for PermitEngine {
         self.limit
     }
 
+    fn limit_now(&self, usage: &Usage) -> u64 {
+        match &self.adaptive {
+            Some(adaptive) => adaptive.ceiling(usage),
+            None => self.limit,
+        }
+    }
+
     fn full_refill(&self) -> Duration {
         self.lease
     }
@@ -199,6 +257,10 @@ impl Mechanics for PermitEngine {
     /// What is used is what the holds say (see [`Engine::reconcile`]): without any it is nothing.
     fn settle(&self, usage: &mut Usage, at: &At) {
         let now = at.now.monotonic;
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.settle(usage, now, self.lease);
+            return;
+        }
         let (unit, until) = self.learned(usage);
         let until = until.min(now.saturating_add(self.lease));
         *usage = if until > now {
@@ -213,7 +275,7 @@ impl Mechanics for PermitEngine {
     }
 
     fn check(&self, usage: &Usage, _at: &At, cost: u64) -> Outcome {
-        if Self::used(usage).saturating_add(cost) <= self.limit {
+        if Self::used(usage).saturating_add(cost) <= self.limit_now(usage) {
             Outcome::Allow
         } else {
             // Not by itself: the holds know when.
@@ -225,7 +287,7 @@ impl Mechanics for PermitEngine {
     fn take(&self, _usage: &mut Usage, _at: &At, _cost: u64) {}
 
     fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
-        self.limit.saturating_sub(Self::used(usage))
+        self.limit_now(usage).saturating_sub(Self::used(usage))
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
@@ -234,14 +296,19 @@ impl Mechanics for PermitEngine {
     }
 
     fn delay(&self, usage: &Usage, _at: &At) -> Duration {
+        if !self.has_queue() {
+            return Duration::ZERO;
+        }
         let (unit, _) = self.learned(usage);
         let rounds = Self::used(usage) / self.max;
         Duration::from_nanos(unit.saturating_mul(rounds))
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::Concurrency { until, .. } = usage {
-            *until = until.shifted(nanos);
+        match usage {
+            Usage::Concurrency { until, .. } => *until = until.shifted(nanos),
+            Usage::Learning(learned) => learned.until = learned.until.shifted(nanos),
+            _ => {}
         }
     }
 }

@@ -204,6 +204,84 @@ impl Gcra {
     }
 }
 
+/// The same arithmetic in 64 bits, for a key that is asked at one instant: what counts is how far its
+/// TAT lies ahead of that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near<'a> {
+    gcra: &'a Gcra,
+    now: u64,
+    ahead: u64,
+    full: u64,
+}
+
+impl Gcra {
+    /// `tat` and `now` in ticks and in nanoseconds since the same instant; `None` if they do not fit,
+    /// or if the TAT is further ahead than a full bucket.
+    #[inline]
+    pub(crate) fn near(&self, tat: u64, now: u64) -> Option<Near<'_>> {
+        let now = now.checked_mul(self.per_nano)?;
+        let full = u64::try_from(self.full).ok()?;
+        let ahead = tat.saturating_sub(now);
+        // Twice what is full does not overflow.
+        (full < 1 << 63 && ahead <= full).then_some(Near {
+            gcra: self,
+            now,
+            ahead,
+            full,
+        })
+    }
+}
+
+impl Near<'_> {
+    /// What is used, in ticks.
+    #[inline]
+    pub(crate) const fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// What would be used after `cost` units, if they fit.
+    #[inline]
+    pub(crate) fn check(&self, cost: u64) -> Result<u64, RetryAfter> {
+        if cost > self.gcra.burst {
+            return Err(RetryAfter::Never);
+        }
+        let after = self.ahead + cost * self.gcra.interval;
+        match after.checked_sub(self.full) {
+            None | Some(0) => Ok(after),
+            Some(excess) => Err(RetryAfter::After(self.duration(excess))),
+        }
+    }
+
+    /// The TAT of what is used, if it fits.
+    #[inline]
+    pub(crate) const fn tat(&self, used: u64) -> Option<u64> {
+        self.now.checked_add(used)
+    }
+
+    #[inline]
+    pub(crate) const fn remaining(&self, used: u64) -> u64 {
+        self.full.saturating_sub(used) / self.gcra.interval
+    }
+
+    #[inline]
+    pub(crate) const fn duration(&self, ticks: u64) -> Duration {
+        let per_nano = self.gcra.per_nano;
+        let nanos = if per_nano == 1 {
+            ticks
+        } else {
+            ticks.div_ceil(per_nano)
+        };
+        Duration::from_nanos(nanos)
+    }
+
+    /// How long a call waits until all but `after` units before it have drained.
+    #[inline]
+    pub(crate) const fn delay(&self, after: u64) -> Duration {
+        let free = after.saturating_mul(self.gcra.interval);
+        self.duration(self.ahead.saturating_sub(free))
+    }
+}
+
 /// Rounds down; the usual case stays in 64 bits, where a division is several times cheaper.
 #[inline]
 fn div_floor(value: u128, divisor: u64) -> u128 {

@@ -15,6 +15,7 @@ pub(crate) mod gcra;
 mod refill;
 mod returns;
 
+pub mod adaptive;
 pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
@@ -146,8 +147,12 @@ impl Edges {
 
 /// What every algorithm can be asked.
 pub(crate) trait Mechanics {
-    /// The largest cost admitted from rest.
+    /// The largest cost admitted from rest; of what is learned the most that can be.
     fn limit(&self) -> u64;
+    /// The same as far as it depends on what was learned.
+    fn limit_now(&self, _usage: &Usage) -> u64 {
+        self.limit()
+    }
     /// The longest way back to rest.
     fn full_refill(&self) -> Duration;
     /// Brings `usage` to the instant; another algorithm's usage becomes rest.
@@ -203,6 +208,14 @@ pub(crate) use each;
 impl Mechanics for Engine {
     fn limit(&self) -> u64 {
         each!(self, engine => engine.limit())
+    }
+
+    fn limit_now(&self, usage: &Usage) -> u64 {
+        let usage = match usage {
+            Usage::Held(held) => &held.usage,
+            usage => usage,
+        };
+        each!(self, engine => engine.limit_now(usage))
     }
 
     fn full_refill(&self) -> Duration {
@@ -292,7 +305,7 @@ impl Engine {
             (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
             (Self::Log(_), Self::Log(to)) => to.adopt(usage),
             (Self::Permits(_), Self::Permits(to)) => {
-                let mut usage = usage;
+                let mut usage = to.adopt(usage);
                 to.settle(&mut usage, at);
                 usage
             }

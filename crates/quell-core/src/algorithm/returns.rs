@@ -194,10 +194,10 @@ impl Engine {
         }
     }
 
-    /// Learns how long a permit was held.
-    pub(crate) fn learn(&self, usage: &mut Usage, held: Duration, at: &At) {
+    /// Learns how long so many permits were held, or that the call failed.
+    pub(crate) fn learn(&self, usage: &mut Usage, units: u64, held: Option<Duration>, at: &At) {
         if let Self::Permits(engine) = self {
-            engine.learn(usage, held, at);
+            engine.learn(usage, units, held, at);
         }
     }
 

@@ -17,6 +17,9 @@ pub enum Ending {
     Cancel,
     /// It is done: permits come back, and what was charged stays.
     Release,
+    /// As [`Ending::Release`], and the work failed for want of room or time: a limit that learns its
+    /// ceiling comes down.
+    Fail,
     /// It goes on: lease and hold begin anew.
     Renew,
     /// Who waited goes on: what was charged stays, permits are held from now on.
@@ -113,9 +116,12 @@ fn finish(
         return true;
     };
     if limit.lease().is_some() {
-        if ending != Ending::Cancel {
-            engine.learn(&mut held.usage, at.now.monotonic.since(*taken), at);
-        }
+        let lasted = match ending {
+            Ending::Cancel => return true,
+            Ending::Fail => None,
+            _ => Some(at.now.monotonic.since(*taken)),
+        };
+        engine.learn(&mut held.usage, hold.units, lasted, at);
         return true;
     }
     let truth = match ending {

@@ -120,9 +120,14 @@ impl Held {
                 false
             }
             Place::Taken { mark, .. } => {
+                let units = hold.units;
                 if hold.on_expiry == OnExpiry::Release {
-                    let units = hold.units;
                     engine.give_back(&mut self.usage, &mark, units, at, &mut self.holds);
+                }
+                if engine.lease().is_some() {
+                    // Its holder was not heard of again: that is no way for a call to end.
+                    engine.settle(&mut self.usage, at);
+                    engine.learn(&mut self.usage, units, None, at);
                 }
                 true
             }

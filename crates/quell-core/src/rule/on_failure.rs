@@ -29,4 +29,13 @@ impl OnFailure {
             Self::Allow => "allow",
         }
     }
+
+    /// How many nodes share the limit, if they do.
+    #[must_use]
+    pub const fn nodes(self) -> Option<u32> {
+        match self {
+            Self::Share { nodes } => Some(nodes.get()),
+            Self::Deny | Self::Allow => None,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::index::Index;
 use super::{Effect, Rule};
@@ -33,20 +34,18 @@ pub struct DomainRules {
 
 /// Hands out names for limits, none twice.
 #[derive(Debug, Default)]
-pub struct LimitIds(u32);
+pub struct LimitIds(AtomicU32);
 
 impl LimitIds {
     /// A source whose first name is `first`.
     #[must_use]
     pub const fn starting_at(first: u32) -> Self {
-        Self(first)
+        Self(AtomicU32::new(first))
     }
 
     /// A name never handed out before.
-    pub fn next_id(&mut self) -> LimitId {
-        let id = LimitId(self.0);
-        self.0 = self.0.wrapping_add(1);
-        id
+    pub fn next_id(&self) -> LimitId {
+        LimitId(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -139,12 +138,7 @@ impl RuleSet {
     /// if their `when` is; one that is gone leaves its keys to the rule's own limit. The rules of a
     /// domain that stands here several times add up.
     #[must_use]
-    pub fn succeed(
-        &self,
-        domains: Vec<DomainRules>,
-        now: Now,
-        ids: &mut LimitIds,
-    ) -> (Self, Changes) {
+    pub fn succeed(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
         let mut next = Self::default();
         let mut changes = Changes::default();
         for DomainRules { domain, rules } in domains {
@@ -307,7 +301,7 @@ fn install(
     rule: Rule,
     old: Option<&InForce>,
     now: Now,
-    ids: &mut LimitIds,
+    ids: &LimitIds,
     changes: &mut Changes,
 ) -> InForce {
     let old_base = old.and_then(|old| old.base.as_ref());
@@ -345,7 +339,7 @@ fn install(
 
 struct Naming<'a> {
     now: Now,
-    ids: &'a mut LimitIds,
+    ids: &'a LimitIds,
     changes: &'a mut Changes,
 }
 

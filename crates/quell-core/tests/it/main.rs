@@ -4,6 +4,8 @@
 //! The modules stand under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
+mod adaptive;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod bans;

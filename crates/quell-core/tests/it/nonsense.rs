@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::collection::{vec, vec_deque};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{option, prop_oneof, proptest};
+use quell_core::algorithm::adaptive::Learned;
 use quell_core::algorithm::{At, Edges};
 use quell_core::ban::Ban;
 use quell_core::charge::{self, Entry, LimitSet, Operation, decide_one};
@@ -282,6 +283,34 @@ fn holds(now: u64) -> impl Strategy<Value = Hold> {
     })
 }
 
+fn learned(now: u64) -> impl Strategy<Value = Learned> {
+    let counts = (numbers(), numbers(), numbers(), numbers());
+    let ceilings = prop_oneof![numbers(), 0..=5_000_u64];
+    let measured = (
+        ceilings,
+        numbers(),
+        numbers(),
+        any::<u32>(),
+        any::<[bool; 2]>(),
+    );
+    (counts, measured, instants(now)).prop_map(
+        |((used, skip, count, sum), (ceiling, top, unloaded, windows, flags), until)| Learned {
+            used,
+            ceiling,
+            top,
+            unloaded,
+            measures: flags[0],
+            grows: flags[1],
+            windows,
+            skip: skip % 5,
+            count,
+            sum,
+            peak: sum ^ count,
+            until: Monotonic::from_nanos(until),
+        },
+    )
+}
+
 fn held(now: u64) -> impl Strategy<Value = Usage> {
     let debts = prop_oneof![
         (theoretical_arrivals(now), instants(now)).prop_map(|(tat, as_of)| Usage::Owing {
@@ -304,6 +333,7 @@ fn held(now: u64) -> impl Strategy<Value = Usage> {
             unit,
             until: Monotonic::from_nanos(until),
         }),
+        learned(now).prop_map(|learned| Usage::Learning(Box::new(learned))),
     ];
     let usage = prop_oneof![usages(now), debts];
     (usage, vec(holds(now), 0..=5))
@@ -317,6 +347,7 @@ fn endings() -> impl Strategy<Value = Ending> {
         Just(Ending::Release),
         Just(Ending::Renew),
         Just(Ending::Arrive),
+        Just(Ending::Fail),
     ]
 }
 
@@ -329,7 +360,7 @@ proptest! {
     fn nonsense_holds_are_answered(
         kind in kinds(),
         permits in option::of(1..=5_u64),
-        warms_up in any::<bool>(),
+        (warms_up, learns) in any::<(bool, bool)>(),
         to in kinds(),
         (now, usage) in clocks().prop_flat_map(|now| (Just(now), held(now))),
         asked in vec((0..=90_000_000_000_u64, 0..4_u64, 1..=30_u64, endings()), 1..=6),
@@ -341,6 +372,8 @@ proptest! {
                 .warm_up(Duration::from_secs(max * max))
                 .cold_factor(1_000 / u32::try_from(max).unwrap())
                 .build();
+            let learning = Limit::concurrency(max * max).adaptive(max).build();
+            let permits = if learns { learning } else { permits };
             let limit = if warms_up { warming } else { permits }.unwrap();
             let usage = bench.state.usage.clone();
             bench = Bench::of(limit, false, now, now);

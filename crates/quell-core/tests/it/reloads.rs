@@ -79,8 +79,8 @@ fn removed_rules_and_domains_forget_their_state() {
         said(&shop.acquire(&query(&[]))),
         [("a", true, 4), ("b", true, 3)]
     );
-    let mut names = LimitIds::starting_at(9);
-    let (empty, changes) = shop.rules.succeed(vec![], Now::from_nanos(0), &mut names);
+    let names = LimitIds::starting_at(9);
+    let (empty, changes) = shop.rules.succeed(vec![], Now::from_nanos(0), &names);
     assert_eq!(summary(&changes).2, [2, 1]);
     assert_eq!(empty.domains().count(), 0);
 }
@@ -242,13 +242,13 @@ fn the_rules_of_one_domain_add_up() {
         domain: Arc::from("shop"),
         rules: vec![rule(name, limit)],
     };
-    let mut names = LimitIds::default();
+    let names = LimitIds::default();
     let none = RuleSet::default();
     let now = Now::from_nanos(0);
     let documents = || vec![document("a", 1), document("b", 2)];
-    let (rules, _) = none.succeed(documents(), now, &mut names);
+    let (rules, _) = none.succeed(documents(), now, &names);
     assert_eq!(ids(&rules), [0, 1]);
-    let (rules, changes) = rules.succeed(documents(), now, &mut names);
+    let (rules, changes) = rules.succeed(documents(), now, &names);
     assert_eq!(ids(&rules), [0, 1]);
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
 }

@@ -41,7 +41,7 @@ impl Shop {
         let domain = Arc::from("shop");
         let now = Now::from_nanos(self.now);
         let rules = vec![DomainRules { domain, rules }];
-        let (rules, changes) = self.rules.succeed(rules, now, &mut self.ids);
+        let (rules, changes) = self.rules.succeed(rules, now, &self.ids);
         self.rules = rules;
         for installed in &changes.installed {
             self.limits.insert(installed.id, installed.limit.clone());

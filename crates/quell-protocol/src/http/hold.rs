@@ -29,6 +29,9 @@ pub struct EndBody<'a> {
     /// What it cost in truth; of `/v1/settle` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<u64>,
+    /// Whether the work failed for want of room or time; of `/v1/release` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<bool>,
 }
 
 /// What became of it.

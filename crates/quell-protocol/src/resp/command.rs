@@ -75,7 +75,7 @@ impl<'a> Command<'a> {
             Name::Reserve => Self::Reserve(Reserve::parse(rest)?),
             Name::Settle => Self::End(End::settle(rest)?),
             Name::Cancel => Self::End(End::parse(Ending::Cancel, rest)?),
-            Name::Release => Self::End(End::parse(Ending::Release, rest)?),
+            Name::Release => Self::End(End::release(rest)?),
             Name::Renew => Self::End(End::parse(Ending::Renew, rest)?),
             Name::Ping => Self::Ping(rest.get(0)),
             Name::Echo => Self::Echo(rest.get(0).unwrap_or_default()),

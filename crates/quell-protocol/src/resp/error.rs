@@ -60,6 +60,9 @@ pub enum CommandError {
     /// `QUELL.SETTLE` whose cost is no number.
     #[error("the actual cost is not a whole number: write 0 or more")]
     Actual,
+    /// `QUELL.RELEASE` with something else behind the id.
+    #[error("a release has one word more at most: write FAILED if the work failed")]
+    Failed,
     /// `HELLO` with another protocol than 2 or 3.
     #[error("unsupported protocol version")]
     ProtocolVersion,

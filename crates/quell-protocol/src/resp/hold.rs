@@ -63,6 +63,16 @@ impl<'a> End<'a> {
         let actual = args.get(2).and_then(natural);
         Self::parse(Ending::Settle(actual.ok_or(CommandError::Actual)?), args)
     }
+
+    /// Reads `domain id [FAILED]`.
+    pub(super) fn release(args: Args<'a>) -> Result<Self, CommandError> {
+        let ending = match args.get(2) {
+            None => Ending::Release,
+            Some(word) if word.eq_ignore_ascii_case(b"FAILED") => Ending::Fail,
+            Some(_) => return Err(CommandError::Failed),
+        };
+        Self::parse(ending, args)
+    }
 }
 
 fn id<'a>(domain: &str, args: Args<'a>) -> Result<&'a str, CommandError> {

@@ -116,11 +116,11 @@ const ROWS: [Row; 21] = [
         name: Name::Release,
         upper: "QUELL.RELEASE",
         lower: "quell.release",
-        arity: (3, 3),
+        arity: (3, 4),
         key: 0,
         flags: &["write", "fast"],
         group: "module",
-        summary: "Gives permits back; what was charged stays: domain id",
+        summary: "Gives permits back; what was charged stays: domain id [FAILED]",
     },
     Row {
         name: Name::Renew,

@@ -243,9 +243,18 @@ impl Apart {
         self.counted(&all);
     }
 
-    /// Some keys that something may be owed of, at most `most`.
-    pub(super) fn some(&self, most: usize) -> Vec<Box<[u8]>> {
-        self.used.lock().keys().take(most).cloned().collect()
+    /// Some keys that something may be owed of, at most `most`, of which the key and the length of its
+    /// scope make `may_be_paid` say so. Those that several keys share are nobody's to charge: always.
+    pub(super) fn some(
+        &self,
+        most: usize,
+        may_be_paid: impl Fn(&[u8], usize) -> bool,
+    ) -> Vec<Box<[u8]>> {
+        let all = self.used.lock();
+        let some = all
+            .iter()
+            .filter(|(key, used)| used.scope.is_none_or(|scope| may_be_paid(key, scope)));
+        some.take(most).map(|(key, _)| key.clone()).collect()
     }
 }
 

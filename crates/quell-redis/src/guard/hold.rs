@@ -25,7 +25,7 @@ impl Inner {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
-        if let Some(failure) = self.gone() {
+        if let Some(failure) = self.gone(set) {
             return self.declared(set, claim, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {
@@ -85,10 +85,7 @@ impl Inner {
         ending: Ending,
         now: Now,
     ) -> Result<Option<Finished>, StoreError> {
-        match self.gone() {
-            Some(failure) => Err(self.store.error(&failure)),
-            None => self.store.end(id, ending, now).await,
-        }
+        self.store.end(id, ending, now).await
     }
 
     pub(super) async fn advance(
@@ -96,9 +93,6 @@ impl Inner {
         id: &HoldId,
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        match self.gone() {
-            Some(failure) => Err(self.store.error(&failure)),
-            None => self.store.advance(id, now).await,
-        }
+        self.store.advance(id, now).await
     }
 }

@@ -65,7 +65,6 @@ struct Inner {
     /// One payment per key at a time.
     turns: Vec<tokio::sync::Mutex<()>>,
     is_paying: AtomicBool,
-    is_probing: AtomicBool,
     degraded: [AtomicU64; 3],
     remembered: AtomicU64,
 }
@@ -99,7 +98,6 @@ impl GuardedStore {
                 outage: Outage::default(),
                 turns: turns.collect(),
                 is_paying: AtomicBool::default(),
-                is_probing: AtomicBool::default(),
                 degraded: Default::default(),
                 remembered: AtomicU64::default(),
             }),
@@ -181,7 +179,7 @@ impl Inner {
         now: Now,
     ) -> Result<Answer, StoreError> {
         able(set)?;
-        if let Some(failure) = self.gone() {
+        if let Some(failure) = self.gone(set) {
             return self.fall_back(set, operation, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {
@@ -191,7 +189,11 @@ impl Inner {
         match self.store.try_decide(set, operation, now).await {
             Ok((decisions, clock)) => {
                 self.note(set, &decisions, now);
-                self.pay_in_background();
+                // While some server of a cluster is gone, what is owed to it would be looked through
+                // in vain; what is owed to one that is back is paid when that is found.
+                if !self.store.link.is_any_gone() {
+                    self.pay_in_background();
+                }
                 if self.outage.answered(Instant::now) {
                     tracing::info!(store = %self.store, "the store takes calls again");
                 }
@@ -214,17 +216,20 @@ impl Inner {
         }
     }
 
-    /// Why the store is thought to be gone, if it is. Then nobody waits for it; a task of its own
-    /// looks whether it is back.
-    fn gone(self: &Arc<Self>) -> Option<Failure> {
-        let (reason, is_due) = self.store.gone(Instant::now())?;
-        if is_due && !self.is_probing.swap(true, Ordering::AcqRel) {
+    /// Why nobody will answer about `set`, if somebody is thought to be gone who has keys of it. Then
+    /// nobody waits for that server; a task of its own looks whether it is back.
+    fn gone(self: &Arc<Self>, set: &LimitSet<'_>) -> Option<Failure> {
+        let (reason, due) = self.store.gone(set, Instant::now())?;
+        for place in due {
+            if !place.begins_probe() {
+                continue;
+            }
             let inner = Arc::clone(self);
             tokio::spawn(async move {
-                if inner.store.probe().await.is_ok() {
+                if inner.store.probe(&place).await.is_ok() {
                     inner.pay_in_background();
                 }
-                inner.is_probing.store(false, Ordering::Release);
+                place.ends_probe();
             });
         }
         Some(Failure::Unreachable(reason))

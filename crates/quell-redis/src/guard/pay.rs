@@ -43,7 +43,10 @@ impl Inner {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             loop {
-                let keys = inner.apart.some(AT_ONCE);
+                let keys = inner.apart.some(AT_ONCE, |key, scope| {
+                    let name = || inner.store.names.of_parts(key, scope);
+                    !inner.store.link.is_any_gone() || !inner.store.is_gone(&name())
+                });
                 let now = inner.clock.now();
                 let payments = keys.iter().map(|key| inner.pay_key(key, now));
                 let paid = futures_util::future::join_all(payments).await;

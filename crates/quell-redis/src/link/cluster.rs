@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value};
 
 use super::node::Node;
-use super::{Attempt, Failure, PAUSE, Settings};
+use super::{Attempt, Failure, PAUSE, Place, Settings};
 use crate::url::Address;
 
 /// How many slots there are.
@@ -28,6 +28,13 @@ const FRESH: Duration = Duration::from_millis(50);
 /// resharding.
 const MOST_MOVES: usize = 16;
 
+/// How long one server may take to say who has which slot, before the next is asked.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
+/// Numbers that are tried until one has a slot that is looked for. Of a server that has a single slot
+/// none is found with probability 10^-27.
+const MOST_TAGS: u32 = 1 << 20;
+
 /// The way to the servers of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -35,6 +42,8 @@ pub(crate) struct Cluster {
     settings: Arc<Settings>,
     map: ArcSwap<Map>,
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    /// Stands for slots of which nobody knows who has them.
+    nobody: Arc<Place>,
     /// When the map was last asked for; one asks at a time.
     asked: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -44,15 +53,41 @@ pub(crate) struct Cluster {
 struct Map {
     /// First and last slot, and the primary that has them.
     ranges: Vec<(u16, u16, Arc<Node>)>,
+    /// Who has any, each once.
+    owners: Vec<Arc<Node>>,
 }
 
 impl Map {
+    fn new(ranges: Vec<(u16, u16, Arc<Node>)>) -> Self {
+        let mut owners: Vec<Arc<Node>> = Vec::new();
+        for (_, _, node) in &ranges {
+            if !owners.iter().any(|owner| Arc::ptr_eq(owner, node)) {
+                owners.push(Arc::clone(node));
+            }
+        }
+        Self { ranges, owners }
+    }
+
     fn get(&self, slot: u16) -> Option<&Arc<Node>> {
         let range = self
             .ranges
             .iter()
             .find(|(first, last, _)| (*first..=*last).contains(&slot));
         range.map(|(_, _, node)| node)
+    }
+
+    /// Whether every slot is somebody's.
+    fn is_whole(&self) -> bool {
+        let mut ranges: Vec<_> = self.ranges.iter().map(|range| (range.0, range.1)).collect();
+        ranges.sort_unstable();
+        let mut next = 0;
+        for (first, last) in ranges {
+            if usize::from(first) > next {
+                return false;
+            }
+            next = next.max(usize::from(last) + 1);
+        }
+        next >= SLOTS
     }
 }
 
@@ -66,14 +101,78 @@ impl Cluster {
             settings,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
+            nobody: Arc::new(Place::new("the cluster".to_owned())),
             asked: tokio::sync::Mutex::new(None),
         }
     }
 
-    /// Gives up all connections.
-    pub(crate) fn hang_up(&self) {
-        for node in self.nodes.lock().values().chain(&self.seeds) {
+    /// Who is asked about a slot.
+    pub(crate) fn place_of(&self, slot: u16) -> Arc<Place> {
+        let map = self.map.load();
+        let place = map.get(slot).map(|node| node.place());
+        Arc::clone(place.unwrap_or(&self.nobody))
+    }
+
+    /// All who are asked about slots.
+    pub(crate) fn places(&self) -> Vec<Arc<Place>> {
+        let map = self.map.load();
+        let owners = map.owners.iter().map(|node| Arc::clone(node.place()));
+        let is_unknown = map.owners.is_empty() || self.nobody.breaker.is_open();
+        owners
+            .chain(is_unknown.then(|| Arc::clone(&self.nobody)))
+            .collect()
+    }
+
+    pub(crate) fn is_any_gone(&self) -> bool {
+        let map = self.map.load();
+        let mut owners = map.owners.iter();
+        self.nobody.breaker.is_open() || owners.any(|node| node.place().breaker.is_open())
+    }
+
+    /// A text whose slot a place has, if it has any.
+    pub(crate) fn tag_at(&self, place: &Arc<Place>) -> Option<String> {
+        let map = self.map.load();
+        let is_there = |slot| match map.get(slot) {
+            Some(node) => Arc::ptr_eq(node.place(), place),
+            None => Arc::ptr_eq(&self.nobody, place),
+        };
+        let owns = map
+            .owners
+            .iter()
+            .any(|node| Arc::ptr_eq(node.place(), place));
+        if !owns && (!Arc::ptr_eq(&self.nobody, place) || map.is_whole()) {
+            return None;
+        }
+        let mut tags = (0..MOST_TAGS).map(|number| number.to_string());
+        tags.find(|tag| is_there(slot_of(tag.as_bytes())))
+    }
+
+    /// Asks who has which slot, a place that does not answer last.
+    pub(crate) async fn look_around(&self, place: &Arc<Place>) {
+        let node = self.node_at(place);
+        let gone = node.as_ref().map(|node| node.address());
+        if let Err(failure) = self.refresh(gone).await {
+            tracing::debug!(%failure, "nobody says who has the slots");
+        }
+    }
+
+    fn node_at(&self, place: &Arc<Place>) -> Option<Arc<Node>> {
+        let map = self.map.load();
+        let mut owners = map.owners.iter();
+        owners
+            .find(|node| Arc::ptr_eq(node.place(), place))
+            .cloned()
+    }
+
+    /// Gives up the connections to a place.
+    pub(crate) fn hang_up(&self, place: &Arc<Place>) {
+        if let Some(node) = self.node_at(place) {
             node.hang_up();
+        }
+        if Arc::ptr_eq(place, &self.nobody) {
+            for seed in &self.seeds {
+                seed.hang_up();
+            }
         }
     }
 
@@ -148,7 +247,7 @@ impl Cluster {
             // What was learnt one by one is forgotten when the whole map is asked for: before it gets
             // longer than a look at it should be.
             ranges.truncate(SLOTS);
-            Map { ranges }
+            Map::new(ranges)
         });
     }
 
@@ -163,16 +262,24 @@ impl Cluster {
             .into_iter()
             .chain(self.seeds.iter().cloned())
             .collect();
-        nodes.sort_by_key(|node| Some(node.address()) == gone);
+        nodes.sort_by_key(|node| {
+            let is_gone = Some(node.address()) == gone;
+            (is_gone, node.place().breaker.is_open())
+        });
         let mut slots = Cmd::new();
         slots.arg("CLUSTER").arg("SLOTS");
         let mut failure = Failure::Unreachable("no server of the cluster is known".to_owned());
         for node in nodes {
-            match node.call(&slots).await {
+            let Ok(answer) = tokio::time::timeout(LOOK_TIME, node.call(&slots)).await else {
+                let reason = format!("{}: no answer within {LOOK_TIME:?}", node.address());
+                failure = Failure::Unreachable(reason);
+                continue;
+            };
+            match answer {
                 Ok(reply) => {
                     let ranges = self.read(&reply, node.address());
                     if !ranges.is_empty() {
-                        self.map.store(Arc::new(Map { ranges }));
+                        self.adopt(Map::new(ranges));
                         *asked = Some(Instant::now());
                         return Ok(());
                     }
@@ -187,6 +294,27 @@ impl Cluster {
             }
         }
         Err(failure)
+    }
+
+    /// Takes over a whole map. Whoever has nothing any more is not waited for either.
+    fn adopt(&self, map: Map) {
+        let is_whole = map.is_whole();
+        let map = Arc::new(map);
+        let before = self.map.swap(Arc::clone(&map));
+        let without = before.owners.iter().filter(|node| {
+            let mut owners = map.owners.iter();
+            !owners.any(|owner| Arc::ptr_eq(owner, node))
+        });
+        let mut over: Vec<_> = without.map(|node| node.place()).collect();
+        if is_whole {
+            over.push(&self.nobody);
+        }
+        for place in over {
+            if place.breaker.answered().is_some() {
+                let server = place.name();
+                tracing::info!(server, "others of the cluster have its keys now");
+            }
+        }
     }
 
     /// Reads the reply to CLUSTER SLOTS; an empty host is whoever answered.
@@ -244,16 +372,32 @@ pub(crate) fn slot_of(key: &[u8]) -> u16 {
 /// CRC16-XMODEM, as Redis Cluster has it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            let shifted = crc << 1;
-            if crc & 0x8000 == 0 {
-                shifted
-            } else {
-                shifted ^ 0x1021
-            }
-        })
+        let [high, _] = crc.to_be_bytes();
+        let entry = CRC16.get(usize::from(high ^ byte));
+        (crc << 8) ^ entry.copied().unwrap_or_default()
     })
 }
+
+/// What each first byte makes of the rest.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let mut crc = byte << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -270,5 +414,40 @@ mod tests {
         );
         assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
         assert_eq!(slot_of(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
+    }
+
+    fn node(port: u16) -> Arc<Node> {
+        let url = "redis://localhost".parse().unwrap();
+        Node::new(Address::new("h", port), Arc::new(Settings::new(&url)))
+    }
+
+    #[test]
+    fn a_map_says_whether_it_has_every_slot() {
+        let (a, b) = (node(1), node(2));
+        let half = (0, 8_000, Arc::clone(&a));
+        let map = Map::new(vec![half.clone(), (8_002, 16_383, Arc::clone(&b))]);
+        assert!(!map.is_whole());
+        assert!(!Map::default().is_whole());
+        // Learnt one by one, and twice.
+        let learnt = (8_001, 8_001, Arc::clone(&a));
+        let map = Map::new(vec![learnt, half, (7_000, 16_383, b)]);
+        assert!(map.is_whole());
+        assert_eq!(map.owners.len(), 2);
+    }
+
+    #[test]
+    fn a_place_is_found_by_a_key_of_its_own() {
+        let url: crate::StoreUrl = "redis+cluster://h:1".parse().unwrap();
+        let cluster = Cluster::new(&[], Arc::new(Settings::new(&url)));
+        let places = [1, 2].map(|port| Arc::clone(cluster.node(&Address::new("h", port)).place()));
+        assert!(cluster.tag_at(&places[0]).is_none(), "nobody knows it");
+        let at = |port| cluster.node(&Address::new("h", port));
+        // One slot for the first.
+        let ranges = vec![(0, 41, at(2)), (42, 42, at(1)), (43, 16_383, at(2))];
+        cluster.adopt(Map::new(ranges));
+        let tag = cluster.tag_at(&places[0]).unwrap();
+        assert_eq!(slot_of(tag.as_bytes()), 42);
+        assert!(Arc::ptr_eq(&cluster.place_of(42), &places[0]));
+        assert!(Arc::ptr_eq(&cluster.place_of(43), &places[1]));
     }
 }

@@ -16,11 +16,13 @@ use crate::url::{Address, Shape, StoreUrl};
 mod cluster;
 mod counted;
 mod node;
+mod place;
 mod sentinel;
 mod settings;
 
 use cluster::{Cluster, slot_of};
 use node::Node;
+pub(crate) use place::Place;
 use sentinel::Sentinel;
 pub(crate) use settings::Settings;
 
@@ -82,7 +84,7 @@ pub(crate) enum Link {
     /// One primary at a time, as sentinels say.
     Sentinel(Sentinel),
     /// Many primaries, each with some of the keys.
-    Cluster(Cluster),
+    Cluster(Arc<Cluster>),
 }
 
 impl Link {
@@ -93,7 +95,7 @@ impl Link {
             Shape::Sentinel { sentinels, name } => {
                 Self::Sentinel(Sentinel::new(sentinels, name, settings))
             }
-            Shape::Cluster(seeds) => Self::Cluster(Cluster::new(seeds, settings)),
+            Shape::Cluster(seeds) => Self::Cluster(Arc::new(Cluster::new(seeds, settings))),
         }
     }
 
@@ -114,13 +116,61 @@ impl Link {
         }
     }
 
-    /// Gives up all connections, as those to a machine that went away without a word: nothing comes
-    /// back on them, and the system would wait for a quarter of an hour.
-    pub(crate) fn hang_up(&self) {
+    /// Whether several servers have the keys.
+    pub(crate) const fn is_spread(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Who is asked about `key`.
+    pub(crate) fn place_of(&self, key: &[u8]) -> Arc<Place> {
+        match self {
+            Self::Single(node) => Arc::clone(node.place()),
+            Self::Sentinel(sentinel) => Arc::clone(sentinel.place()),
+            Self::Cluster(cluster) => cluster.place_of(slot_of(key)),
+        }
+    }
+
+    /// All who are asked, as far as is known.
+    pub(crate) fn places(&self) -> Vec<Arc<Place>> {
+        match self {
+            Self::Single(node) => vec![Arc::clone(node.place())],
+            Self::Sentinel(sentinel) => vec![Arc::clone(sentinel.place())],
+            Self::Cluster(cluster) => cluster.places(),
+        }
+    }
+
+    /// Whether anybody is thought to be gone. Cheap: asked before every call.
+    pub(crate) fn is_any_gone(&self) -> bool {
+        match self {
+            Self::Single(node) => node.place().breaker.is_open(),
+            Self::Sentinel(sentinel) => sentinel.place().breaker.is_open(),
+            Self::Cluster(cluster) => cluster.is_any_gone(),
+        }
+    }
+
+    /// What a key about which `place` is asked may have between its braces; `None`: nobody asks it
+    /// about anything (any more).
+    pub(crate) fn tag_at(&self, place: &Arc<Place>) -> Option<String> {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => Some(String::new()),
+            Self::Cluster(cluster) => cluster.tag_at(place),
+        }
+    }
+
+    /// Asks the others who has the keys of a place that does not answer.
+    pub(crate) async fn look_around(&self, place: &Arc<Place>) {
+        if let Self::Cluster(cluster) = self {
+            cluster.look_around(place).await;
+        }
+    }
+
+    /// Gives up the connections to a place, as to a machine that went away without a word: nothing
+    /// comes back on them, and the system would wait for a quarter of an hour.
+    pub(crate) fn hang_up(&self, place: &Arc<Place>) {
         match self {
             Self::Single(node) => node.hang_up(),
             Self::Sentinel(sentinel) => sentinel.hang_up(),
-            Self::Cluster(cluster) => cluster.hang_up(),
+            Self::Cluster(cluster) => cluster.hang_up(place),
         }
     }
 
@@ -162,7 +212,12 @@ fn judge(error: &RedisError) -> Attempt {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    let code = error.code().unwrap_or_default();
+    let Some(code) = error.code() else {
+        // Not a word of the server's: it may have run the command.
+        return Attempt::Failed(Failure::Unknown(format!(
+            "the connection broke before the answer: {error}"
+        )));
+    };
     if let Some((host, port)) = error.redirect_node() {
         let there = redirected(host, port);
         return match error.kind() {
@@ -172,9 +227,6 @@ fn judge(error: &RedisError) -> Attempt {
     }
     match error.kind() {
         redis::ErrorKind::Server(ServerErrorKind::NoScript) => Attempt::Failed(Failure::NoScript),
-        redis::ErrorKind::Io => Attempt::Failed(Failure::Unknown(format!(
-            "the connection broke before the answer: {error}"
-        ))),
         _ => match code {
             "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
                 Attempt::Away(text())
@@ -193,6 +245,18 @@ fn redirected(host: &str, _slot: u16) -> Address {
     }
 }
 
+/// What the error of one question means that a script decided among others. `None`: this server may
+/// not write, so it is asked again on its own.
+pub(crate) fn of_entry(text: String) -> Option<Failure> {
+    if text.contains("READONLY ") {
+        return None;
+    }
+    match of_script(text) {
+        Attempt::Failed(failure) => Some(failure),
+        Attempt::Moved(_) | Attempt::Ask(_) | Attempt::Away(_) => None,
+    }
+}
+
 /// Errors inside a script carry the error of the command that failed in their text, before Redis 7
 /// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
 fn of_script(text: String) -> Attempt {
@@ -208,6 +272,17 @@ fn of_script(text: String) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let half = redis::parse_redis_value(b"*2\r\n$5\r\nab").unwrap_err();
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [half, broken.into()] {
+            let judged = judge(&error);
+            let is_unknown = matches!(judged, Attempt::Failed(Failure::Unknown(_)));
+            assert!(is_unknown, "{error:?}: {judged:?}");
+        }
+    }
 
     #[test]
     fn errors_inside_a_script_are_told_apart_as_redis_6_and_7_say_them() {

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::counted::Counted;
-use super::{Attempt, Failure, Settings, judge, settings};
+use super::{Attempt, Failure, Place, Settings, judge, settings};
 use crate::url::Address;
 
 /// Calls that may wait to be written; more wait before that, for nothing is dropped.
@@ -35,6 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Node {
     address: Address,
     settings: Arc<Settings>,
+    place: Arc<Place>,
     state: Mutex<State>,
 }
 
@@ -69,6 +70,7 @@ impl fmt::Debug for Node {
 impl Node {
     pub(crate) fn new(address: Address, settings: Arc<Settings>) -> Arc<Self> {
         Arc::new(Self {
+            place: Arc::new(Place::new(address.to_string())),
             address,
             settings,
             state: Mutex::new(State::Idle),
@@ -78,6 +80,11 @@ impl Node {
     /// Where it is.
     pub(crate) const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Whether it answers, as far as is known.
+    pub(crate) const fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// Sends one command and waits for the answer.
@@ -109,7 +116,8 @@ impl Node {
         sent_before: u64,
     ) -> Result<T, Attempt> {
         answer.map_err(|error| {
-            let is_broken = error.kind() == ErrorKind::Io;
+            // Half an answer is no answer either, and nothing that follows it is one.
+            let is_broken = error.code().is_none();
             if is_broken || live.is_over.load(Ordering::Acquire) {
                 self.forget(live);
             }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
 use super::node::Node;
-use super::{Attempt, Failure, PAUSE, Settings};
+use super::{Attempt, Failure, PAUSE, Place, Settings};
 use crate::url::Address;
 
 /// How often sentinels are asked while all is well: for at most this long, and the time that they
@@ -22,6 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     watch: Arc<Watch>,
+    place: Arc<Place>,
 }
 
 #[derive(Debug)]
@@ -40,6 +41,7 @@ impl Sentinel {
             .iter()
             .map(|address| Node::new(address.clone(), Arc::clone(&plain)));
         Self {
+            place: Arc::new(Place::new(name.to_owned())),
             watch: Arc::new(Watch {
                 sentinels: sentinels.collect(),
                 name: name.to_owned(),
@@ -47,6 +49,11 @@ impl Sentinel {
                 current: Mutex::new(None),
             }),
         }
+    }
+
+    /// The primary, whoever that is.
+    pub(crate) const fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// Gives up all connections.

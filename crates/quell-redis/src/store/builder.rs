@@ -6,7 +6,7 @@ use std::time::Duration;
 use quell::calendar::SystemCalendar;
 
 use super::{RedisStore, StoreClock};
-use crate::breaker::Breaker;
+use crate::gather::Gather;
 use crate::key::Names;
 use crate::link::Link;
 use crate::numbers::Counts;
@@ -22,6 +22,7 @@ pub struct RedisStoreBuilder {
     pub(super) prefix: String,
     pub(super) timeout: Duration,
     pub(super) is_rehearsal: bool,
+    pub(super) is_gathering: bool,
 }
 
 impl RedisStoreBuilder {
@@ -57,20 +58,33 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sends every call by itself, also where others wait at the same time. Default: those go together,
+    /// which costs the store about half as much.
+    #[must_use]
+    pub const fn one_by_one(mut self) -> Self {
+        self.is_gathering = false;
+        self
+    }
+
     /// The store. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisStore {
+        let link = Arc::new(Link::new(&self.url));
+        let scripts = Arc::new(Scripts::new());
+        // On a cluster keys lie in slots, and what one script sees has to lie in one.
+        let may_gather = self.is_gathering && !link.is_spread();
+        let gather = may_gather.then(|| Gather::new(&link, &scripts, self.timeout));
         RedisStore {
-            link: Arc::new(Link::new(&self.url)),
+            link,
             names: Names::new(&self.prefix),
-            scripts: Arc::new(Scripts::new()),
+            scripts,
+            gather,
             url: self.url,
             clock: self.clock,
             timeout: self.timeout,
             calendar: SystemCalendar::default(),
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
             calls: Arc::default(),
-            breaker: Breaker::new(),
             counts: Counts::default(),
         }
     }

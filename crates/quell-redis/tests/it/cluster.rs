@@ -28,7 +28,13 @@ fn low_port() -> u16 {
 
 impl Cluster {
     pub(crate) fn start(replicas: usize) -> Self {
+        Self::start_with(replicas, &[])
+    }
+
+    /// Starts servers with more words on their command lines.
+    pub(crate) fn start_with(replicas: usize, more: &[&str]) -> Self {
         let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let words = [&words, more].concat();
         let server = |_| {
             (0..20)
                 .find_map(|_| Server::try_start(low_port(), &words))

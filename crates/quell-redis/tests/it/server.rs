@@ -152,6 +152,25 @@ impl Server {
         self.process.wait().unwrap();
     }
 
+    /// Stops the process without a word: it hears, and neither answers nor hangs up.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let mut kill = Command::new("kill");
+        let sent = kill.arg(signal).arg(self.process.id().to_string()).status();
+        assert!(
+            sent.expect("`kill` is missing: install Debian's procps")
+                .success()
+        );
+    }
+
     /// Starts it again where it was.
     pub(crate) fn restart(&mut self) {
         self.kill();

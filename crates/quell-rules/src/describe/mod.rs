@@ -20,7 +20,7 @@ pub struct LimitDescription {
     pub algorithm: &'static str,
     /// The limit in one line for people, such as `token_bucket 100/s, burst 200`.
     pub limit: String,
-    /// The largest cost admitted from rest.
+    /// The largest cost admitted from rest; where that is learned, the most that can be.
     pub max: u64,
     /// Its numbers.
     pub numbers: LimitNumbers,
@@ -71,6 +71,25 @@ pub struct LimitNumbers {
     /// The longest log of a key (`sliding_log`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u32>,
+    /// Between which bounds the number of permits is learned, if it is (`concurrency`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveNumbers>,
+    /// How many are let in above `max`, with a delay (`concurrency`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u64>,
+    /// After how long a permit comes back by itself (`concurrency`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ns: Option<u64>,
+}
+
+/// `adaptive`: the bounds of what is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AdaptiveNumbers {
+    /// The fewest permits.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
 }
 
 /// `rate`: so many units per period.
@@ -157,6 +176,15 @@ impl LimitNumbers {
                 limit: Some(spec.limit()),
                 window_ns: Some(nanos(spec.window())),
                 max_entries: Some(spec.entry_bound()),
+                ..Self::default()
+            },
+            Algorithm::Concurrency(spec) => Self {
+                adaptive: spec.min().map(|min| AdaptiveNumbers {
+                    min,
+                    max: spec.max(),
+                }),
+                queue: Some(spec.queue_size()).filter(|_| spec.min().is_none()),
+                lease_ns: Some(nanos(spec.lease_length())),
                 ..Self::default()
             },
             // One that is younger than this: `max` still says the largest cost.

@@ -88,7 +88,13 @@ pub(super) fn in_words(limit: &Limit) -> String {
                 queue => format!(", queue {queue}"),
             };
             let lease = Exact(spec.lease_length());
-            format!("concurrency {} at a time{queue}, lease {lease}", spec.max())
+            let max = spec.max();
+            match spec.min() {
+                Some(min) => {
+                    format!("concurrency {min} to {max} at a time, learned, lease {lease}")
+                }
+                None => format!("concurrency {max} at a time{queue}, lease {lease}"),
+            }
         }
         other => other.to_string(),
     }

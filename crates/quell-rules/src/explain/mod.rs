@@ -4,7 +4,7 @@ use std::fmt;
 
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape};
-use quell_core::rule::{DomainRules, Effect, Rule};
+use quell_core::rule::{DomainRules, Effect, OnFailure, Rule};
 use serde::Serialize;
 
 mod words;
@@ -57,7 +57,7 @@ pub struct RuleExplanation {
     pub limit: Option<String>,
     /// The algorithm's name.
     pub algorithm: Option<String>,
-    /// The largest cost admitted from rest.
+    /// The largest cost admitted from rest; where that is learned, the most that can be.
     pub max: Option<u64>,
     /// The limit's numbers, in the words of a rules file.
     pub numbers: Option<LimitNumbers>,
@@ -73,6 +73,11 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
+    /// What is answered while a store that servers share does not, if that is declared: `share`,
+    /// `deny` or `allow`.
+    pub on_failure: Option<String>,
+    /// Among how many servers the limit is divided then, with `share`.
+    pub nodes: Option<u32>,
 }
 
 /// Says what the rules of `query`'s domain make of it. Nothing is charged.
@@ -122,6 +127,8 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         colocated_by: None,
         cost: None,
         shadow: rule.shadow,
+        on_failure: rule.on_failure.map(|declared| declared.name().to_owned()),
+        nodes: rule.on_failure.and_then(OnFailure::nodes),
     };
     if let Err(mismatch) = rule.applies(descriptor) {
         explanation.why_not = Some(why_not(mismatch, descriptor));
@@ -228,6 +235,13 @@ impl fmt::Display for RuleExplanation {
         }
         if let Some(ban) = &self.ban {
             write!(f, "\n      ban: {ban}")?;
+        }
+        match (&self.on_failure, self.nodes) {
+            (Some(declared), Some(nodes)) => {
+                write!(f, "\n      on_failure: {declared}, nodes: {nodes}")?;
+            }
+            (Some(declared), None) => write!(f, "\n      on_failure: {declared}")?,
+            (None, _) => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::kind::Kind;
 mod rules;
 mod scenarios;
 
-pub(crate) use rules::{BAN, DEFAULTS, DOCUMENT, OVERRIDE, PREFIX, REFILL, RULE};
+pub(crate) use rules::{ADAPTIVE, BAN, DEFAULTS, DOCUMENT, OVERRIDE, PREFIX, REFILL, RULE};
 pub(crate) use scenarios::{DESCRIPTOR, EXPECT, SCENARIOS, STEP, TEST};
 
 /// A map whose fields are known.
@@ -80,13 +80,14 @@ impl Field {
 }
 
 /// All tables, in the order of the reference.
-pub(crate) static TABLES: [&Table; 12] = [
+pub(crate) static TABLES: [&Table; 13] = [
     &DOCUMENT,
     &DEFAULTS,
     &RULE,
     &OVERRIDE,
     &REFILL,
     &PREFIX,
+    &ADAPTIVE,
     &BAN,
     &SCENARIOS,
     &TEST,

@@ -85,7 +85,8 @@ pub(crate) static RULE: Table = Table {
         field("debt", "`true` or `false`", "`false`", "A cost above what is stored is granted at once and on credit, and who comes next waits it off: the contract of Guava's RateLimiter.").of(&[Kind::TokenBucket]),
         field("warm_up", "a duration such as `10s`", "none", "Begins slowly after rest and takes so long, a day at most, to get to its rate; on credit as with `debt`, without a burst: Guava's RateLimiter with a warm-up period.").of(&[Kind::TokenBucket]),
         field("cold_factor", "a whole number from 2 to 1000", "`3`", "How many times as long the first interval after rest is as those of the rate; only with `warm_up`.").of(&[Kind::TokenBucket]),
-        field("max", "a whole number such as `4`", "needed", "How many permits may be held at a time.").of(PERMITS),
+        field("max", "a whole number such as `4`", "needed, or `adaptive`", "How many permits may be held at a time.").of(PERMITS),
+        field("adaptive", "a map such as `{min: 2, max: 50}`", "none", "How many permits may be held is learned from how long calls take, between these bounds; in place of `max`, without `queue`. Not with `--store`.").of(PERMITS),
         field("queue", "a whole number such as `2`", "`0`", "How many more are let in with a delay, which grows with how long calls take.").of(PERMITS),
         field("lease", "a duration such as `30s`", "`1m`", "After how long, a day at most, a permit comes back that nobody released or renewed.").of(PERMITS),
         field("unit_delay", "a duration such as `100ms`", "`0`", "How long a call is taken to last until the first is released; only with `queue`.").of(PERMITS),
@@ -97,7 +98,6 @@ pub(crate) static RULE: Table = Table {
         field("shadow", "`true` or `false`", "that of `defaults`", "Evaluated and reported, but never refuses."),
         field("on_failure", ON_FAILURE, "that of `defaults`", "What is answered while the store that servers share does not: each server goes on with its share of the limit (`limit / nodes`; rates exactly, counts rounded down), everybody is refused, or everybody is allowed. The answer says that it is degraded. Without `--store` it means nothing."),
         field("nodes", "a whole number such as `2`", "that of `defaults`", "How many servers share the limit; with `on_failure: share`."),
-        later("adaptive"),
         later("body"),
         later("max_over_admission"),
         later("rung"),
@@ -226,6 +226,13 @@ pub(crate) static OVERRIDE: Table = Table {
         )
         .of(PERMITS),
         field(
+            "adaptive",
+            "a map such as `{min: 2, max: 50}`",
+            "the rule's",
+            "As in a rule; it takes the place of `max` and `queue`, as `max` takes its.",
+        )
+        .of(PERMITS),
+        field(
             "queue",
             "a whole number such as `2`",
             "the rule's",
@@ -259,7 +266,24 @@ pub(crate) static OVERRIDE: Table = Table {
             "the rule's",
             "As in a rule.",
         ),
-        later("adaptive"),
+    ],
+};
+
+pub(crate) static ADAPTIVE: Table = Table {
+    name: "an adaptive maximum",
+    fields: &[
+        field(
+            "min",
+            "a whole number such as `2`",
+            "needed",
+            "Where the ceiling begins and below which it never goes: at least what one call costs.",
+        ),
+        field(
+            "max",
+            "a whole number such as `50`",
+            "needed",
+            "Above which it never goes, 10000 at most.",
+        ),
     ],
 };
 

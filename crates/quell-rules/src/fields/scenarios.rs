@@ -84,6 +84,12 @@ pub(crate) static STEP: Table = Table {
             "What a reservation cost in truth.",
         ),
         field(
+            "failed",
+            "`true` or `false`",
+            "`false`",
+            "A `release` that says the work failed for want of room or time.",
+        ),
+        field(
             "max_wait",
             "a duration such as `2s`",
             "does not wait",

@@ -7,7 +7,7 @@ use quell_core::hold::OnExpiry;
 
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::duration;
-use crate::fields::{BAN, REFILL};
+use crate::fields::{ADAPTIVE, BAN, REFILL};
 use crate::hint;
 use crate::kind::Kind;
 use crate::path::{Said, Spot};
@@ -34,6 +34,7 @@ pub(crate) struct RawLimit {
     pub(crate) warm_up: Option<Said<Duration>>,
     pub(crate) cold_factor: Option<Said<u32>>,
     pub(crate) max: Option<Said<u64>>,
+    pub(crate) adaptive: Option<Said<RawAdaptive>>,
     pub(crate) queue: Option<Said<u64>>,
     pub(crate) lease: Option<Said<Duration>>,
     pub(crate) unit_delay: Option<Said<Duration>>,
@@ -46,6 +47,13 @@ pub(crate) struct RawLimit {
 pub(crate) struct RawRefill {
     pub(crate) amount: Said<u64>,
     pub(crate) every: Said<Duration>,
+}
+
+/// `adaptive`.
+#[derive(Clone, Debug)]
+pub(crate) struct RawAdaptive {
+    pub(crate) min: Said<u64>,
+    pub(crate) max: Said<u64>,
 }
 
 /// `delay_after`.
@@ -98,6 +106,9 @@ impl RawLimit {
             warm_up: fields.read("warm_up", sink, duration::parse),
             cold_factor: fields.read("cold_factor", sink, small),
             max: fields.read("max", sink, whole),
+            adaptive: fields
+                .get("adaptive")
+                .and_then(|adaptive| read_adaptive(&adaptive, sink)),
             queue: fields.read("queue", sink, whole),
             lease: fields.read("lease", sink, duration::parse),
             unit_delay: fields.read("unit_delay", sink, duration::parse),
@@ -156,6 +167,7 @@ impl RawLimit {
             spot("warm_up", &self.warm_up),
             spot("cold_factor", &self.cold_factor),
             spot("max", &self.max),
+            spot("adaptive", &self.adaptive),
             spot("queue", &self.queue),
             spot("lease", &self.lease),
             spot("unit_delay", &self.unit_delay),
@@ -174,8 +186,8 @@ impl RawLimit {
     /// What an override with these fields, at `spot`, means beside those of its rule.
     ///
     /// What is not said is the rule's, with these exceptions: of `rate` and `refill` one takes the
-    /// place of both; another algorithm takes over nothing but the ban; another `align` does not
-    /// take over the time zone. What is taken over counts as said at `spot`, so that a mistake is
+    /// place of both, and so does one of `max` and `adaptive`, the latter of the queue too; another
+    /// algorithm takes over nothing but the ban; another `align` does not take over the time zone. What is taken over counts as said at `spot`, so that a mistake is
     /// told where the two meet.
     pub(crate) fn over(&self, rule: &Self, spot: &Spot) -> Self {
         let kind = |raw: &Self| raw.algorithm.as_ref().map(|said| said.value);
@@ -203,10 +215,15 @@ impl RawLimit {
         inherit(&mut all.debt, &rule.debt, spot);
         inherit(&mut all.warm_up, &rule.warm_up, spot);
         inherit(&mut all.cold_factor, &rule.cold_factor, spot);
-        inherit(&mut all.max, &rule.max, spot);
-        inherit(&mut all.queue, &rule.queue, spot);
+        if all.max.is_none() && all.adaptive.is_none() {
+            inherit(&mut all.max, &rule.max, spot);
+            inherit(&mut all.adaptive, &rule.adaptive, spot);
+        }
+        if self.adaptive.is_none() {
+            inherit(&mut all.queue, &rule.queue, spot);
+            inherit(&mut all.unit_delay, &rule.unit_delay, spot);
+        }
         inherit(&mut all.lease, &rule.lease, spot);
-        inherit(&mut all.unit_delay, &rule.unit_delay, spot);
         inherit(&mut all.on_expiry, &rule.on_expiry, spot);
         all
     }
@@ -298,6 +315,20 @@ fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawRefill>> 
     Some(cursor.said(RawRefill {
         amount: amount?,
         every: every?,
+    }))
+}
+
+fn read_adaptive(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawAdaptive>> {
+    let fields = cursor.fields(&ADAPTIVE, sink)?;
+    if fields.lacks("min") || fields.lacks("max") {
+        let message = "what is learned needs both bounds: write `{min: 2, max: 50}`";
+        sink.problem(cursor.spot(), message);
+    }
+    let min = fields.read("min", sink, whole);
+    let max = fields.read("max", sink, whole);
+    Some(cursor.said(RawAdaptive {
+        min: min?,
+        max: max?,
     }))
 }
 

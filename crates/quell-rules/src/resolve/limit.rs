@@ -107,13 +107,23 @@ fn told<T>(
     let refill = raw.refill.as_ref().map(|said| &said.value);
     let amount = refill.map(|refill| &refill.amount.spot);
     let every = refill.map(|refill| &refill.every.spot);
+    let adaptive = raw.adaptive.as_ref().map(|said| &said.value);
+    let min = adaptive.map(|adaptive| &adaptive.min.spot);
     let place = match error {
         LimitError::ZeroRate | LimitError::FastRate => blame(whole, &[spot(&raw.rate), amount]),
         LimitError::ZeroPeriod | LimitError::LongPeriod => {
             blame(whole, &[spot(&raw.rate), every, spot(&raw.window)])
         }
         LimitError::ZeroBurst => blame(whole, &[spot(&raw.burst)]),
-        LimitError::ZeroLimit => blame(whole, &[spot(&raw.limit), spot(&raw.max)]),
+        LimitError::ZeroLimit => {
+            let max = adaptive
+                .map(|adaptive| &adaptive.max)
+                .filter(|max| max.value == 0);
+            let max = max.map(|max| &max.spot);
+            blame(whole, &[spot(&raw.limit), spot(&raw.max), max, min])
+        }
+        LimitError::MinAboveMax => blame(whole, &[min]),
+        LimitError::AdaptiveWithQueue => blame(whole, &[spot(&raw.queue)]),
         LimitError::DebtInBatches => blame(whole, &[spot(&raw.debt)]),
         LimitError::WarmUp => blame(whole, &[spot(&raw.warm_up)]),
         LimitError::ColdFactor | LimitError::ColdFactorAlone => {
@@ -124,7 +134,10 @@ fn told<T>(
             let others = [spot(&raw.burst), spot(&raw.initial), refill];
             blame(blame(whole, &[spot(&raw.warm_up)]), &others)
         }
-        LimitError::ManyPermits => blame(whole, &[spot(&raw.queue), spot(&raw.max)]),
+        LimitError::ManyPermits => {
+            let max = adaptive.map(|adaptive| &adaptive.max.spot);
+            blame(whole, &[spot(&raw.queue), spot(&raw.max), max])
+        }
         LimitError::Lease => blame(whole, &[spot(&raw.lease), spot(&raw.unit_delay)]),
         LimitError::InitialAboveBurst => blame(whole, &[spot(&raw.initial)]),
         LimitError::DelayAfterAboveBurst => blame(whole, &[spot(&raw.delay_after)]),
@@ -205,12 +218,23 @@ fn token_bucket(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> 
 }
 
 fn concurrency(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<Limit> {
-    let Some(max) = &raw.max else {
-        let message = "concurrency needs a maximum: write `max: COUNT`, such as `max: 4`";
-        sink.problem(whole, message);
-        return None;
+    let mut permits = match (&raw.max, &raw.adaptive) {
+        (None, None) => {
+            let message = "concurrency needs a maximum: write `max: COUNT`, such as `max: 4`, or \
+                           `adaptive: {min: 2, max: 50}`";
+            sink.problem(whole, message);
+            return None;
+        }
+        (Some(max), Some(_)) => {
+            let message = "`adaptive` says the bounds of what is learned: leave `max` out";
+            sink.problem(&max.spot, message);
+            return None;
+        }
+        (Some(max), None) => Limit::concurrency(max.value),
+        (None, Some(said)) => {
+            Limit::concurrency(said.value.max.value).adaptive(said.value.min.value)
+        }
     };
-    let mut permits = Limit::concurrency(max.value);
     if let Some(queue) = &raw.queue {
         permits = permits.queue(queue.value);
     }

@@ -24,7 +24,7 @@ pub(super) const FATES: [&str; 6] = [
 ];
 
 /// Fields of a step that ends something.
-const FIELDS: [&str; 6] = ["at", "op", "domain", "id", "actual", "expect"];
+const FIELDS: [&str; 7] = ["at", "op", "domain", "id", "actual", "failed", "expect"];
 
 /// The end of a hold, or its renewal.
 #[derive(Clone, Debug)]
@@ -95,6 +95,12 @@ impl EndStep {
             }
         };
         let actual = fields.read("actual", sink, whole);
+        let failed = fields.read("failed", sink, flag);
+        if let Some(failed) = failed.as_ref().filter(|_| op != "release") {
+            let message = "only `release` says that it failed: leave it out";
+            sink.problem(&failed.spot, message);
+        }
+        let has_failed = failed.is_some_and(|failed| failed.value);
         let ending = match (op, actual) {
             ("settle", Some(actual)) => Ending::Settle(actual.value),
             ("settle", None) => {
@@ -109,6 +115,7 @@ impl EndStep {
                 return None;
             }
             ("cancel", None) => Ending::Cancel,
+            ("release", None) if has_failed => Ending::Fail,
             ("release", None) => Ending::Release,
             (_, None) => Ending::Renew,
         };

@@ -247,6 +247,9 @@ fn read_holds(
             "it belongs to `op: settle`: write `cost` here",
         );
     }
+    if let Some(failed) = fields.get("failed") {
+        sink.problem(failed.spot(), "it belongs to `op: release`: leave it out");
+    }
     if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
         return None;
     }

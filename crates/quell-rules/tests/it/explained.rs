@@ -104,6 +104,40 @@ descriptor path=/api/x (cost 3)
     assert_eq!(explained(&query), expected);
 }
 
+/// What is answered while the store does not stands beside the limit that it stands in for.
+#[test]
+fn what_is_answered_without_the_store_is_said() {
+    let text = "
+domain: d
+defaults: { on_failure: share, nodes: 3 }
+rules:
+  - { name: a, rate: 9/s }
+  - { name: b, rate: 9/s, on_failure: deny }
+";
+    let explanation = explain(&parse_str("f", text).unwrap().domains, &Query::new("d"));
+    let expected = "\
+descriptor (cost 1)
+  + a: token_bucket 9/s, burst 9
+      key: one for all
+      cost: 1
+      on_failure: share, nodes: 3
+  + b: token_bucket 9/s, burst 9
+      key: one for all
+      cost: 1
+      on_failure: deny";
+    assert_eq!(explanation.to_string(), expected);
+    let json = serde_json::to_value(&explanation).unwrap();
+    let rules = &json["descriptors"][0]["rules"];
+    let declared = |index: usize| {
+        (
+            rules[index]["on_failure"].clone(),
+            rules[index]["nodes"].clone(),
+        )
+    };
+    assert_eq!(declared(0), ("share".into(), 3.into()));
+    assert_eq!(declared(1), ("deny".into(), serde_json::Value::Null));
+}
+
 #[test]
 fn nothing_that_applies() {
     assert_eq!(
@@ -141,6 +175,10 @@ fn every_algorithm_in_words() {
         ),
         ("algorithm: sliding_log, limit: 5/30d", "sliding_log 5/30d"),
         (
+            "algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s",
+            "concurrency 2 to 50 at a time, learned, lease 30s",
+        ),
+        (
             "algorithm: fixed_window, limit: 5/h",
             "fixed_window 5/h from the first request",
         ),
@@ -170,6 +208,7 @@ fn the_twin_for_programs() {
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
             "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
             "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false,
+            "on_failure": null, "nodes": null,
         })
     };
     let expected = serde_json::json!({
@@ -190,7 +229,7 @@ fn the_twin_for_programs() {
                         "limit": 1000, "window": "day", "align": "calendar", "time_zone": "Europe/Berlin",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true,
+                    "shadow": true, "on_failure": null, "nodes": null,
                 },
             ],
         }],

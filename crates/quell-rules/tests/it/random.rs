@@ -170,8 +170,7 @@ fn check_rules(loaded: Loaded) {
         .entry("tenant", "acme");
     let explanation = explain(&loaded.domains, &query);
     let rules: usize = loaded.domains.iter().map(|domain| domain.rules.len()).sum();
-    let (set, _) =
-        RuleSet::default().succeed(loaded.domains, Now::default(), &mut LimitIds::default());
+    let (set, _) = RuleSet::default().succeed(loaded.domains, Now::default(), &LimitIds::default());
     assert_eq!(set.all().count(), rules);
     let explained = explanation.descriptors[0].rules.len();
     assert_eq!(explained, set.domain("shop").len());

@@ -379,6 +379,38 @@ fn overrides_of_windows_take_over_what_they_do_not_say() {
     ]);
 }
 
+/// Of `max`, with its queue, and `adaptive` one takes the place of the other.
+#[test]
+fn overrides_of_permits_take_over_what_they_do_not_say() {
+    let fixed = "algorithm: concurrency, max: 4, queue: 2, unit_delay: 1s, lease: 9s";
+    let learned = "algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 9s";
+    let permits = |max| Limit::concurrency(max).lease(seconds(9));
+    check_overrides(vec![
+        (
+            fixed,
+            "max: 7",
+            permits(7).queue(2).unit_delay(seconds(1)).build(),
+        ),
+        (
+            fixed,
+            "adaptive: { min: 1, max: 8 }",
+            permits(8).adaptive(1).build(),
+        ),
+        (
+            learned,
+            "lease: 3s",
+            permits(50).adaptive(2).lease(seconds(3)).build(),
+        ),
+        (
+            learned,
+            "adaptive: { min: 3, max: 8 }",
+            permits(8).adaptive(3).build(),
+        ),
+        (learned, "max: 7", permits(7).build()),
+        (learned, "max: 7, queue: 1", permits(7).queue(1).build()),
+    ]);
+}
+
 #[test]
 fn unlimited_adds_no_limit() {
     let said = rule("rate: 10/s, overrides: [{ when: { t: x }, unlimited: true }]");

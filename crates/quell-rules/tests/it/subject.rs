@@ -43,7 +43,7 @@ impl Subject for Plain {
     }
 
     fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
-        let (rules, changes) = self.rules.succeed(domains, now, &mut self.ids);
+        let (rules, changes) = self.rules.succeed(domains, now, &self.ids);
         self.rules = rules;
         for installed in changes.installed {
             self.limits.insert(installed.id, installed);

@@ -63,8 +63,11 @@ struct StoreBody {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Whether it is thought to be gone: what `on_failure` declares is answered.
+    /// Whether it, or a server of it, is thought to be gone: what `on_failure` declares is answered.
     gone: bool,
+    /// Which servers of it are: only their keys are answered so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone_servers: Vec<String>,
     /// Keys of which something is still to be charged to it.
     owed_keys: usize,
 }
@@ -83,6 +86,11 @@ async fn body(shared: &Shared) -> HealthBody {
         url,
         failure,
         gone: calls.is_gone,
+        gone_servers: calls
+            .servers
+            .into_iter()
+            .filter_map(|(server, is_gone)| is_gone.then_some(server))
+            .collect(),
         owed_keys: guard.owed,
     });
     let is_store_gone = store

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use quell::Ending;
-use quell_protocol::http::{self, EndedBody, Problem, ProblemKind};
+use quell_protocol::http::{self, EndBody, EndedBody, Problem, ProblemKind};
 
 use super::{body, reply};
 use crate::shared::Shared;
@@ -29,38 +29,56 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
 }
 
 pub(super) async fn settle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, |actual| {
-        actual.map(Ending::Settle).ok_or_else(|| {
-            "what did it cost? write \"actual\" and a whole number, which may be 0".to_owned()
-        })
-    })
-    .await
+    end(&shared, request, Deed::Settle).await
 }
 
 pub(super) async fn cancel(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, |actual| without(actual, Ending::Cancel)).await
+    end(&shared, request, Deed::Cancel).await
 }
 
 pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, |actual| without(actual, Ending::Release)).await
+    end(&shared, request, Deed::Release).await
 }
 
 pub(super) async fn renew(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, |actual| without(actual, Ending::Renew)).await
+    end(&shared, request, Deed::Renew).await
 }
 
-fn without(actual: Option<u64>, ending: Ending) -> Result<Ending, String> {
-    match actual {
-        None => Ok(ending),
-        Some(_) => Err("only /v1/settle says what it cost: leave \"actual\" out".to_owned()),
+/// What the path asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Settle,
+    Cancel,
+    Release,
+    Renew,
+}
+
+impl Deed {
+    /// The ending that a body asks for, or the field that is wrong and what to write.
+    fn ending(self, asked: &EndBody<'_>) -> Result<Ending, (&'static str, &'static str)> {
+        if asked.failed.is_some() && self != Self::Release {
+            let reason = "only /v1/release says that it failed: leave \"failed\" out";
+            return Err(("/failed", reason));
+        }
+        match (self, asked.actual) {
+            (Self::Settle, Some(actual)) => Ok(Ending::Settle(actual)),
+            (Self::Settle, None) => Err((
+                "/actual",
+                "what did it cost? write \"actual\" and a whole number, which may be 0",
+            )),
+            (_, Some(_)) => Err((
+                "/actual",
+                "only /v1/settle says what it cost: leave \"actual\" out",
+            )),
+            (Self::Cancel, None) => Ok(Ending::Cancel),
+            (Self::Release, None) if asked.failed == Some(true) => Ok(Ending::Fail),
+            (Self::Release, None) => Ok(Ending::Release),
+            (Self::Renew, None) => Ok(Ending::Renew),
+        }
     }
 }
 
-async fn end(
-    shared: &Shared,
-    request: Request,
-    ending: impl FnOnce(Option<u64>) -> Result<Ending, String>,
-) -> Response {
+async fn end(shared: &Shared, request: Request, deed: Deed) -> Response {
     let bytes = match body::read(request, &shared.config.bounds).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
@@ -69,11 +87,11 @@ async fn end(
         Ok(asked) => asked,
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
-    let ending = match ending(asked.actual) {
+    let ending = match deed.ending(&asked) {
         Ok(ending) => ending,
-        Err(reason) => {
+        Err((pointer, reason)) => {
             let problem = Problem {
-                pointer: Some("/actual".to_owned()),
+                pointer: Some(pointer.to_owned()),
                 ..Problem::new(ProblemKind::InvalidField, reason)
             };
             return reply::problem(&problem);

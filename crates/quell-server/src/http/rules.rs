@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
-use quell_core::rule::{Effect, InForce, Matcher, OnMissing, Per};
+use quell_core::rule::{Effect, InForce, Matcher, OnFailure, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
@@ -72,6 +72,12 @@ struct RuleBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
     shadow: bool,
+    /// What is answered while a store that servers share does not, if that is declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_failure: Option<&'static str>,
+    /// Among how many servers the limit is divided then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -139,6 +145,8 @@ fn rule(in_force: &InForce) -> RuleBody<'_> {
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
         shadow: rule.shadow,
+        on_failure: rule.on_failure.map(OnFailure::name),
+        nodes: rule.on_failure.and_then(OnFailure::nodes),
     }
 }
 

@@ -169,8 +169,15 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     for (kind, count) in &calls.failures {
         text.labelled(name, &[("kind", kind)], count);
     }
-    let help = "1 while the store is thought to be gone, so that no call waits for it.";
+    let help =
+        "1 while the store, or a server of it, is thought to be gone: no call waits for that.";
     text.gauge("quell_store_gone", help, u8::from(calls.is_gone));
+    let name = "quell_store_server_gone";
+    let help = "1 while this server of the store is thought to be gone.";
+    text.head(name, "gauge", help);
+    for (server, is_gone) in &calls.servers {
+        text.labelled(name, &[("server", server)], u8::from(*is_gone));
+    }
     let name = "quell_degraded_decisions_total";
     let help = "Decisions on acquires that the store had no part in, by what was declared.";
     text.head(name, "counter", help);
@@ -203,6 +210,15 @@ fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.labelled(&format!("{name}_count"), &[], metrics.waits.get());
     let help = "Permits that are held.";
     text.gauge("quell_permits_held", help, totals.permits);
+    let name = "quell_learned_permits";
+    text.head(
+        name,
+        "gauge",
+        "Permits that a rule with adaptive hands out at a time, as its last answer said: on whichever of its keys that was.",
+    );
+    for ((domain, rule), limit) in metrics.rules.learned() {
+        text.labelled(name, &[("domain", &domain), ("rule", &rule)], limit);
+    }
     let help = "Reservations that can still be settled.";
     text.gauge("quell_reservations", help, totals.reservations);
     let help = "Reservations and permits whose time was over before anybody ended them.";

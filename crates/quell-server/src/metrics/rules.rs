@@ -11,6 +11,7 @@ use quell_core::charge::Charge;
 use quell_core::limit::LimitId;
 use quell_core::rule::RuleSet;
 
+use super::Number;
 use super::tally::Tally;
 
 /// What is counted of each rule; the order of the words in [`OUTCOMES`].
@@ -49,6 +50,9 @@ pub(crate) struct RuleTallies {
 pub(crate) struct Table {
     by_limit: HashMap<LimitId, Arc<RuleTally>, BuildHasherDefault<IdHasher>>,
     by_name: BTreeMap<Name, Arc<RuleTally>>,
+    /// Of each rule with a limit that is learned, the one that the last answer said.
+    learned: BTreeMap<Name, Arc<Number>>,
+    learned_by_limit: HashMap<LimitId, Arc<Number>, BuildHasherDefault<IdHasher>>,
     domains: HashMap<Arc<str>, Arc<DomainTally>>,
 }
 
@@ -69,6 +73,13 @@ impl RuleTallies {
             let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
             for installed in in_force.limits() {
                 table.by_limit.insert(installed.id, Arc::clone(&tally));
+                if installed.limit.is_learned() {
+                    let known = before.learned.get(&name).cloned().unwrap_or_default();
+                    let number = table.learned.entry(name.clone()).or_insert(known);
+                    table
+                        .learned_by_limit
+                        .insert(installed.id, Arc::clone(number));
+                }
             }
             table.by_name.insert(name, tally);
         }
@@ -89,9 +100,15 @@ impl RuleTallies {
             decided.decision.outcome.is_allow(),
             decided.shadow,
         );
-        match self.table.load().by_limit.get(&charge.installed.id) {
+        let table = self.table.load();
+        match table.by_limit.get(&charge.installed.id) {
             Some(tally) => tally.add(place, 1),
             None => self.count_early(domain, decided, place),
+        }
+        if charge.installed.limit.is_learned()
+            && let Some(number) = table.learned_by_limit.get(&charge.installed.id)
+        {
+            number.set(decided.decision.limit);
         }
     }
 
@@ -123,6 +140,14 @@ impl RuleTallies {
         let all = table.by_name.iter();
         all.map(|(name, tally)| (name.clone(), Arc::clone(tally)))
             .collect()
+    }
+
+    /// What was learned of the limits of rules, as far as anybody asked, by name.
+    pub(crate) fn learned(&self) -> Vec<(Name, u64)> {
+        let table = self.table.load();
+        let all = table.learned.iter();
+        let all = all.map(|(name, number)| (name.clone(), number.get()));
+        all.filter(|(_, limit)| *limit > 0).collect()
     }
 
     /// All domains, by name.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, RuleSet};
-use quell_rules::RuleChanges;
+use quell_rules::{Problem, RuleChanges};
 
 use crate::rules;
 use crate::shared::Shared;
 
 mod follow;
+mod giving_way;
 mod watch;
 
 pub(crate) use follow::follow;
+use giving_way::giving_way;
 pub(crate) use watch::{Watch, run};
 
 /// Why rules are read again.
@@ -47,13 +49,19 @@ pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
 
 /// [`reload`] on this thread. Reads files.
 fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
-    let loaded = match shared.sources.load() {
-        Ok(loaded) => loaded,
+    // Most of the work, and none that anybody else waits for.
+    let read = giving_way(|| {
+        let loaded = shared.sources.load()?;
+        let change = changes(&shared.limiter.rules(), &loaded.domains);
+        Ok((loaded, change))
+    });
+    let (loaded, change) = match read {
+        Ok(read) => read,
         Err(problems) => {
+            let problems: Vec<Problem> = problems;
             return fail(shared, problems.iter().map(ToString::to_string).collect());
         }
     };
-    let change = changes(&shared.limiter.rules(), &loaded.domains);
     if let Err(error) = rules::bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
@@ -108,8 +116,8 @@ mod tests {
         let parse = |text: &str| quell_rules::parse_str("test", text).unwrap().domains;
         let before = "domain: d\nrules: [{name: a, rate: 1/s}, {name: b, rate: 1/s}]";
         let after = "domain: d\nrules: [{name: b, rate: 2/s}, {name: c, rate: 1/s}]";
-        let mut ids = LimitIds::default();
-        let (set, _) = RuleSet::default().succeed(parse(before), Now::default(), &mut ids);
+        let ids = LimitIds::default();
+        let (set, _) = RuleSet::default().succeed(parse(before), Now::default(), &ids);
         assert!(changes(&set, &parse(before)).is_none());
         assert_eq!(
             changes(&set, &parse(after)).to_string(),

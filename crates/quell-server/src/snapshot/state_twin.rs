@@ -120,7 +120,7 @@ impl From<&Usage> for UsageTwin {
             },
             // Holds end with the process: what is charged stays, permits and places do not.
             Usage::Held(held) => Self::from(&held.usage),
-            Usage::Concurrency { .. } => Self::Rest,
+            Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
         }
     }
 }

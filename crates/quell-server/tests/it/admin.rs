@@ -44,9 +44,15 @@ rules:
     limit: 7/month
     align: calendar
     overrides: [{ when: { user: a }, limit: 9 }, { when: { user: b }, unlimited: true }]
+    on_failure: share
+    nodes: 2
+  - { name: learned, algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s, on_failure: deny }
+  - { name: queued, algorithm: concurrency, max: 4, queue: 2 }
 ";
     let server = Fixture::new(rules, "");
-    let rule = &server.get("/v1/rules").json()["domains"][0]["rules"][0];
+    let rules = server.get("/v1/rules").json();
+    let rule = &rules["domains"][0]["rules"][0];
+    let others = &rules["domains"][0]["rules"];
     assert_eq!(
         rule["prefixes"],
         json!({"remote_address": {"v4": 24, "v6": 48}})
@@ -61,6 +67,26 @@ rules:
     are_described(rule, &schemas["Rule"]);
     are_described(&rule["numbers"], &schemas["Numbers"]);
     are_described(&rule["overrides"][0], over);
+    assert_eq!(rule["on_failure"], "share");
+    assert_eq!(rule["nodes"], 2);
+    let (learned, queued) = (&others[1], &others[2]);
+    assert_eq!(learned["on_failure"], "deny");
+    assert_eq!(
+        (learned.get("nodes"), queued.get("on_failure")),
+        (None, None)
+    );
+    assert_eq!(
+        learned["numbers"],
+        json!({"adaptive": {"min": 2, "max": 50}, "lease_ns": 30_000_000_000_u64})
+    );
+    assert_eq!(
+        queued["numbers"],
+        json!({"queue": 2, "lease_ns": 60_000_000_000_u64})
+    );
+    for rule in [learned, queued] {
+        are_described(rule, &schemas["Rule"]);
+        are_described(&rule["numbers"], &schemas["Numbers"]);
+    }
 }
 
 /// Every member of an object stands in its schema, and all that the schema requires is there.

@@ -124,6 +124,64 @@ fn a_permit_is_named_released_and_renewed() {
     assert_eq!(post(&server, "/v1/acquire", &ask).json()["allowed"], true);
 }
 
+/// The ceiling begins at `min`, is learned from calls that take as long as ever, and comes down when
+/// one says that it failed, on either wire. The answers and the metric say what it is.
+#[test]
+fn a_ceiling_is_learned_over_the_wires() {
+    let rules = "{domain: d, rules: [{name: learned, algorithm: concurrency, adaptive: {min: 10, max: 20}}]}";
+    let server = Fixture::with_clock(rules, "");
+    let ask = json!({"domain": "d"});
+    let gauge = || server.metric("quell_learned_permits{domain=\"d\",rule=\"learned\"}");
+    assert_eq!(gauge(), None, "nobody asked");
+    let acquire = || post(&server, "/v1/acquire", &ask).json();
+    let release = |id: &Value, failed: Option<bool>| {
+        let mut body = json!({"domain": "d", "id": id});
+        if let Some(failed) = failed {
+            body["failed"] = failed.into();
+        }
+        let ended = post(&server, "/v1/release", &body).json();
+        assert_eq!(ended["outcome"], "released");
+    };
+    // As many calls as fit, which all take 10 ms; says the limit that the last answer told.
+    let turn = || {
+        let mut held = Vec::new();
+        let refused = loop {
+            let verdict = acquire();
+            if verdict["allowed"] == false {
+                break verdict;
+            }
+            held.push(verdict["id"].clone());
+        };
+        let clock = server.clock.as_ref().unwrap();
+        clock.advance(Duration::from_millis(10));
+        held.iter().for_each(|id| release(id, None));
+        refused["decisions"][0]["limit"].as_u64().unwrap()
+    };
+    assert_eq!(turn(), 10);
+    assert_eq!(gauge().as_deref(), Some("10"));
+    let turns = (0..60).map(|_| turn()).position(|limit| limit == 20);
+    assert!(turns.is_some(), "it never got to its most");
+    for _ in 0..4 {
+        turn();
+    }
+    assert_eq!(gauge().as_deref(), Some("20"));
+    let failed = acquire();
+    release(&failed["id"], Some(true));
+    assert_eq!(
+        post(&server, "/v1/peek", &ask).json()["decisions"][0]["limit"],
+        18
+    );
+    assert_eq!(gauge().as_deref(), Some("18"));
+    for _ in 0..4 {
+        turn();
+    }
+    let failed = acquire();
+    let id = failed["id"].as_str().unwrap();
+    let reply = server.resp_exchange(format!("QUELL.RELEASE d {id} failed\r\n").as_bytes());
+    assert!(reply.contains("released"), "{reply}");
+    assert!(post(&server, "/v1/peek", &ask).json()["decisions"][0]["limit"].as_u64() < Some(18));
+}
+
 /// On a connection that stays open, whose questions need no framework where they can be answered at
 /// once: a turn to wait for and a permit to give back cannot.
 #[test]
@@ -254,6 +312,11 @@ fn mistakes_say_what_to_write() {
             "leave \"actual\" out",
         ),
         (
+            "/v1/renew",
+            json!({"domain": "models", "id": "a", "failed": true}),
+            "leave \"failed\" out",
+        ),
+        (
             "/v1/cancel",
             json!({"domain": "models"}),
             "\"id\": \"job-1\"",
@@ -288,7 +351,8 @@ fn the_same_over_resp() {
         QUELL.CANCEL models nobody\r\n\
         QUELL.RENEW models\r\n\
         QUELL.RESERVE models job soon team red\r\n\
-        QUELL.SETTLE models job much\r\n";
+        QUELL.SETTLE models job much\r\n\
+        QUELL.RELEASE models job LOST\r\n";
     let replies = server.resp_exchange(commands.as_bytes());
     let ended = |repeated: &str| {
         format!(
@@ -321,6 +385,10 @@ fn the_same_over_resp() {
     );
     assert!(
         replies.contains("-ERR the actual cost is not a whole number"),
+        "{replies}"
+    );
+    assert!(
+        replies.contains("-ERR a release has one word more at most: write FAILED"),
         "{replies}"
     );
     assert_eq!(left(&server), [8_498, 57]);

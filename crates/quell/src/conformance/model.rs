@@ -146,6 +146,10 @@ impl Store for ModelStore {
         true
     }
 
+    fn can_learn(&self) -> bool {
+        true
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

@@ -100,14 +100,23 @@ pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
     }]
 }
 
-/// The same rules, some of which hand out permits, grant on credit, or release what expires.
-pub(super) fn with_permits(random: &mut Random, mut rules: Vec<DomainRules>) -> Vec<DomainRules> {
+/// The same rules, some of which hand out permits, grant on credit, or release what expires; a few
+/// learn how many permits there are, where the store can.
+pub(super) fn with_permits(
+    random: &mut Random,
+    mut rules: Vec<DomainRules>,
+    can_learn: bool,
+) -> Vec<DomainRules> {
     let all = rules.iter_mut().flat_map(|domain| &mut domain.rules);
     for rule in all {
         let Effect::Limit(limit) = &rule.effect else {
             continue;
         };
         let limit = match random.below(6) {
+            0 if can_learn => Limit::concurrency(1 + random.below(6))
+                .adaptive(1)
+                .lease(Duration::from_millis(1 + random.below(20_000)))
+                .build(),
             0 | 1 => Limit::concurrency(1 + random.below(3))
                 .queue(random.below(3))
                 .lease(Duration::from_millis(1 + random.below(20_000)))

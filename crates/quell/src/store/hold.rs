@@ -43,7 +43,7 @@ impl Fate {
         match ending {
             Ending::Settle(_) => Self::Settled,
             Ending::Cancel => Self::Cancelled,
-            Ending::Release | Ending::Arrive => Self::Released,
+            Ending::Release | Ending::Fail | Ending::Arrive => Self::Released,
             Ending::Renew => Self::Expired,
         }
     }

@@ -72,6 +72,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether limits are followed here that learn how much they admit
+    /// ([`Limit::is_learned`](quell_core::limit::Limit::is_learned)); if not, rules with one are
+    /// refused.
+    fn can_learn(&self) -> bool {
+        false
+    }
+
     /// Decides a whole set as [`Store::charge`] does for an acquire, and holds under an id what it
     /// charges; or takes a place in the line (see [`claim`](quell_core::hold::claim())). Asked again
     /// with the same id and set, it answers the same and charges nothing.

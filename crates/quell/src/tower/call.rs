@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::gate::{Admission, Failure, Gate, OnFailure};
-use super::permit;
+use super::permit::{self, Course, Permit};
 use crate::limiter::Limiter;
 use crate::store::{LocalStore, Store};
 
@@ -35,9 +35,32 @@ use crate::store::{LocalStore, Store};
 /// });
 /// # drop(layer);
 /// ```
-pub struct CallLayer<S, D> {
+pub struct CallLayer<S, D, C = AsEstimated> {
     gate: Arc<Gate<S>>,
     describe: D,
+    cost_after: Arc<C>,
+}
+
+/// Finds out what a call cost in truth: a closure, or nobody.
+pub trait CostAfter<R>: Send + Sync + 'static {
+    /// The true cost, 0 or more; `None` leaves it at the estimate.
+    fn cost(&self, response: &R) -> Option<u64>;
+}
+
+impl<R, F: Fn(&R) -> Option<u64> + Send + Sync + 'static> CostAfter<R> for F {
+    fn cost(&self, response: &R) -> Option<u64> {
+        self(response)
+    }
+}
+
+/// Every call costs what its query says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AsEstimated;
+
+impl<R> CostAfter<R> for AsEstimated {
+    fn cost(&self, _response: &R) -> Option<u64> {
+        None
+    }
 }
 
 impl<S: LocalStore, D> CallLayer<S, D> {
@@ -56,6 +79,47 @@ impl<S: Store, D> CallLayer<S, D> {
         Self {
             gate: Arc::new(Gate::new(limiter, on_failure)),
             describe,
+            cost_after: Arc::new(AsEstimated),
+        }
+    }
+}
+
+impl<S: Store, D, C> CallLayer<S, D, C> {
+    /// Charges the cost that the query says as an estimate, and pays the true one when the response
+    /// is there: `cost` finds it, a `Fn(&Response) -> Option<u64>`.
+    ///
+    /// Where it finds none, where the service fails, and where the call is dropped before, the
+    /// estimate stays. Less is given back, more is owed, and refused until it is repaid. Rules that
+    /// say `cost` keep what they charged. On a store without holds every call fails.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use quell::store::memory::MemoryStore;
+    /// use quell::tower::CallLayer;
+    /// use quell::{Cost, Limiter, Query};
+    ///
+    /// struct Prompt { user: String }
+    /// struct Text { tokens: u64 }
+    ///
+    /// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    /// let estimate = Cost::new(400).ok_or("a cost of 0")?;
+    /// let layer = CallLayer::new(limiter, move |prompt: &Prompt| {
+    ///     Query::new("models").entry("user", prompt.user.clone()).cost(estimate)
+    /// });
+    /// let layer = layer.cost_after(|text: &Text| Some(text.tokens));
+    /// # drop(layer);
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn cost_after<R, F>(mut self, cost: F) -> CallLayer<S, D, F>
+    where
+        F: Fn(&R) -> Option<u64> + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.gate).pays_later = true;
+        CallLayer {
+            gate: self.gate,
+            describe: self.describe,
+            cost_after: Arc::new(cost),
         }
     }
 
@@ -88,16 +152,17 @@ impl<S: Store, D> CallLayer<S, D> {
     }
 }
 
-impl<S, D: Clone> Clone for CallLayer<S, D> {
+impl<S, D: Clone, C> Clone for CallLayer<S, D, C> {
     fn clone(&self) -> Self {
         Self {
             gate: Arc::clone(&self.gate),
             describe: self.describe.clone(),
+            cost_after: Arc::clone(&self.cost_after),
         }
     }
 }
 
-impl<S: fmt::Debug, D> fmt::Debug for CallLayer<S, D> {
+impl<S: fmt::Debug, D, C> fmt::Debug for CallLayer<S, D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallLayer")
             .field("gate", &self.gate)
@@ -105,8 +170,8 @@ impl<S: fmt::Debug, D> fmt::Debug for CallLayer<S, D> {
     }
 }
 
-impl<S, D: Clone, Inner> Layer<Inner> for CallLayer<S, D> {
-    type Service = CallService<S, D, Inner>;
+impl<S, D: Clone, C, Inner> Layer<Inner> for CallLayer<S, D, C> {
+    type Service = CallService<S, D, Inner, C>;
 
     fn layer(&self, inner: Inner) -> Self::Service {
         CallService {
@@ -118,12 +183,12 @@ impl<S, D: Clone, Inner> Layer<Inner> for CallLayer<S, D> {
 
 /// A service with limits in front of it, made by a [`CallLayer`].
 #[derive(Debug)]
-pub struct CallService<S, D, Inner> {
-    layer: CallLayer<S, D>,
+pub struct CallService<S, D, Inner, C = AsEstimated> {
+    layer: CallLayer<S, D, C>,
     inner: Inner,
 }
 
-impl<S, D: Clone, Inner: Clone> Clone for CallService<S, D, Inner> {
+impl<S, D: Clone, Inner: Clone, C> Clone for CallService<S, D, Inner, C> {
     fn clone(&self) -> Self {
         Self {
             layer: self.layer.clone(),
@@ -166,10 +231,11 @@ impl<E: std::error::Error> std::error::Error for CallError<E> {}
 
 type Answering<T, E> = Pin<Box<dyn Future<Output = Result<Answer<T>, CallError<E>>> + Send>>;
 
-impl<S, D, Inner, Call> Service<Call> for CallService<S, D, Inner>
+impl<S, D, Inner, Call, C> Service<Call> for CallService<S, D, Inner, C>
 where
     S: Store,
     D: Fn(&Call) -> Query<'static>,
+    C: CostAfter<Inner::Response>,
     Inner: Service<Call> + Clone + Send + 'static,
     Inner::Future: Send,
     Call: Send + 'static,
@@ -185,6 +251,7 @@ where
     fn call(&mut self, call: Call) -> Self::Future {
         let gate = Arc::clone(&self.layer.gate);
         let query = (self.layer.describe)(&call);
+        let cost_after = Arc::clone(&self.layer.cost_after);
         // The one that is ready does the work; the clone that stays has to become ready again.
         let fresh = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, fresh);
@@ -192,6 +259,18 @@ where
             match gate.admit(&query).await {
                 Admission::Allowed(_, mut permit) => {
                     let response = permit::keep(&mut permit, inner.call(call)).await;
+                    if let Some(permit) = &mut permit {
+                        permit.answered(match &response {
+                            Ok(_) => Course::Served,
+                            Err(_) => Course::Failed,
+                        });
+                    }
+                    let bill = permit.as_ref().and_then(Permit::bill);
+                    if let (Some(bill), Ok(response)) = (bill, &response)
+                        && let Some(cost) = cost_after.cost(response)
+                    {
+                        bill.set(cost);
+                    }
                     drop(permit);
                     response.map(Answer::Passed).map_err(CallError::Service)
                 }

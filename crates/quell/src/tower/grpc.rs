@@ -27,6 +27,13 @@ pub(super) enum Code {
     Unavailable = 14,
 }
 
+/// Whether the head of a response says that the service had no room or no time for the call:
+/// `DEADLINE_EXCEEDED`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
+pub(super) fn is_busy(headers: &HeaderMap) -> bool {
+    let status = headers.get(STATUS).map(HeaderValue::as_bytes);
+    matches!(status, Some(b"4" | b"8" | b"14"))
+}
+
 /// Whether a request is gRPC's: then this is the content type of what answers it.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
     let value = headers.get(CONTENT_TYPE)?;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response, response};
+use http::{Request, Response, StatusCode, response};
 use quell_core::limit::LimitError;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
 use quell_core::verdict::Verdict;
@@ -20,7 +20,8 @@ use super::body::LimitBody;
 use super::entries::{ADDRESS, Entries};
 use super::fields::Fields;
 use super::gate::{Admission, Failure, Gate, OnFailure};
-use super::permit::{self, Permit};
+use super::grpc;
+use super::permit::{self, Course, Permit};
 use super::refusal;
 use crate::keyed::IntoLimit;
 use crate::limiter::Limiter;
@@ -322,7 +323,11 @@ where
                 parts.extensions.insert(bill.clone());
             }
             let call = inner.call(Request::from_parts(parts, body));
-            let (head, body) = permit::keep(&mut permit, call).await?.into_parts();
+            let response = permit::keep(&mut permit, call).await;
+            if let Some(permit) = &mut permit {
+                permit.answered(course(&response));
+            }
+            let (head, body) = response?.into_parts();
             if let (Some(bill), Some(cost)) = (bill, shared.cost_after(&head)) {
                 bill.set(cost);
             }
@@ -334,6 +339,22 @@ where
             response.extensions_mut().insert(verdict);
             Ok(response)
         }))
+    }
+}
+
+/// What a response says of the service: 503 and 504 are those of one without room or time.
+fn course<B, E>(response: &Result<Response<B>, E>) -> Course {
+    let Ok(response) = response else {
+        return Course::Failed;
+    };
+    let status = response.status();
+    let is_busy = status == StatusCode::SERVICE_UNAVAILABLE
+        || status == StatusCode::GATEWAY_TIMEOUT
+        || grpc::is_busy(response.headers());
+    if is_busy {
+        Course::Failed
+    } else {
+        Course::Served
     }
 }
 

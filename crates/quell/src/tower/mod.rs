@@ -36,7 +36,10 @@
 //! What is charged is charged when the request comes. A cost that is known only afterwards is an
 //! estimate then, and paid when it is known ([`LimitLayer::cost_after`]). Permits of `concurrency`
 //! are held until the response's body has been sent, or is dropped because the client went away;
-//! their lease is renewed until then.
+//! their lease is renewed until then. A limit that learns its ceiling (`adaptive`) hears that the
+//! service was too busy from an error, from 503 and 504, and from gRPC's `UNAVAILABLE`,
+//! `RESOURCE_EXHAUSTED` and `DEADLINE_EXCEEDED` where they come without a body; a client that goes
+//! away before the response teaches it nothing.
 //!
 //! Waiting for a turn, giving back and paying later need a store with holds, which so far is the one
 //! in memory. On another a delay is slept all the same; the rest is a failure that says so.
@@ -60,7 +63,7 @@ mod refusal;
 pub use address::{ForwardedField, NetworkError, RemoteAddress, TrustedProxies};
 pub use bill::Bill;
 pub use body::LimitBody;
-pub use call::{Answer, CallError, CallLayer, CallService};
+pub use call::{Answer, AsEstimated, CallError, CallLayer, CallService, CostAfter};
 pub use entries::Entries;
 pub use gate::{Failure, OnFailure};
 pub use layer::{LimitFuture, LimitLayer, LimitService, Tell};

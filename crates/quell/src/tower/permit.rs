@@ -19,10 +19,22 @@ use crate::store::Store;
 pub(super) struct Permit {
     holder: Box<dyn Holder>,
     bill: Option<Bill>,
+    course: Course,
     /// How long before it is renewed: half of what it lasts.
     every: Duration,
     due: Monotonic,
     alarm: Option<(Alarm, Waker)>,
+}
+
+/// How far a call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// The service has it.
+    UnderWay,
+    /// The service answered.
+    Served,
+    /// The service had no room or no time for it.
+    Failed,
 }
 
 /// Where something is held, whatever the store.
@@ -67,6 +79,7 @@ impl Permit {
             due: limiter.now().monotonic.saturating_add(every),
             holder: Box::new(Held { limiter, id }),
             bill,
+            course: Course::UnderWay,
             every,
             alarm: None,
         }
@@ -75,6 +88,11 @@ impl Permit {
     /// Where the call's true cost is said, if it is paid afterwards.
     pub(super) const fn bill(&self) -> Option<&Bill> {
         self.bill.as_ref()
+    }
+
+    /// Notes how the service answered.
+    pub(super) const fn answered(&mut self, course: Course) {
+        self.course = course;
     }
 
     /// Renews what is held when it is time to, and has the task of `context` woken for the next time.
@@ -108,8 +126,14 @@ pub(super) async fn keep<F: Future>(permit: &mut Option<Permit>, work: F) -> F::
 impl Drop for Permit {
     fn drop(&mut self) {
         let cost = self.bill.as_ref().and_then(Bill::cost);
-        self.holder
-            .end(cost.map_or(Ending::Release, Ending::Settle));
+        self.holder.end(match (cost, self.course) {
+            // What it cost has to be paid, whatever became of it.
+            (Some(units), _) => Ending::Settle(units),
+            (None, Course::Failed) => Ending::Fail,
+            // How long its caller stayed says nothing about the service. An estimate stays charged.
+            (None, Course::UnderWay) if self.bill.is_none() => Ending::Cancel,
+            (None, _) => Ending::Release,
+        });
     }
 }
 

@@ -478,3 +478,22 @@ async fn a_runtime_without_a_timer_will_do() {
         assert!(limiter.acquire("alice").await.outcome.is_allow());
     }
 }
+
+/// What is learned is known to a store in this process; any other says so when the rules come.
+#[tokio::test]
+async fn a_store_that_cannot_learn_refuses_rules_that_would() {
+    let learned = || Limit::concurrency(9).adaptive(2).build().unwrap();
+    let other = Limiter::new(quell::conformance::InMicros(MemoryStore::new()));
+    let refused = other.set_rules(domain(vec![rule("learned", learned())]));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "rule learned of domain d: a ceiling is learned in the memory of one process: write max in \
+         place of adaptive, or keep states in memory"
+    );
+    let (limiter, clock) = limiter(vec![rule("learned", learned())]);
+    let verdict = limiter.try_acquire_local(&query("ann", 1)).unwrap();
+    assert_eq!(verdict.decisions[0].decision.limit, 2);
+    clock.advance(SECOND);
+    let ended = limiter.fail("d", &verdict.id.unwrap()).await.unwrap();
+    assert_eq!(ended.fate, Fate::Released);
+}

@@ -1,12 +1,12 @@
--- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive.
-local SETTLE, CANCEL, RENEW, ARRIVE = 0, 1, 3, 4
-local FATES = {1, 2, 3, 4, 3}
+-- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail.
+local SETTLE, CANCEL, RENEW, ARRIVE, FAIL = 0, 1, 3, 4, 5
+local FATES = {1, 2, 3, 4, 3, 3}
 
 -- What the end of a hold does to what was used; says whether it may let somebody pass.
 local function finish(state, hold, ending, units, scales)
   if hold.g then return true end
   if state.ask.limit.kind == PERMITS then
-    if ending ~= CANCEL then state.usage = learn(state.ask, state.usage, mono - hold.t) end
+    if ending ~= CANCEL and ending ~= FAIL then state.usage = learn(state.ask, state.usage, mono - hold.t) end
     return true
   end
   local truth = hold.u

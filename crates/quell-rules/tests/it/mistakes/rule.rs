@@ -185,7 +185,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "algorithm: concurrency",
-        &["3:5: rules[0]: concurrency needs a maximum: write `max: COUNT`, such as `max: 4`"],
+        &[
+            "3:5: rules[0]: concurrency needs a maximum: write `max: COUNT`, such as `max: 4`, or `adaptive: {min: 2, max: 50}`",
+        ],
     ),
     (
         "algorithm: concurrency, max: 0",
@@ -214,12 +216,53 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
     ),
     (
-        "rate: 1/s, adaptive: true, rung: strict, max_over_admission: 1%",
+        "rate: 1/s, rung: strict, max_over_admission: 1%",
         &[
-            "3:27: rules[0].adaptive: `adaptive` is not available yet: leave it out",
-            "3:43: rules[0].rung: `rung` is not available yet: leave it out",
-            "3:57: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
+            "3:27: rules[0].rung: `rung` is not available yet: leave it out",
+            "3:41: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
+    ),
+    (
+        "rate: 1/s, adaptive: {min: 1, max: 2}",
+        &[
+            "3:37: rules[0].adaptive: `adaptive` belongs to concurrency, and this is a token_bucket, the default: leave it out, or write `algorithm: concurrency`",
+        ],
+    ),
+    (
+        "algorithm: concurrency, adaptive: true",
+        &[
+            "3:50: rules[0].adaptive: a single value does not belong here: write a map such as `{min: 2, max: 50}`",
+        ],
+    ),
+    (
+        "algorithm: concurrency, adaptive: {min: 2}",
+        &["3:50: rules[0].adaptive: what is learned needs both bounds: write `{min: 2, max: 50}`"],
+    ),
+    (
+        "algorithm: concurrency, max: 4, adaptive: {min: 2, max: 50}",
+        &["3:45: rules[0].max: `adaptive` says the bounds of what is learned: leave `max` out"],
+    ),
+    (
+        "algorithm: concurrency, queue: 4, adaptive: {min: 2, max: 50}",
+        &[
+            "3:47: rules[0].queue: what learns its ceiling has no queue: leave queue out, callers can wait for a permit",
+        ],
+    ),
+    (
+        "algorithm: concurrency, adaptive: {min: 0, max: 50}",
+        &["3:56: rules[0].adaptive.min: a limit of 0 admits nothing: write a limit of at least 1"],
+    ),
+    (
+        "algorithm: concurrency, adaptive: {min: 1, max: 0}",
+        &["3:64: rules[0].adaptive.max: a limit of 0 admits nothing: write a limit of at least 1"],
+    ),
+    (
+        "algorithm: concurrency, adaptive: {min: 51, max: 50}",
+        &["3:56: rules[0].adaptive.min: min is above max: write at most the max"],
+    ),
+    (
+        "algorithm: concurrency, adaptive: {min: 1, max: 10001}",
+        &["3:64: rules[0].adaptive.max: max and queue together must be at most 10000"],
     ),
     (
         "rate: 1/s, warm_up: 2d",

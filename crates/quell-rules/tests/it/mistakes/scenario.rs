@@ -139,7 +139,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{time: 0s}] }\n",
         &[
-            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, failed, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],
     ),
     (
@@ -195,6 +195,13 @@ pub(super) const TABLE: &[Mistake] = &[
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, id: \"a b\"}] }\n",
         &[
             "3:37: tests[0].steps[0].id: it is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, failed: true, expect: {outcome: allow}}, {at: 0s, op: renew, id: a, failed: true}] }\n",
+        &[
+            "3:41: tests[0].steps[0].failed: it belongs to `op: release`: leave it out",
+            "3:109: tests[0].steps[1].failed: only `release` says that it failed: leave it out",
         ],
     ),
     (
@@ -331,7 +338,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: {domain: d}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
         &[
-            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, failed, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],
     ),
 ];

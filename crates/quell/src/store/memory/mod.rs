@@ -53,6 +53,10 @@ pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
 pub const MAX_NAMED_BANS: usize = 100_000;
 
+/// Limits that change under one lock: whoever asks under new rules for the first time and needs it
+/// waits some tens of microseconds, however many limits a reload changes.
+const AT_ONCE: usize = 128;
+
 /// States in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
@@ -130,11 +134,18 @@ impl MemoryStore {
         for _ in 0..shards.min(self.table.parts()) {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
             if index.is_multiple_of(self.table.parts()) {
-                self.registry.write().forget_outlived(now);
+                self.forget_outlived(now);
             }
             gone += self.table.sweep(index, now, &keeper);
         }
         gone
+    }
+
+    fn forget_outlived(&self, now: Now) {
+        let outlived = self.registry.read().outlived(now);
+        for limits in outlived.chunks(AT_ONCE) {
+            self.registry.write().remove(limits);
+        }
     }
 
     /// Number of shards, for [`MemoryStore::export`].
@@ -330,7 +341,18 @@ impl Store for MemoryStore {
     }
 
     fn adopt(&self, changes: &Changes) {
-        self.registry.write().adopt(changes);
+        for limits in changes.installed.chunks(AT_ONCE) {
+            self.registry.write().add(limits);
+        }
+        for limits in changes.replaced.chunks(AT_ONCE) {
+            self.registry.write().replace(limits);
+        }
+        for limits in changes.removed.chunks(AT_ONCE) {
+            self.registry.write().remove(limits);
+        }
+        if let Some(latest) = changes.replaced.last() {
+            self.forget_outlived(latest.at);
+        }
     }
 
     async fn charge(
@@ -340,6 +362,10 @@ impl Store for MemoryStore {
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
         Ok(self.charge_local(set, operation, now))
+    }
+
+    fn can_learn(&self) -> bool {
+        true
     }
 
     fn has_holds(&self) -> bool {

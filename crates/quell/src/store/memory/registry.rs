@@ -9,7 +9,7 @@ use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::rule::Changes;
+use quell_core::rule::Replaced;
 use quell_core::state::State;
 use quell_core::time::Now;
 
@@ -43,11 +43,16 @@ enum Fate {
 }
 
 impl Registry {
-    pub(super) fn adopt(&mut self, changes: &Changes) {
-        for installed in &changes.installed {
+    /// Adds limits that come into force.
+    pub(super) fn add(&mut self, limits: &[Installed]) {
+        for installed in limits {
             self.insert(installed.clone(), Fate::InForce);
         }
-        for replaced in &changes.replaced {
+    }
+
+    /// Notes which limits took the place of which.
+    pub(super) fn replace(&mut self, limits: &[Replaced]) {
+        for replaced in limits {
             let Some(known) = self.known.get_mut(&replaced.from) else {
                 continue;
             };
@@ -62,11 +67,12 @@ impl Registry {
                 next.root = root;
             }
         }
-        for removed in &changes.removed {
-            self.known.remove(removed);
-        }
-        if let Some(latest) = changes.replaced.last() {
-            self.forget_outlived(latest.at);
+    }
+
+    /// Forgets limits, and with them what was used under them.
+    pub(super) fn remove(&mut self, limits: &[LimitId]) {
+        for id in limits {
+            self.known.remove(id);
         }
     }
 
@@ -105,12 +111,12 @@ impl Registry {
         }
     }
 
-    /// Drops limits under which no state can still be away from rest.
+    /// Limits under which no state can still be away from rest.
     ///
     /// Cost: the sum of the chains of changes. They stay short, because a chain ends for good once a
     /// limit was in force for longer than its states live; limits of a year that change every minute
     /// would let them grow, and then states should be carried over by the sweep instead.
-    pub(super) fn forget_outlived(&mut self, now: Now) {
+    pub(super) fn outlived(&self, now: Now) -> Vec<LimitId> {
         let is_outlived = |known: &Known| match known.fate {
             Fate::InForce => false,
             Fate::Replaced { to, at } => {
@@ -120,10 +126,7 @@ impl Registry {
             Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
-        let outlived: Vec<_> = outlived.map(|(id, _)| *id).collect();
-        for id in outlived {
-            self.known.remove(&id);
-        }
+        outlived.map(|(id, _)| *id).collect()
     }
 
     /// Whether a state that came under the limit `id` at `at` is at rest for certain, be it there or

@@ -11,10 +11,10 @@ use futures_util::stream;
 use http_body_util::BodyExt;
 use quell::conformance::InMicros;
 use quell::store::memory::MemoryStore;
-use quell::tower::{Bill, Entries, LimitLayer, OnFailure};
+use quell::tower::{Answer, Bill, CallLayer, Entries, LimitLayer, OnFailure};
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::rule::Rule;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 
 use super::support::{ask, get, limiter, rule, shop, status};
 
@@ -113,4 +113,60 @@ async fn without_holds_nobody_is_let_through_uncounted() {
     limiter.set_rules(vec![shop(models())]).unwrap();
     assert_eq!(status(&model(&limiter), asking("/field")).await, 500);
     assert_eq!(left(&limiter).await, [1_000, 10]);
+}
+
+/// The same where the response is no HTTP: what a closure finds in it is paid.
+#[tokio::test]
+async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
+    let (limiter, _clock) = limiter(models());
+    let estimate = Cost::new(400).unwrap();
+    let layer = CallLayer::new(Arc::clone(&limiter), move |_: &Option<u64>| {
+        Query::new("shop").cost(estimate)
+    });
+    let layer = layer.cost_after(|(_, cost): &(u64, Option<u64>)| *cost);
+    let inner = Arc::clone(&limiter);
+    let service = layer.layer(tower::service_fn(move |cost: Option<u64>| {
+        let inner = Arc::clone(&inner);
+        async move { Ok::<_, Infallible>((left(&inner).await[0], cost)) }
+    }));
+    for (cost, during, tokens) in [
+        // Less, nothing, more; and nobody finds it: the estimate stays.
+        (Some(150), 600, 850),
+        (Some(0), 450, 850),
+        (Some(450), 450, 400),
+        (None, 0, 0),
+    ] {
+        let answer = service.clone().oneshot(cost).await;
+        assert_eq!(answer, Ok(Answer::Passed((during, cost))));
+        assert_eq!(left(&limiter).await[0], tokens);
+    }
+    assert_eq!(left(&limiter).await, [0, 6], "four calls were counted");
+}
+
+#[tokio::test]
+async fn a_call_that_costs_more_is_owed_and_one_that_fails_costs_its_estimate() {
+    let (limiter, clock) = limiter(models());
+    let estimate = Cost::new(400).unwrap();
+    let layer = CallLayer::new(Arc::clone(&limiter), move |_: &bool| {
+        Query::new("shop").cost(estimate)
+    });
+    let layer = layer.cost_after(|cost: &u64| Some(*cost));
+    let service = layer.layer(tower::service_fn(
+        async |works: bool| {
+            if works { Ok(1_600) } else { Err("no") }
+        },
+    ));
+    assert!(service.clone().oneshot(false).await.is_err());
+    assert_eq!(left(&limiter).await, [600, 9]);
+    assert_eq!(
+        service.clone().oneshot(true).await,
+        Ok(Answer::Passed(1_600))
+    );
+    assert_eq!(left(&limiter).await, [0, 8], "1000 more than there was");
+    let refused = service.clone().oneshot(true).await;
+    assert!(matches!(refused, Ok(Answer::Refused(_))));
+    clock.advance(std::time::Duration::from_secs(60));
+    assert_eq!(left(&limiter).await[0], 0, "a minute repays it");
+    clock.advance(std::time::Duration::from_secs(24));
+    assert!(service.oneshot(true).await.is_ok());
 }

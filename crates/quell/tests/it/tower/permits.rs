@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::http::Response;
 use axum::routing::any;
 use futures_util::stream;
 use http_body_util::BodyExt;
-use quell::Limit;
+use quell::clock::ManualClock;
+use quell::store::memory::MemoryStore;
 use quell::tower::{Answer, CallLayer, Entries, LimitLayer};
+use quell::{Limit, Limiter};
 use tower::{Layer, ServiceExt};
 
-use super::support::{app, get, limiter, rule, settle, status};
+use super::support::{app, ask, get, limiter, rule, settle, status};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -116,4 +119,86 @@ async fn calls_of_any_service_hold_them_too() {
     }));
     assert_eq!(service.oneshot(1).await, Ok(Answer::Passed(7)));
     assert_eq!((*seen.lock().unwrap(), held()), (1, 0));
+}
+
+/// A limit that learns its ceiling hears how the service did: an error, a 503, a 504 and what gRPC
+/// says in their place lower it, once for those that come together; other answers do not, and how
+/// long a client stayed that went away before its response says nothing.
+#[tokio::test]
+async fn a_service_that_is_too_busy_lowers_a_learned_ceiling() {
+    for (lowers, status, grpc) in [
+        (true, 503, None),
+        (true, 504, None),
+        (true, 200, Some("8")),
+        (true, 200, Some("14")),
+        (false, 500, None),
+        (false, 200, Some("5")),
+        (false, 200, None),
+    ] {
+        let learned = Limit::concurrency(100).adaptive(10).build().unwrap();
+        let (limiter, clock) = limiter(vec![rule("learned", learned, &[])]);
+        let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+        grow(&limiter, &clock).await;
+        let answer = any(move || async move {
+            let response = Response::builder().status(status);
+            let response = match grpc {
+                Some(code) => response.header("grpc-status", code),
+                None => response,
+            };
+            response.body(Body::empty()).unwrap()
+        });
+        let app = Router::new().route("/", answer).layer(layer);
+        ask(&app, get("/", &[])).await;
+        let expected = if lowers { 90 } else { 100 };
+        assert_eq!(ceiling(&limiter).await, expected, "{status} {grpc:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_goes_away_teaches_nothing_and_an_error_does() {
+    let learned = Limit::concurrency(100).adaptive(10).build().unwrap();
+    let (limiter, clock) = limiter(vec![rule("learned", learned, &[])]);
+    let layer = CallLayer::new(Arc::clone(&limiter), |_: &bool| quell::Query::new("shop"));
+    let service = layer.layer(tower::service_fn(|fails: bool| async move {
+        if fails {
+            return Err("too busy");
+        }
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    grow(&limiter, &clock).await;
+    let held = || limiter.store().hold_totals(limiter.now()).permits;
+    for _ in 0..300 {
+        let call = tokio::spawn(service.clone().oneshot(false));
+        settle().await;
+        assert_eq!(held(), 1);
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        assert_eq!(held(), 0);
+    }
+    assert_eq!(ceiling(&limiter).await, 100, "300 calls of no time at all");
+    assert!(service.oneshot(true).await.is_err());
+    assert_eq!(ceiling(&limiter).await, 90);
+}
+
+async fn ceiling(limiter: &Limiter<MemoryStore>) -> u64 {
+    let verdict = limiter.peek(&quell::Query::new("shop")).await.unwrap();
+    verdict.decisions[0].decision.limit
+}
+
+/// Has the only key find no queue, until its ceiling is 100 and has been for a while.
+async fn grow(limiter: &Limiter<MemoryStore>, clock: &ManualClock) {
+    let query = quell::Query::new("shop");
+    let mut turns_at_most = 0;
+    while turns_at_most < 4 {
+        turns_at_most += u8::from(ceiling(limiter).await == 100);
+        let mut held = Vec::new();
+        while let Some(id) = limiter.try_acquire(&query).await.unwrap().id {
+            held.push(id);
+        }
+        clock.advance(Duration::from_millis(10));
+        for id in held {
+            limiter.release("shop", &id).await.unwrap();
+        }
+    }
 }

@@ -1,0 +1,107 @@
+//! Stores behind TLS: whom the system trusts is asked, of states and of rules, and nobody else.
+
+use std::process::{Command, Stdio};
+
+use crate::files::{Folder, of_repository, window_rules};
+use crate::process::{quell, run, until};
+use crate::server::Server;
+use crate::shared_store::{Redis, fails_only_warm_up, free_port};
+
+/// A Redis server behind TLS, with a password.
+struct TlsRedis {
+    _redis: Redis,
+    url: String,
+    /// The file that whoever trusts it names.
+    certificate: String,
+}
+
+impl TlsRedis {
+    /// Starts one whose certificate lies in `folder`; it may not answer yet.
+    fn start(folder: &Folder) -> Self {
+        let (key, certificate) = (
+            folder.write("key.pem", ""),
+            folder.write("certificate.pem", ""),
+        );
+        let mut openssl = Command::new("openssl");
+        openssl.args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ]);
+        openssl.args(["-subj", "/CN=localhost", "-keyout", &key]);
+        openssl.args(["-out", &certificate]);
+        openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        run(&mut openssl).expect_success();
+        let port = free_port();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
+        command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);
+        command.args(["--tls-auth-clients", "no", "--requirepass", "secret"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = child.expect("redis-server is missing: install Debian's redis-server");
+        Self {
+            _redis: Redis::of(child, port),
+            url: format!("rediss://:secret@localhost:{port}/0"),
+            certificate,
+        }
+    }
+
+    /// A command that trusts it.
+    fn trusted(&self, arguments: &[&str]) -> Command {
+        let mut command = quell(arguments);
+        command.env("SSL_CERT_FILE", &self.certificate);
+        command
+    }
+}
+
+/// Of states.
+#[test]
+fn tls_asks_who_the_store_is() {
+    let folder = Folder::new();
+    let redis = TlsRedis::start(&folder);
+    let examples = of_repository("examples");
+    let test = ["rules", "test", "--store", &redis.url, &examples];
+    until("the store answers", || {
+        let run = run(&mut redis.trusted(&test));
+        fails_only_warm_up(&run.stdout).then_some(())
+    });
+    let stranger = run(&mut quell(&test));
+    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
+}
+
+/// Of rules: they are pushed, read and followed by who trusts the store and has its password; who
+/// does not is told why, and a server does not start.
+#[test]
+fn tls_asks_who_the_store_of_rules_is() {
+    let folder = Folder::new();
+    let redis = TlsRedis::start(&folder);
+    let file = folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let push = ["rules", "push", "--store", &redis.url, &file];
+    until("the store answers", || {
+        let run = run(&mut redis.trusted(&push));
+        run.status.success().then_some(())
+    });
+    let stranger = run(&mut quell(&push));
+    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
+    let serve = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+    let serve = [&serve[..], &["--rules", &redis.url]].concat();
+    let stranger = run(&mut quell(&serve));
+    assert!(!stranger.status.success(), "{stranger:?}");
+    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
+    let thief = redis.url.replace("secret", "guessed");
+    let thief = run(&mut redis.trusted(&["rules", "push", "--store", &thief, &file]));
+    assert_eq!(thief.code(), Some(1), "{thief:?}");
+    let server = Server::spawn(&mut redis.trusted(&serve));
+    let shown = || server.get("/v1/rules");
+    let rules = shown();
+    assert!(rules.contains("\"version\":1"), "{rules}");
+    assert!(!rules.contains("secret"), "{rules}");
+    assert!(!server.log().contains("secret"), "{}", server.log());
+    folder.write("shop.yaml", &window_rules("shop", "7/h"));
+    run(&mut redis.trusted(&push)).expect_success();
+    until("it follows", || {
+        shown().contains("\"version\":2").then_some(())
+    });
+    server.stop();
+}

@@ -1,0 +1,279 @@
+//! Adaptive: a ceiling of permits that is learned from how long calls take.
+//!
+//! The right number of calls at a time is the one at which the service is just busy: below it work
+//! waits for callers, above it callers wait for work, and nothing else gets better. Nobody knows it,
+//! and it moves. But it can be seen from outside. By Little's law a service with K places that is
+//! given C > K calls makes each take C/K times as long as it need, so from the latency L and the
+//! latency B when nobody has to wait
+//!
+//! ```text
+//! fits     = C * B / L                           (K, if C > K; C, if not)
+//! headroom = half the square root of C, at least 1
+//! C        = (C + fits + headroom) / 2           at the end of a window, never outside min..=max
+//! C        = C * 9 / 10                          when a call failed or its lease ended
+//! ```
+//!
+//! This is the gradient of Netflix's concurrency-limits (`GradientLimit`, whose queue is our
+//! headroom), which is Vegas as a ratio; the answer to failures is that of its `AIMDLimit`. What all
+//! of them lack is an honest B: the smallest latency ever seen is luck, an average of the past drifts
+//! upward with the queue that it should measure. So, as Envoy's adaptive concurrency filter does, B
+//! is measured: every 32 windows, and when the ceiling has fallen and stays down, the ceiling is
+//! lowered by a quarter until as many calls have been timed as are needed. Then there is no queue,
+//! unless the ceiling was a third too high; so a B that went up is measured again after 8 windows.
+//!
+//! A window is as many calls as twice the ceiling, and 32 at least; those let in under the ceiling
+//! before are let go by unmeasured. While no queue has been seen yet the ceiling grows by half. It
+//! does not move while at most half of it is in use, and never above twice what is.
+//!
+//! Example, 16 places, 100 ms a call, more callers than fit: from 2 the ceiling is at 22 after 10 s
+//! and stays at 18 or 19 from then on, but for the moments in which it measures at 14. 98 % of what
+//! the service can do is done, and a call takes 112 ms.
+//!
+//! Kept: twelve numbers for a key. All of it is integers, ceilings in 1/256 of a permit. What was
+//! learned is forgotten when no call has ended for a lease; then it is `min` again.
+//!
+//! Bound: at most `max` permits at any instant. A ceiling that comes down takes no permit away.
+//!
+//! Bad at: calls that differ more among themselves than a queue makes them differ, services that get
+//! slower long before they are full, and keys with few calls, whose ceiling stays at `min`.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::state::Usage;
+use crate::time::{Monotonic, saturating_nanos};
+
+/// Parts of a permit in which a ceiling is counted.
+const PARTS: u64 = 256;
+
+/// Units of a window at least: with fewer, the luck of single calls would move the ceiling.
+const SHORTEST_WINDOW: u64 = 32;
+
+/// The same of a measure of the unloaded latency, which all windows until the next depend on.
+const SHORTEST_MEASURE: u64 = 96;
+
+/// Windows between two measures: one in 32 costs 2 % of the throughput.
+const WINDOWS: u32 = 32;
+
+/// The same after a measure that found calls longer than the one before.
+const SOON: u32 = 8;
+
+/// What was learned of one key, and what is being measured. Any value is safe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Permits held, as the holds on the key say.
+    pub used: u64,
+    /// The ceiling in 1/256 of a permit.
+    pub ceiling: u64,
+    /// The highest since the unloaded latency was measured.
+    pub top: u64,
+    /// The unloaded latency in nanoseconds; 0 before it was measured.
+    pub unloaded: u64,
+    /// Whether it is being measured, with a lower ceiling.
+    pub measures: bool,
+    /// Whether no queue has been seen yet.
+    pub grows: bool,
+    /// Windows until it is measured again.
+    pub windows: u32,
+    /// Units that are let go by before the window begins.
+    pub skip: u64,
+    /// Units in the window.
+    pub count: u64,
+    /// How long they took, in nanoseconds.
+    pub sum: u64,
+    /// The most permits held when one of them was given back.
+    pub peak: u64,
+    /// Until when all this is remembered.
+    pub until: Monotonic,
+}
+
+/// The bounds of a ceiling, in permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Adaptive {
+    min: u64,
+    max: u64,
+}
+
+impl Adaptive {
+    /// `min` is at least 1, `max` at least `min` and at most [`MAX_HOLDS`](crate::hold::MAX_HOLDS).
+    pub(super) const fn new(min: u64, max: u64) -> Self {
+        Self { min, max }
+    }
+
+    fn bounded(&self, parts: u64) -> u64 {
+        parts.clamp(self.min * PARTS, self.max * PARTS)
+    }
+
+    /// Before anything is known: `min`, whose latency is measured first.
+    fn fresh(&self) -> Learned {
+        Learned {
+            ceiling: self.min * PARTS,
+            top: self.min * PARTS,
+            measures: true,
+            grows: true,
+            ..Learned::default()
+        }
+    }
+
+    /// How many may be held now.
+    pub(super) fn ceiling(&self, usage: &Usage) -> u64 {
+        match usage {
+            Usage::Learning(learned) => self.in_force(learned),
+            _ => self.min,
+        }
+    }
+
+    fn in_force(&self, learned: &Learned) -> u64 {
+        let parts = self.bounded(learned.ceiling);
+        if learned.measures {
+            self.min.max(parts / 4 * 3 / PARTS)
+        } else {
+            parts / PARTS
+        }
+    }
+
+    pub(super) fn set_used(&self, usage: &mut Usage, used: u64) {
+        if let Usage::Learning(learned) = usage {
+            learned.used = used;
+        } else if used > 0 {
+            let fresh = self.fresh();
+            *usage = Usage::Learning(Box::new(Learned { used, ..fresh }));
+        }
+    }
+
+    /// Forgets what is over, and reads nonsense as something possible; `lease` is how long anything
+    /// is remembered.
+    pub(super) fn settle(&self, usage: &mut Usage, now: Monotonic, lease: Duration) {
+        let Usage::Learning(learned) = usage else {
+            *usage = Usage::Rest;
+            return;
+        };
+        learned.until = learned.until.min(now.saturating_add(lease));
+        if learned.until <= now {
+            *usage = Usage::Rest;
+            return;
+        }
+        learned.used = 0;
+        learned.ceiling = self.bounded(learned.ceiling);
+        learned.top = self.bounded(learned.top);
+    }
+
+    /// Learns from a call that held so many `units` and is over; `held` is how long, or nothing if it
+    /// failed.
+    pub(super) fn learn(
+        &self,
+        usage: &mut Usage,
+        units: u64,
+        held: Option<Duration>,
+        until: Monotonic,
+    ) {
+        if !matches!(usage, Usage::Learning(_)) {
+            if held.is_none() {
+                // Nothing was learned yet that it could put down.
+                return;
+            }
+            self.set_used(usage, units.max(1));
+        }
+        let Usage::Learning(learned) = usage else {
+            return;
+        };
+        learned.until = until;
+        if learned.skip > 0 {
+            learned.skip = learned.skip.saturating_sub(units);
+            return;
+        }
+        let before = self.in_force(learned);
+        match held {
+            None => self.back_off(learned),
+            Some(held) => {
+                let nanos = saturating_nanos(held).saturating_mul(units);
+                learned.sum = learned.sum.saturating_add(nanos);
+                learned.count = learned.count.saturating_add(units);
+                learned.peak = learned.peak.max(learned.used.min(self.max));
+                if learned.count < self.window(learned) {
+                    return;
+                }
+                let mean = (learned.sum / learned.count.max(1)).max(1);
+                if learned.measures {
+                    self.measured(learned, mean);
+                } else {
+                    self.judge(learned, mean);
+                }
+            }
+        }
+        let after = self.in_force(learned);
+        learned.skip = if before == after { 0 } else { before + after };
+        (learned.count, learned.sum, learned.peak) = (0, 0, 0);
+    }
+
+    /// Units that make a window.
+    fn window(&self, learned: &Learned) -> u64 {
+        let shortest = if learned.measures {
+            SHORTEST_MEASURE
+        } else {
+            SHORTEST_WINDOW
+        };
+        shortest.max(self.bounded(learned.ceiling) / PARTS * 2)
+    }
+
+    fn back_off(&self, learned: &mut Learned) {
+        let ceiling = self.bounded(learned.ceiling);
+        let lower = (ceiling / 10 * 9).min(ceiling.saturating_sub(PARTS));
+        learned.ceiling = self.bounded(lower);
+        learned.grows = false;
+    }
+
+    fn measured(&self, learned: &mut Learned, mean: u64) {
+        // Calls take longer by themselves now, and the ceiling came down for nothing; or there was
+        // a queue even so, and a measure from further down will tell.
+        let is_longer = mean / 5 * 4 > learned.unloaded;
+        learned.grows |= is_longer;
+        learned.unloaded = mean;
+        learned.measures = false;
+        learned.windows = if is_longer { SOON } else { WINDOWS };
+        learned.top = self.bounded(learned.ceiling);
+    }
+
+    fn judge(&self, learned: &mut Learned, mean: u64) {
+        let ceiling = self.bounded(learned.ceiling);
+        let in_use = learned.peak.saturating_mul(2 * PARTS);
+        if ceiling < in_use {
+            let next = self.next(learned, ceiling, mean);
+            // Never above twice what is in use, by its own doing.
+            learned.ceiling = self.bounded(next.min(in_use.max(ceiling)));
+        }
+        let next = learned.ceiling;
+        learned.windows = learned.windows.saturating_sub(1);
+        let has_settled = next.saturating_add(PARTS) >= ceiling;
+        let has_fallen = next < learned.top / 2 || (next < learned.top / 4 * 3 && has_settled);
+        learned.measures = learned.windows == 0 || has_fallen;
+        learned.top = learned.top.max(next);
+    }
+
+    /// What the mean latency of a window makes of a ceiling.
+    fn next(&self, learned: &mut Learned, ceiling: u64, mean: u64) -> u64 {
+        let headroom = PARTS.max((ceiling * PARTS).isqrt() / 2);
+        let unloaded = learned.unloaded.min(mean);
+        let fits = u128::from(ceiling) * u128::from(unloaded) / u128::from(mean);
+        let fits = u64::try_from(fits).unwrap_or(ceiling);
+        let target = fits + headroom;
+        learned.grows &= target >= ceiling;
+        if learned.grows {
+            ceiling + ceiling / 2
+        } else {
+            ceiling.midpoint(target)
+        }
+    }
+
+    /// What was learned under other bounds.
+    pub(super) fn adopt(&self, usage: Usage) -> Usage {
+        match usage {
+            Usage::Learning(mut learned) => {
+                learned.ceiling = self.bounded(learned.ceiling);
+                learned.top = self.bounded(learned.top);
+                Usage::Learning(learned)
+            }
+            _ => Usage::Rest,
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Gather: calls that wait for the same connection at the same time go together, as one script call.
+//!
+//! What a script call costs a server before it does anything is about half of what a decision costs.
+//! So a call that comes while others are on their way does not leave by itself: it waits until the
+//! tasks that are ready now have said what they want, and all of them leave together.
+//!
+//! ```text
+//! nobody is on the way ------------------> leaves at once, alone, as its caller polls it
+//! somebody is, fewer than MOST_ON_THE_WAY > leaves with all that are ready, in the next turn; at once,
+//!                                           alone, if such turns found nobody else lately
+//! MOST_ON_THE_WAY are --------------------> leaves with all that came until the next answer
+//! ```
+//!
+//! Until the server has answered several at once, and after every call without an answer, one is on the
+//! way at a time: what has to be sent twice (there is no connection yet, the server does not know the
+//! script) falls behind nobody.
+//!
+//! So a call that comes alone waits for nobody, a far store has enough calls on the way, and a store
+//! that has more to do than it can is given larger and larger pieces, each of which costs it less.
+//!
+//! Every question is decided on its own, in the order in which they came: what is wrong with one is its
+//! own answer. A caller that gives up before its question left leaves nothing behind; one that gives up
+//! later may have been charged, as ever. Waiting questions are as many as there are callers.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::link::{Failure, Link};
+use crate::script::Scripts;
+use crate::store::{RedisStore, Request};
+
+mod words;
+
+pub(crate) use words::Words;
+use words::{Told, together, told};
+
+/// Script calls on the way at a time before others wait for the next answer.
+const MOST_ON_THE_WAY: usize = 4;
+
+/// So many turns in a row that found one question only, and calls no longer wait for the next turn
+/// before [`MOST_ON_THE_WAY`] are on the way: with two or three callers that is all it would find.
+const LONELY: u8 = 8;
+
+/// Questions of one script call: from here on more of them save nothing, and all wait for the last.
+const MOST_QUESTIONS: usize = 64;
+
+/// Keys of one script call. A question of more than [`u8::MAX`] goes alone.
+const MOST_KEYS: usize = 256;
+
+/// Calls on one connection.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    link: Arc<Link>,
+    scripts: Arc<Scripts>,
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Question>,
+    /// Script calls without an answer.
+    on_the_way: usize,
+    /// Whether a task is about to send what waits. While it is not, nothing waits unless as many as
+    /// may be are on the way.
+    is_leaving: bool,
+    /// Whether the server answered the last script call, and one that asked for several before.
+    is_settled: bool,
+    /// Turns in a row that found one question only.
+    lonely: u8,
+}
+
+impl State {
+    /// Whether a question that comes now leaves by itself. It overtakes nobody.
+    fn leaves_alone(&self) -> bool {
+        let most = if self.lonely < LONELY {
+            1
+        } else {
+            self.most_on_the_way()
+        };
+        self.waiting.is_empty() && !self.is_leaving && self.on_the_way < most
+    }
+
+    const fn most_on_the_way(&self) -> usize {
+        if self.is_settled { MOST_ON_THE_WAY } else { 1 }
+    }
+}
+
+#[derive(Debug)]
+struct Question {
+    words: Arc<Words>,
+    caller: oneshot::Sender<Told>,
+}
+
+/// A script call on the way: when it is over, what waits may leave.
+struct Trip {
+    gather: Arc<Gather>,
+    is_answered: bool,
+    has_settled: bool,
+}
+
+impl Trip {
+    fn new(gather: &Arc<Gather>) -> Self {
+        Self {
+            gather: Arc::clone(gather),
+            is_answered: false,
+            has_settled: false,
+        }
+    }
+}
+
+impl Drop for Trip {
+    fn drop(&mut self) {
+        let mut state = self.gather.state.lock();
+        state.on_the_way = state.on_the_way.saturating_sub(1);
+        state.is_settled = self.is_answered && (state.is_settled || self.has_settled);
+        self.gather.send_off(&mut state);
+    }
+}
+
+/// The one task that is about to send what waits, until it has.
+struct Leaving {
+    gather: Arc<Gather>,
+    has_left: bool,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let mut state = self.gather.state.lock();
+        state.is_leaving = false;
+        if self.has_left {
+            self.gather.send_off(&mut state);
+        } else {
+            // The runtime ends: nobody will send them.
+            state.waiting.clear();
+        }
+    }
+}
+
+impl RedisStore {
+    /// Asks the script for rates, with others that ask at the same time where that may be.
+    pub(crate) async fn ask_rates(&self, words: &Arc<Words>) -> Result<Value, Failure> {
+        let head = words.arguments.first().and_then(|head| head.first());
+        let is_question = head.is_some_and(|request| *request <= Request::Acquire as u8);
+        match self.gather.as_ref().filter(|_| is_question) {
+            Some(gather) => gather.ask(words).await,
+            None => {
+                let script = &self.scripts.decide;
+                script.run(&self.link, &words.keys, &words.arguments).await
+            }
+        }
+    }
+}
+
+impl Gather {
+    pub(crate) fn new(link: &Arc<Link>, scripts: &Arc<Scripts>, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            link: Arc::clone(link),
+            scripts: Arc::clone(scripts),
+            timeout,
+            state: Mutex::default(),
+        })
+    }
+
+    async fn ask(self: &Arc<Self>, words: &Arc<Words>) -> Result<Value, Failure> {
+        let told = match self.enter(words) {
+            Err(mut trip) => {
+                let answer = self.alone(words).await;
+                trip.is_answered = is_answer(&answer);
+                return answer;
+            }
+            Ok(told) => told.await,
+        };
+        match told {
+            Ok(Told::Answer(answer)) => answer,
+            Ok(Told::Again) => self.alone(words).await,
+            Err(_) => Err(Failure::Unknown("nobody waited for the answer".to_owned())),
+        }
+    }
+
+    async fn alone(&self, words: &Words) -> Result<Value, Failure> {
+        let script = &self.scripts.decide;
+        script.run(&self.link, &words.keys, &words.arguments).await
+    }
+
+    /// Puts a question to those that wait; `Err`: nobody is on the way, so it leaves by itself.
+    fn enter(self: &Arc<Self>, words: &Arc<Words>) -> Result<oneshot::Receiver<Told>, Trip> {
+        let mut state = self.state.lock();
+        if state.leaves_alone() {
+            state.on_the_way += 1;
+            return Err(Trip::new(self));
+        }
+        let (caller, told) = oneshot::channel();
+        state.waiting.push_back(Question {
+            words: Arc::clone(words),
+            caller,
+        });
+        self.send_off(&mut state);
+        Ok(told)
+    }
+
+    /// Has what waits sent, if it is time and nobody does already.
+    fn send_off(self: &Arc<Self>, state: &mut State) {
+        if state.waiting.is_empty() || state.is_leaving {
+            return;
+        }
+        if state.on_the_way >= state.most_on_the_way() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            // The last caller went away outside of a runtime: the next one sends what waits.
+            return;
+        };
+        state.is_leaving = true;
+        let leaving = Leaving {
+            gather: Arc::clone(self),
+            has_left: false,
+        };
+        runtime.spawn(leave(leaving));
+    }
+
+    /// What leaves together: in the order in which it came, without those who gave up.
+    fn take(self: &Arc<Self>) -> Option<(Vec<Question>, Trip)> {
+        let mut state = self.state.lock();
+        let (mut questions, mut keys) = (Vec::new(), 0);
+        while let Some(next) = state.waiting.front() {
+            let count = next.words.keys.len();
+            let is_large = count > usize::from(u8::MAX);
+            let has_room = questions.len() < MOST_QUESTIONS && keys + count <= MOST_KEYS;
+            if next.caller.is_closed() {
+                state.waiting.pop_front();
+            } else if questions.is_empty() || (has_room && !is_large) {
+                keys += count;
+                questions.extend(state.waiting.pop_front());
+            } else {
+                break;
+            }
+        }
+        if questions.is_empty() {
+            return None;
+        }
+        state.lonely = match questions.len() {
+            1 => state.lonely.saturating_add(1),
+            _ => 0,
+        };
+        state.on_the_way += 1;
+        Some((questions, Trip::new(self)))
+    }
+
+    async fn carry(&self, questions: &[Question]) -> Result<Vec<Value>, Failure> {
+        if let [question] = questions {
+            return Ok(vec![self.alone(&question.words).await?]);
+        }
+        let words = questions.iter().map(|question| &*question.words);
+        let (keys, arguments) = together(words);
+        let script = &self.scripts.decide_many;
+        match script.run(&self.link, &keys, &arguments).await? {
+            Value::Array(answers) if answers.len() == questions.len() => Ok(answers),
+            reply => Err(Failure::Refused(format!(
+                "a reply that means nothing: {reply:?}"
+            ))),
+        }
+    }
+}
+
+/// Sends what waits, once the tasks that are ready have had their turn, and hands out the answers.
+async fn leave(mut leaving: Leaving) {
+    tokio::task::yield_now().await;
+    let gather = Arc::clone(&leaving.gather);
+    let taken = gather.take();
+    let Some((questions, mut trip)) = taken else {
+        leaving.has_left = true;
+        return;
+    };
+    let answer = {
+        let mut call = pin!(tokio::time::timeout(
+            gather.timeout,
+            gather.carry(&questions)
+        ));
+        // It is sent in its first turn, where a connection stands: what comes later is sent later.
+        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        leaving.has_left = true;
+        drop(leaving);
+        match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => call.await,
+        }
+    };
+    let late = format!("no answer within {:?}", gather.timeout);
+    let answer = answer.unwrap_or(Err(Failure::Unknown(late)));
+    trip.is_answered = is_answer(&answer);
+    trip.has_settled = questions.len() > 1;
+    drop(trip);
+    match answer {
+        Ok(answers) => {
+            for (question, answer) in questions.into_iter().zip(answers) {
+                // Who went away meanwhile hears nothing.
+                let _ = question.caller.send(told(answer));
+            }
+        }
+        Err(failure) => {
+            for question in questions {
+                let _ = question.caller.send(Told::Answer(Err(failure.clone())));
+            }
+        }
+    }
+}
+
+/// Whether the server said anything.
+const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
+    !matches!(
+        answer,
+        Err(Failure::Unknown(_) | Failure::Unreachable(_) | Failure::NoScript)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather() -> Arc<Gather> {
+        let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap()));
+        Gather::new(&link, &Arc::new(Scripts::new()), Duration::from_secs(1))
+    }
+
+    /// Questions of so many keys each, and what their callers hear.
+    fn wait(gather: &Arc<Gather>, keys: &[usize]) -> Vec<oneshot::Receiver<Told>> {
+        let mut state = gather.state.lock();
+        // As if as many were on the way as may be.
+        state.on_the_way = MOST_ON_THE_WAY;
+        let entered = keys.iter().map(|count| {
+            let keys = vec![count.to_string().into_bytes(); *count];
+            let charges = keys.iter().map(|_| b"c".to_vec());
+            let arguments = [vec![1]].into_iter().chain(charges).collect();
+            let words = Arc::new(Words { keys, arguments });
+            let (caller, told) = oneshot::channel();
+            state.waiting.push_back(Question { words, caller });
+            told
+        });
+        entered.collect()
+    }
+
+    /// How many keys each question has of those that leave together, time after time.
+    fn taken(gather: &Arc<Gather>) -> Vec<Vec<usize>> {
+        let taken = std::iter::from_fn(|| gather.take());
+        taken
+            .map(|(questions, _)| questions.iter().map(|one| one.words.keys.len()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn no_more_leave_together_than_one_call_may_hold_and_in_their_order() {
+        let ours = gather();
+        let _told = wait(&ours, &[1; 150]);
+        let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [64, 64, 22]);
+        let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
+        let expected = vec![
+            vec![100, 100],
+            vec![57, 1],
+            vec![200, 56],
+            vec![300],
+            vec![256],
+            vec![2],
+            vec![255, 1],
+        ];
+        assert_eq!(taken(&ours), expected);
+    }
+
+    #[test]
+    fn few_callers_leave_by_themselves_and_many_together() {
+        let ours = gather();
+        assert!(ours.state.lock().leaves_alone());
+        let one_on_the_way = |state: &mut State| {
+            (state.on_the_way, state.is_settled) = (1, true);
+            state.leaves_alone()
+        };
+        for _ in 0..LONELY {
+            assert!(!one_on_the_way(&mut ours.state.lock()));
+            let _told = wait(&ours, &[1]);
+            assert_eq!(taken(&ours), [[1]]);
+        }
+        assert!(one_on_the_way(&mut ours.state.lock()));
+        {
+            let mut state = ours.state.lock();
+            state.is_leaving = true;
+            assert!(!state.leaves_alone(), "it would overtake what leaves");
+            state.is_leaving = false;
+            state.is_settled = false;
+            assert!(!state.leaves_alone(), "it could fall behind");
+            (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
+            assert!(!state.leaves_alone());
+        }
+        let _told = wait(&ours, &[1, 1]);
+        assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
+        assert_eq!(taken(&ours), [[1, 1]]);
+        assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
+    }
+
+    #[test]
+    fn who_went_away_is_left_out() {
+        let ours = gather();
+        let mut told = wait(&ours, &[1, 2, 3, 4]);
+        drop(told.remove(2));
+        drop(told.remove(0));
+        assert_eq!(taken(&ours), [[2, 4]]);
+        drop(wait(&ours, &[1, 2, 3]));
+        assert_eq!(taken(&ours), [[0; 0]; 0]);
+        assert!(ours.state.lock().waiting.is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! Reach: how long calls wait, for whom, and who is not waited for.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quell_core::charge::{Charge, LimitSet};
+use quell_core::cost::Cost;
+use quell_core::limit::{Installed, Limit, LimitId};
+use quell_core::time::{Monotonic, Now};
+
+use crate::breaker::{Leave, Turn};
+use crate::code::code;
+use crate::link::{Failure, Place};
+use crate::numbers::StoreNumbers;
+use crate::store::{RedisStore, Request};
+
+impl RedisStore {
+    /// Asks whether the store answers: every server of it that is asked anything.
+    ///
+    /// # Errors
+    /// [`Failure`] with what is known of the reason, of the first that does not.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        let mut ping = redis::Cmd::new();
+        ping.arg("PING");
+        let places = self.link.places();
+        let tags = places.iter().filter_map(|place| self.link.tag_at(place));
+        let keys: Vec<_> = tags.map(|tag| self.names.probe(&tag)).collect();
+        let asked = keys
+            .iter()
+            .map(|key| self.in_time(key, self.link.call(key, &ping)));
+        let answers = futures_util::future::join_all(asked).await;
+        answers
+            .into_iter()
+            .find(Result::is_err)
+            .map_or(Ok(()), |failed| failed.map(|_| ()))
+    }
+
+    /// Calls so far.
+    #[must_use]
+    pub fn numbers(&self) -> StoreNumbers {
+        self.counts.read(&self.link.places())
+    }
+
+    /// Why calls about a set fail at once, if they do, and who is to be tried again by now.
+    pub(crate) fn gone(
+        &self,
+        set: &LimitSet<'_>,
+        now: Instant,
+    ) -> Option<(String, Vec<Arc<Place>>)> {
+        if !self.link.is_any_gone() {
+            return None;
+        }
+        let mut places = Vec::new();
+        if self.link.is_spread() {
+            let names = set.charges().iter().map(|charge| set.key(charge));
+            places.extend(names.map(|key| self.link.place_of(&self.names.of(key))));
+        } else {
+            places.push(self.link.place_of(b""));
+        }
+        let gone = places
+            .into_iter()
+            .filter_map(|place| Some((place.breaker.gone(now)?, place)));
+        let (mut first, mut due) = (None, Vec::new());
+        for ((reason, is_due), place) in gone {
+            first.get_or_insert_with(|| gone_for(&reason));
+            due.extend(is_due.then_some(place));
+        }
+        first.map(|reason| (reason, due))
+    }
+
+    /// Whether calls about the key whose state has this name fail at once.
+    pub(crate) fn is_gone(&self, name: &[u8]) -> bool {
+        self.link.place_of(name).breaker.is_open()
+    }
+
+    /// Looks whether a server is back: whether it decides, which a replica does not.
+    pub(crate) async fn probe(&self, place: &Arc<Place>) -> Result<(), Failure> {
+        let Some(tag) = self.link.tag_at(place) else {
+            // Others have its keys.
+            return Ok(());
+        };
+        let Ok(limit) = Limit::per_second(1_000_000).build() else {
+            return Ok(());
+        };
+        let installed = Installed {
+            id: LimitId::default(),
+            limit,
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let name = self.names.probe(&tag);
+        let head = self.head(Request::Acquire, Duration::ZERO, Now::default());
+        let arguments = [head, code(&Charge::alone(&installed, Cost::ONE)).bytes];
+        let keys = [name];
+        let asked = self.scripts.decide.run(&self.link, &keys, &arguments);
+        let [name] = &keys;
+        self.in_time(name, asked).await.map(|_| ())
+    }
+
+    /// Awaits `call`, which is about `key`, for as long as it may take, or not at all while whoever
+    /// has the key is gone.
+    pub(crate) async fn in_time<T>(
+        &self,
+        key: &[u8],
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let place = self.link.place_of(key);
+        let leave = place.breaker.leave(Instant::now());
+        if let Leave::Stay(reason) = leave {
+            return Err(Failure::Unreachable(gone_for(&reason)));
+        }
+        let began = Instant::now();
+        let answer = tokio::time::timeout(self.timeout, call).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(Failure::Unknown(format!(
+                "no answer within {:?}",
+                self.timeout
+            )))
+        });
+        self.counts.called(began.elapsed(), answer.as_ref().err());
+        self.judge(key, &place, leave, answer.as_ref().err());
+        answer
+    }
+
+    /// Tells whoever was asked about `key` from whoever was asked first, if the key moved meanwhile,
+    /// and notes whether they answered.
+    fn judge(&self, key: &[u8], first: &Arc<Place>, leave: Leave, failure: Option<&Failure>) {
+        let mut leave = leave;
+        let place = self.link.place_of(key);
+        if !Arc::ptr_eq(&place, first) {
+            if leave == Leave::Probe {
+                let reason = "it has not answered yet";
+                let now = Instant::now();
+                first.breaker.failed(&leave, now, share(), reason);
+            }
+            leave = Leave::Go;
+        }
+        let turn = match failure {
+            Some(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
+                let reason = failure.to_string();
+                let now = Instant::now();
+                let turn = place.breaker.failed(&leave, now, share(), &reason);
+                if leave == Leave::Probe {
+                    // Perhaps nobody is at the other end any more: the next look is on a new
+                    // connection.
+                    self.link.hang_up(&place);
+                }
+                if turn.is_some() || leave == Leave::Probe {
+                    self.look_around(&place);
+                }
+                turn
+            }
+            _ => place.breaker.answered(),
+        };
+        let server = place.name();
+        match turn {
+            None => {}
+            Some(Turn::Opened) => tracing::error!(
+                store = %self.url,
+                server,
+                failure = failure.map(tracing::field::display),
+                "the store is gone: calls about this server's keys fail at once until it is back"
+            ),
+            Some(Turn::Closed) => tracing::info!(store = %self.url, server, "the store is back"),
+        }
+    }
+
+    /// Looks whether others have the keys of a server that does not answer. Nobody waits for that.
+    fn look_around(&self, place: &Arc<Place>) {
+        if self.link.is_spread() {
+            let (link, place) = (Arc::clone(&self.link), Arc::clone(place));
+            tokio::spawn(async move { link.look_around(&place).await });
+        }
+    }
+}
+
+fn gone_for(reason: &str) -> String {
+    format!("it did not answer a moment ago: {reason}")
+}
+
+/// Anything from 0 to 255.
+fn share() -> u8 {
+    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
+}

@@ -1,0 +1,57 @@
+-- Decides questions that came together, each on its own and in their order, as `decide` does one by
+-- one. Whatever is wrong with one (a foreign value, no room) is its own answer, `!` and why, and
+-- stops none of the others.
+--
+-- ARGV[1] has two bytes for each question: what is done, plus 8 if the caller gives the instants, and
+-- how many keys it has. In ARGV follow, for each, those instants if they are given, and what is
+-- charged on each key. One reading of the clock serves all.
+local call, unpack, pack = redis.pcall, struct.unpack, struct.pack
+local byte, char, find, format = string.byte, string.char, string.find, string.format
+local KEYS, ARGV, layout, answers = KEYS, ARGV, ARGV[1], {}
+local time = call('TIME')
+local clock = time[1] * 1000000 + time[2]
+local key_at, at = 1, 2
+for i = 1, #layout / 2 do
+  local op, count = byte(layout, i * 2 - 1, i * 2)
+  local mono, wall, least, length, answer = clock, clock, 0, 0
+  if op >= 8 then
+    op, mono, wall, least, length = op - 8, unpack('>dddd', ARGV[at])
+    at = at + 1
+  end
+
+  -- The usual call, as in `decide`; here again because it costs a quarter less without a call of a
+  -- function. What is unusual about it is left to that.
+  local charge = ARGV[at]
+  if count == 1 and mono >= 0 and byte(charge, 1) % 2 == 1 then
+    local key = KEYS[key_at]
+    local _, limit, need, full = unpack('>BBc0dd', charge)
+    local raw = call('GET', key)
+    if not raw or (#raw == #limit + 7 and find(raw, limit, 1, true) == 1) then
+      local ahead = raw and unpack('>I7', raw, #limit + 1) - mono or 0
+      if ahead < 0 then ahead = 0 end
+      if ahead <= full then
+        local new = ahead + need
+        local fits = new <= full
+        if op == 1 and fits then
+          local expiry = (new - new % 1000) / 1000 + 502
+          if expiry < least then expiry = least end
+          local set = call('PSETEX', key, format('%d', expiry), pack('>c0I7', limit, mono + new))
+          if set.err then answer = '!' .. set.err end
+        end
+        answer = answer or pack('>dBd', mono, fits and 9 or 8, ahead)
+      end
+    end
+  end
+
+  if not answer then
+    local keys, arguments = {}, {char(op) .. pack('>dddd', mono, wall, least, length)}
+    for n = 1, count do
+      keys[n], arguments[n + 1] = KEYS[key_at + n - 1], ARGV[at + n - 1]
+    end
+    local is_done, said = pcall(decide, keys, arguments)
+    if not is_done then said = '!' .. (type(said) == 'table' and said.err or said) end
+    answer = said
+  end
+  answers[i], key_at, at = answer, key_at + count, at + count
+end
+return answers

@@ -1,0 +1,133 @@
+//! One primary of a cluster is lost: its keys are answered as declared, and all others by the store.
+
+use quell::{Limit, Verdict};
+use quell_redis::RedisStore;
+
+use crate::cluster::Cluster;
+use crate::guarded::{Node, declaring, share};
+use crate::limits::{SECOND, built};
+use crate::patience::{after_fail_over, until_it};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+/// A cluster whose other servers go on without one of them.
+fn cluster(replicas: usize) -> Cluster {
+    Cluster::start_with(replicas, &["--cluster-require-full-coverage", "no"])
+}
+
+fn node(cluster: &Cluster) -> Node {
+    let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
+    // Long enough that a busy machine loses nobody else.
+    let store = cluster.store().timeout(SECOND / 2);
+    Node::new(store, declaring(&[limit], share(2)))
+}
+
+fn users() -> impl Iterator<Item = String> {
+    (0..60).map(|user| format!("user-{user}"))
+}
+
+/// Users whose keys this server has: every key is there when it is asked.
+async fn users_of(node: &Node, server: &Server) -> Vec<String> {
+    let mut found = Vec::new();
+    for user in users() {
+        server.command(&["FLUSHALL"]);
+        node.until_back(&user).await;
+        if server.command(&["DBSIZE"]) == "1" {
+            found.push(user);
+        }
+    }
+    found
+}
+
+fn gone(node: &Node) -> Vec<String> {
+    let servers = node.limiter.store().store_numbers().servers;
+    let gone = servers.into_iter().filter(|(_, is_gone)| *is_gone);
+    gone.map(|(server, _)| server).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
+    let cluster = cluster(0);
+    let node = node(&cluster);
+    let frozen = &cluster.servers[0];
+    let lost = users_of(&node, frozen).await;
+    let others: Vec<_> = users().filter(|user| !lost.contains(user)).collect();
+    assert!(lost.len() > 5 && others.len() > 20, "{lost:?}");
+    assert_eq!(gone(&node), [""; 0]);
+    frozen.freeze();
+    let name = format!("127.0.0.1:{}", frozen.port());
+    until_it("it is thought gone", async || {
+        node.ask(&lost[0], 1).await;
+        gone(&node) == [name.clone()]
+    })
+    .await;
+    assert!(node.limiter.store().store_numbers().is_gone);
+    // The others answer as ever, and nobody waits for the one that is lost.
+    let before = node.trips();
+    for _ in 0..20 {
+        for user in &others {
+            let verdict: Verdict = node.ask(user, 1).await;
+            assert!(!verdict.degraded && verdict.is_allow(), "{user}");
+        }
+        for user in &lost {
+            assert!(node.ask(user, 1).await.degraded, "{user}");
+        }
+    }
+    let probes = node.trips() - before - 20 * others.len() as u64;
+    assert!(probes < 100, "{probes} calls went to a server that is gone");
+    assert_eq!(gone(&node), [name]);
+    assert!(node.limiter.store().ping().await.is_err(), "health says so");
+    frozen.thaw();
+    after_fail_over("its keys are the store's again", async || {
+        !node.ask(&lost[0], 1).await.degraded
+    })
+    .await;
+    assert_eq!(gone(&node), [""; 0]);
+    // What was let pass apart is charged to it.
+    node.until_paid().await;
+    assert!(!node.ask(&lost[1], 1).await.degraded);
+    until_it("it answers", async || {
+        node.limiter.store().ping().await.is_ok()
+    })
+    .await;
+}
+
+/// A primary that went away without a word has a replica: others say so, whoever asks them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
+    let cluster = cluster(1);
+    let node = node(&cluster);
+    let is_primary = |server: &&Server| server.command(&["ROLE"]).starts_with("master");
+    let frozen = cluster.servers.iter().find(is_primary).unwrap();
+    let lost = users_of(&node, frozen).await;
+    frozen.is_replicated();
+    frozen.freeze();
+    after_fail_over("its replica answers", async || {
+        node.ask(&lost[0], 1).await;
+        let name = format!("127.0.0.1:{}", frozen.port());
+        let servers = node.limiter.store().store_numbers().servers;
+        servers.iter().all(|(server, _)| *server != name) && !node.ask(&lost[0], 1).await.degraded
+    })
+    .await;
+    assert_eq!(gone(&node), [""; 0], "nobody asks it any more");
+    node.until_paid().await;
+    frozen.thaw();
+}
+
+#[tokio::test]
+async fn a_single_server_is_named_when_it_is_gone() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let limit = built(Limit::fixed_window(5, SECOND).build());
+    let store = RedisStore::builder(url.parse().unwrap());
+    let node = Node::new(store, declaring(&[limit], share(1)));
+    node.until_back("a").await;
+    assert_eq!(gone(&node), [""; 0]);
+    proxy.set(Weather::BlackHole);
+    until_it("it is gone", async || {
+        node.ask("a", 1).await;
+        gone(&node) == [format!("127.0.0.1:{}", proxy.port)]
+    })
+    .await;
+}
