@@ -17,6 +17,8 @@ const BANNED: u8 = 2;
 const BAN_STARTS: u8 = 4;
 /// One number follows in place of three: the others are nothing.
 const BRIEF: u8 = 8;
+/// The script that knows holds says all in the numbers that leave the store.
+const TOLD: u8 = 16;
 
 /// What the script says of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,13 +27,84 @@ pub(crate) struct Said {
     x: i64,
     y: i64,
     z: i64,
+    told: Option<Told>,
     /// How much longer a ban stands, in microseconds.
     left: u64,
     /// The clock of the server that said so, in microseconds.
     now: u64,
 }
 
+/// What the script that knows holds says of one limit, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    limit: u64,
+    remaining: u64,
+    /// How long until the cost fits; `None`: never.
+    wait: Option<u64>,
+    reset_after: u64,
+    delay: u64,
+}
+
+impl Told {
+    fn read(reply: &mut Reply<'_>) -> Option<Self> {
+        Some(Self {
+            limit: reply.natural()?,
+            remaining: reply.natural()?,
+            wait: u64::try_from(reply.number()?).ok(),
+            reset_after: reply.natural()?,
+            delay: reply.natural()?,
+        })
+    }
+
+    fn decision(self, said: Said) -> Decision {
+        let left = Duration::from_micros(said.left);
+        let mut outcome = match self.wait {
+            _ if said.fits() => Outcome::Allow,
+            None => Outcome::Deny(RetryAfter::Never),
+            Some(wait) => Outcome::Deny(RetryAfter::After(Duration::from_micros(wait))),
+        };
+        if said.is_banned() {
+            outcome = Outcome::Deny(later(outcome, left));
+        }
+        Decision {
+            outcome,
+            limit: self.limit,
+            remaining: if said.is_banned() { 0 } else { self.remaining },
+            reset_after: Duration::from_micros(self.reset_after).max(left),
+            delay: Duration::from_micros(self.delay),
+            banned: said.is_banned(),
+        }
+    }
+}
+
 impl Said {
+    /// Reads what is said of one limit by a server whose clock reads `now`.
+    pub(crate) fn read(reply: &mut Reply<'_>, now: u64) -> Option<Self> {
+        let mut one = Self {
+            flags: reply.flags()?,
+            now,
+            ..Self::default()
+        };
+        if one.flags & TOLD != 0 {
+            one.told = Some(Told::read(reply)?);
+        } else {
+            one.x = reply.number()?;
+            if one.flags & BRIEF == 0 {
+                one.y = reply.number()?;
+                one.z = reply.number()?;
+            }
+        }
+        if one.is_banned() {
+            one.left = reply.natural()?;
+        }
+        Some(one)
+    }
+
+    /// The decision, where the script that knows holds said it.
+    pub(crate) fn told(self) -> Option<Decision> {
+        self.told.map(|told| told.decision(self))
+    }
+
     pub(crate) const fn fits(self) -> bool {
         self.flags & FITS != 0
     }
@@ -76,6 +149,10 @@ impl<'a> Reply<'a> {
         }
     }
 
+    pub(crate) const fn is_over(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a whole number below 2^53, or the reply is none of ours"
@@ -95,6 +172,14 @@ impl<'a> Reply<'a> {
         let (flags, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(*flags)
+    }
+
+    /// The next bytes, their length before them.
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.rest.split_first_chunk()?;
+        let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        self.rest = rest;
+        Some(bytes)
     }
 }
 
@@ -119,20 +204,7 @@ impl Answer {
         let clock = u64::try_from(now).ok()?;
         let mut said = Vec::with_capacity(count);
         for _ in 0..count {
-            let mut one = Said {
-                flags: reply.flags()?,
-                x: reply.number()?,
-                now: clock,
-                ..Said::default()
-            };
-            if one.flags & BRIEF == 0 {
-                one.y = reply.number()?;
-                one.z = reply.number()?;
-            }
-            if one.is_banned() {
-                one.left = reply.natural()?;
-            }
-            said.push(one);
+            said.push(Said::read(&mut reply, clock)?);
         }
         Some(Self::Said(said))
     }
@@ -151,6 +223,9 @@ pub(crate) fn decisions(
         .all(|(charge, said)| said.allows() || charge.shadow);
     let each = charges.iter().zip(numbers).zip(said);
     each.map(|((charge, numbers), said)| {
+        if let Some(decision) = said.told() {
+            return decision;
+        }
         let taken = if said.allows() && passes && operation == Operation::Acquire {
             charge.cost.get()
         } else {
@@ -244,6 +319,15 @@ impl Numbers {
                 let wait = left(u128::from(natural(said.y)));
                 Seen::of_window(limit, said, cost, taken, |_| wait, |_| left(newest))
             }
+            // Always told.
+            Self::Permits { limit } => Seen::of_window(
+                limit,
+                said,
+                cost,
+                taken,
+                |_| Duration::ZERO,
+                |_| Duration::ZERO,
+            ),
             Self::Log { limit, window } => {
                 let left = |entry: u64| {
                     let gone = u128::from(entry) + u128::from(window);

@@ -21,22 +21,22 @@ use crate::answer::{Answer, Reply, Said};
 use crate::code::{Numbers, code};
 use crate::gather::Words;
 use crate::link::Failure;
-use crate::store::{RedisStore, Request};
+use crate::store::{RedisStore, Request, needs_holds};
 
 /// How often the edges of calendar windows are looked up again for one call. Once is enough unless
 /// the store's clock runs past two edges in between.
-const MOST_LOOKS: usize = 3;
+pub(crate) const MOST_LOOKS: usize = 3;
 
 /// A set in the words of the script.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     store: &'a RedisStore,
     set: &'a LimitSet<'a>,
-    names: Vec<Vec<u8>>,
+    pub(crate) names: Vec<Vec<u8>>,
     numbers: Vec<Numbers>,
     /// Which charges one script call may see together.
-    groups: Vec<Vec<usize>>,
-    codes: Vec<Vec<u8>>,
+    pub(crate) groups: Vec<Vec<usize>>,
+    pub(crate) codes: Vec<Vec<u8>>,
 }
 
 impl<'a> Asked<'a> {
@@ -203,21 +203,22 @@ impl<'a> Asked<'a> {
         let keys = pick(&self.names);
         let mut arguments = vec![head.to_vec()];
         arguments.extend(pick(&self.codes));
+        let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
+        let is_of_holds = charges.any(needs_holds);
         let mut words = Arc::new(Words { keys, arguments });
         for _ in 0..MOST_LOOKS {
-            let reply = self.store.ask(&words).await?;
+            let reply = match is_of_holds {
+                true => self.store.ask_holds(&words).await?,
+                false => self.store.ask(&words).await?,
+            };
             let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) else {
                 return Ok(reply);
             };
             let wall = Wall::from_nanos(wall.saturating_mul(1_000));
             let arguments = &mut Arc::make_mut(&mut words).arguments;
             for (argument, index) in arguments.iter_mut().skip(1).zip(group) {
-                let charge = self.set.charges().get(*index);
-                let calendar = charge.and_then(|charge| charge.installed.limit.calendar());
-                if let (Some(charge), Some(calendar)) = (charge, calendar) {
-                    let mut charge = charge.clone();
-                    charge.edges = Some(self.store.calendar.edges(calendar, wall));
-                    *argument = code(&charge).bytes;
+                if let Some(other) = self.code_at(*index, wall) {
+                    *argument = other;
                 }
             }
         }
@@ -227,6 +228,17 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn strange(reply: &Value) -> Failure {
+impl Asked<'_> {
+    /// What is charged, with the edges around `wall`, where the charge is on a calendar window.
+    pub(crate) fn code_at(&self, index: usize, wall: Wall) -> Option<Vec<u8>> {
+        let charge = self.set.charges().get(index)?;
+        let calendar = charge.installed.limit.calendar()?;
+        let mut charge = charge.clone();
+        charge.edges = Some(self.store.calendar.edges(calendar, wall));
+        Some(code(&charge).bytes)
+    }
+}
+
+pub(crate) fn strange(reply: &Value) -> Failure {
     Failure::Refused(format!("a reply that means nothing: {reply:?}"))
 }

@@ -103,9 +103,8 @@ impl<'a> Bans<'a> {
         let head = [store.head(Request::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in store.link.together(&names) {
-            let script = &store.scripts.decide;
             let first = keys.first().map_or(&[][..], Vec::as_slice);
-            let asked = script.run(&store.link, keys, &head);
+            let asked = store.scripts.ask(&store.link, keys, &head);
             let reply = store.in_time(first, asked).await?;
             let mut reply = Reply::of(&reply);
             // The clock, and then the bans.

@@ -26,6 +26,8 @@ const FIXED: u8 = 4;
 const CALENDAR: u8 = 5;
 const SEGMENTS: u8 = 6;
 const LOG: u8 = 7;
+/// Permits: no kind of its own, and the flag of what needs holds.
+const PERMITS: u8 = NEEDS_HOLDS;
 /// Set if the limit has a ban.
 const HAS_BAN: u8 = 8;
 /// Set if the tick is not a whole unit.
@@ -34,6 +36,8 @@ const HAS_PARTS: u8 = 16;
 const HAS_SHIFT: u8 = 32;
 /// Set if one more number follows: what is missing at the start, or how many wait undelayed.
 const HAS_MORE: u8 = 64;
+/// Set if only the script that knows holds can decide: permits, or a bucket on credit.
+const NEEDS_HOLDS: u8 = 128;
 
 /// Set if the charge may go the short way: a bucket in whole units, and nothing else.
 const PLAIN: u8 = 1;
@@ -47,6 +51,9 @@ const BANS: u8 = 8;
 
 /// The latest instant that there is, for where nothing is known: 2^52 microseconds, the year 2112.
 const NEVER: u64 = 1 << 52;
+
+/// An hour in microseconds.
+const HOUR: u64 = 3_600_000_000;
 
 /// A charge for the script, and what its answer means.
 #[derive(Debug)]
@@ -84,6 +91,9 @@ pub(crate) enum Numbers {
         limit: u64,
         window: u64,
     },
+    Permits {
+        limit: u64,
+    },
 }
 
 /// Writes `charge` for the script. `edges` are those around the store's clock, where the charge's own
@@ -113,6 +123,15 @@ pub(crate) fn code(charge: &Charge<'_>) -> Code {
             writer.cost(charge, limit);
             writer.number(window);
             Numbers::Log { limit, window }
+        }
+        Algorithm::Concurrency(spec) => {
+            let (max, limit) = (spec.max(), limit.max());
+            let lease = micros_up(spec.lease_length());
+            let first = u64::try_from(spec.first_unit_delay().as_nanos()).unwrap_or(u64::MAX);
+            writer.limit(PERMITS, 0, &[max, limit, lease, first]);
+            writer.cost(charge, limit);
+            writer.number(lease);
+            Numbers::Permits { limit }
         }
         // An algorithm that this store does not know: nothing is admitted.
         _ => writer.nothing(),
@@ -211,7 +230,8 @@ impl Writer {
     ) -> Ticks {
         let burst = burst.min(MOST_UNITS);
         let ticks = Ticks::new(rate, burst);
-        let mut flags = 0;
+        let most = most_on_credit(charge, ticks, burst);
+        let mut flags = if most.is_some() { NEEDS_HOLDS } else { 0 };
         let mut numbers = Vec::with_capacity(5);
         numbers.push(ticks.interval);
         if ticks.parts > 1 {
@@ -232,7 +252,9 @@ impl Writer {
         let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
         let full = ticks.span(burst);
         let cost = charge.cost.get();
-        let need = if cost <= burst {
+        let need = if let Some(most) = most {
+            ticks.span(cost.min(most.saturating_add(1)))
+        } else if cost <= burst {
             ticks.span(cost)
         } else {
             Span {
@@ -376,6 +398,23 @@ impl Writer {
             self.number(micros_up(*length));
         }
     }
+}
+
+/// The largest cost that a bucket ever grants, if it grants on credit: what is owed is repaid within
+/// 64 full refills or an hour, whichever is longer (and 2^52 units of its tick).
+fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> {
+    let Algorithm::TokenBucket(spec) = charge.installed.limit.algorithm() else {
+        return None;
+    };
+    if !spec.is_on_credit() {
+        return None;
+    }
+    let parts = u128::from(ticks.parts);
+    let full = ticks.ticks(ticks.span(burst));
+    let hour = u128::from(HOUR >> ticks.shift) * parts;
+    let owable = (full * 64).max(hour).min(u128::from(NEVER) * parts - full);
+    let most = (full + owable) / u128::from(ticks.interval);
+    Some(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
 /// Units that are missing when the rule comes into force.

@@ -65,6 +65,16 @@ impl Names {
         name
     }
 
+    /// The name of what is known of the hold `id`.
+    pub(crate) fn hold(&self, id: &[u8]) -> Vec<u8> {
+        [&self.prefix, b"id:".as_slice(), id].concat()
+    }
+
+    /// The name of the line of holds that are called because their turn may come sooner.
+    pub(crate) fn calls(&self) -> Vec<u8> {
+        [&self.prefix, b"calls".as_slice()].concat()
+    }
+
     /// The name of a state by which a server is tried that did not answer. No key has it: what
     /// follows the braces of one is longer, or nothing.
     pub(crate) fn probe(&self, tag: &str) -> Vec<u8> {

@@ -4,7 +4,7 @@
 //! A scenario tells the story of one process, in which a change reaches all keys at once. So here
 //! every key that was charged is remembered, and changes are carried out on all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use parking_lot::Mutex;
 use quell_core::limit::{Installed, LimitId};
@@ -21,6 +21,8 @@ pub(crate) struct Rehearsal {
 struct Inner {
     /// The limit under which each key was last charged.
     keys: BTreeMap<Vec<u8>, LimitId>,
+    /// Names that are not those of states.
+    others: BTreeSet<Vec<u8>>,
     limits: HashMap<LimitId, Installed>,
     changes: Vec<Change>,
 }
@@ -78,6 +80,11 @@ impl Rehearsal {
         self.inner.lock().keys.extend(keys);
     }
 
+    /// Remembers names that no change of limits reaches.
+    pub(crate) fn noted(&self, names: impl IntoIterator<Item = Vec<u8>>) {
+        self.inner.lock().others.extend(names);
+    }
+
     pub(crate) fn take_changes(&self) -> Vec<Change> {
         std::mem::take(&mut self.inner.lock().changes)
     }
@@ -89,6 +96,7 @@ impl Rehearsal {
         let forgotten = forgotten.into_iter().flat_map(|change| change.forgotten);
         let mut names: Vec<_> = forgotten.collect();
         names.extend(std::mem::take(&mut inner.keys).into_keys());
+        names.extend(std::mem::take(&mut inner.others));
         names
     }
 }

@@ -2,6 +2,7 @@
 
 use redis::{Cmd, Script, Value};
 
+use crate::boxed::{Boxed, is_boxed};
 use crate::link::{Failure, Link};
 
 /// The script that decides, in the order in which its parts need each other.
@@ -35,6 +36,25 @@ const DECIDE_MANY: &str = concat!(
     include_str!("script/many.lua"),
 );
 
+/// The script that decides where something is held or owed, and ends holds.
+const HOLD: &str = concat!(
+    include_str!("script/hold/head.lua"),
+    include_str!("script/number.lua"),
+    include_str!("script/limit.lua"),
+    include_str!("script/state.lua"),
+    include_str!("script/bucket.lua"),
+    include_str!("script/window.lua"),
+    include_str!("script/carry.lua"),
+    include_str!("script/check.lua"),
+    include_str!("script/ban.lua"),
+    include_str!("script/hold/engine.lua"),
+    include_str!("script/hold/line.lua"),
+    include_str!("script/hold/box.lua"),
+    include_str!("script/hold/ask.lua"),
+    include_str!("script/hold/claim.lua"),
+    include_str!("script/hold/end.lua"),
+);
+
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
 const NAME_BAN: &str = include_str!("script/name_ban.lua");
 
@@ -42,6 +62,8 @@ const NAME_BAN: &str = include_str!("script/name_ban.lua");
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) decide: Loaded,
+    pub(crate) hold: Loaded,
+    pub(crate) boxed: Boxed,
     pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
 }
@@ -57,9 +79,31 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             decide: Loaded::new(DECIDE),
+            hold: Loaded::new(HOLD),
+            boxed: Boxed::new(),
             decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
         }
+    }
+}
+
+impl Scripts {
+    /// Asks the script that decides, or the one that knows holds where a state needs that: known
+    /// from the last call with these keys, and else from its answer.
+    pub(crate) async fn ask(
+        &self,
+        link: &Link,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, Failure> {
+        if !self.boxed.has(keys) {
+            let reply = self.decide.run(link, keys, arguments).await?;
+            if !is_boxed(&reply) {
+                return Ok(reply);
+            }
+            self.boxed.add(keys);
+        }
+        self.hold.run(link, keys, arguments).await
     }
 }
 
@@ -106,7 +150,7 @@ mod tests {
 
     /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
     /// some of which are younger.
-    const COMMANDS: [&str; 12] = [
+    const COMMANDS: [&str; 13] = [
         "DEL",
         "GET",
         "GETRANGE",
@@ -115,6 +159,7 @@ mod tests {
         "SETRANGE",
         "STRLEN",
         "TIME",
+        "XADD",
         "ZADD",
         "ZRANGE",
         "ZREMRANGEBYRANK",
@@ -124,7 +169,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, DECIDE_MANY, NAME_BAN] {
+        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

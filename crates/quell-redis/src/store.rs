@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
-use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
 use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
+use crate::calls::Calls;
 use crate::code::code;
 use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
@@ -25,12 +27,19 @@ use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
 
+mod builder;
+
+pub use builder::RedisStoreBuilder;
+
 /// How long a call may take unless said: a store beside its servers answers in one, and nobody's
 /// request should hang on a limit for longer.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
+
+/// Its products are longer than the numbers of a script.
+const NO_WARM_UP: &str = "warm_up is for a store in one process: leave --store out, or write debt: true in place of warm_up";
 
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +63,9 @@ pub(crate) enum Request {
     Carry = 5,
     Look = 6,
     Refund = 7,
+    Claim = 8,
+    End = 9,
+    Advance = 10,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
@@ -71,83 +83,9 @@ pub struct RedisStore {
     clock: StoreClock,
     pub(crate) timeout: Duration,
     pub(crate) calendar: SystemCalendar,
-    rehearsal: Option<Rehearsal>,
+    pub(crate) rehearsal: Option<Rehearsal>,
+    pub(crate) calls: Arc<Calls>,
     pub(crate) counts: Counts,
-}
-
-/// Puts a [`RedisStore`] together.
-#[derive(Debug)]
-pub struct RedisStoreBuilder {
-    url: StoreUrl,
-    clock: StoreClock,
-    prefix: String,
-    timeout: Duration,
-    is_rehearsal: bool,
-    is_gathering: bool,
-}
-
-impl RedisStoreBuilder {
-    /// Takes other instants than the store's.
-    #[must_use]
-    pub const fn clock(mut self, clock: StoreClock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Keeps the keys of a test apart from all others: they begin with `quell:test:NAME:`.
-    #[must_use]
-    pub fn test_keys(mut self, name: &str) -> Self {
-        self.prefix = format!("quell:test:{name}:");
-        self
-    }
-
-    /// Does what one process with its states in memory would do, for scenarios: instants are the
-    /// caller's, a limit that changes reaches every key at once, and a rule that is gone forgets.
-    ///
-    /// The store remembers every key that it charged, to do so.
-    #[must_use]
-    pub const fn rehearsal(mut self) -> Self {
-        self.clock = StoreClock::Caller;
-        self.is_rehearsal = true;
-        self
-    }
-
-    /// Sets how long a call may take. Default: [`DEFAULT_TIMEOUT`].
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sends every call by itself, also where others wait at the same time. Default: those go together,
-    /// which costs the store about half as much.
-    #[must_use]
-    pub const fn one_by_one(mut self) -> Self {
-        self.is_gathering = false;
-        self
-    }
-
-    /// The store. Nothing is sent yet.
-    #[must_use]
-    pub fn build(self) -> RedisStore {
-        let link = Arc::new(Link::new(&self.url));
-        let scripts = Arc::new(Scripts::new());
-        // On a cluster keys lie in slots, and what one script sees has to lie in one.
-        let may_gather = self.is_gathering && !link.is_spread();
-        let gather = may_gather.then(|| Gather::new(&link, &scripts, self.timeout));
-        RedisStore {
-            link,
-            names: Names::new(&self.prefix),
-            scripts,
-            gather,
-            url: self.url,
-            clock: self.clock,
-            timeout: self.timeout,
-            calendar: SystemCalendar::default(),
-            rehearsal: self.is_rehearsal.then(Rehearsal::default),
-            counts: Counts::default(),
-        }
-    }
 }
 
 impl RedisStore {
@@ -177,6 +115,10 @@ impl RedisStore {
     #[must_use]
     pub const fn url(&self) -> &StoreUrl {
         &self.url
+    }
+
+    pub(crate) const fn clock(&self) -> StoreClock {
+        self.clock
     }
 
     /// Deletes every key that a rehearsal charged.
@@ -237,7 +179,7 @@ impl RedisStore {
     }
 
     /// Carries out what changed since the last call, in a rehearsal.
-    async fn catch_up(&self) -> Result<(), Failure> {
+    pub(crate) async fn catch_up(&self) -> Result<(), Failure> {
         let Some(rehearsal) = &self.rehearsal else {
             return Ok(());
         };
@@ -252,17 +194,16 @@ impl RedisStore {
             let head = self.head(Request::Carry, Duration::ZERO, at);
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
-                let script = &self.scripts.decide;
                 let keys = [name];
                 let [name] = &keys;
-                self.in_time(name, script.run(&self.link, &keys, &arguments))
-                    .await?;
+                let carried = self.scripts.ask(&self.link, &keys, &arguments);
+                self.in_time(name, carried).await?;
             }
         }
         Ok(())
     }
 
-    fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
+    pub(crate) fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
         if let Some(rehearsal) = &self.rehearsal {
             let limits = set.charges().iter().map(|charge| charge.installed.id);
             rehearsal.touched(names.into_iter().zip(limits));
@@ -289,7 +230,7 @@ impl RedisStore {
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
-    async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
+    pub(crate) async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
         for (charge, said) in set.charges().iter().zip(said) {
             if said.starts_ban() {
                 let until = said.now().saturating_add(said.ban_left());
@@ -323,13 +264,24 @@ impl RedisStore {
     }
 }
 
-/// Whether a charge is more than the script knows: a permit, or a cost on credit. Never charged as a
-/// rate in its place.
+/// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
 pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
     match charge.installed.limit.algorithm() {
         Algorithm::Concurrency(_) => true,
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
         _ => false,
+    }
+}
+
+/// Whether this store can decide a set.
+pub(crate) fn able(set: &LimitSet<'_>) -> Result<(), StoreError> {
+    let warms_up = |charge: &Charge<'_>| match charge.installed.limit.algorithm() {
+        Algorithm::TokenBucket(spec) => spec.warming().is_some(),
+        _ => false,
+    };
+    match set.charges().iter().any(warms_up) {
+        true => Err(StoreError::Unable(NO_WARM_UP)),
+        false => Ok(()),
     }
 }
 
@@ -369,9 +321,7 @@ impl Store for RedisStore {
         if set.charges().is_empty() {
             return Ok(Answer::default());
         }
-        if set.charges().iter().any(needs_holds) {
-            return Err(StoreError::NoHolds);
-        }
+        able(set)?;
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
         Ok(Answer {
@@ -379,6 +329,53 @@ impl Store for RedisStore {
             store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
             ..Answer::default()
         })
+    }
+
+    fn has_holds(&self) -> bool {
+        self.is_one_server().is_ok()
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let placed = self.try_hold(set, claim, now).await;
+        placed.map_err(|trouble| trouble.error(self))
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        let finished = self.try_end(id, ending, now).await;
+        finished.map_err(|failure| self.error(&failure))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        let advanced = self.try_advance(id, now).await;
+        advanced.map_err(|failure| self.error(&failure))
+    }
+
+    fn calls_across(&self) -> bool {
+        true
+    }
+
+    async fn moved_up(&self, id: &HoldId) {
+        self.wait_for_call(id).await;
+    }
+
+    /// Nobody is known at once; who waits here is called when the store has answered.
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.end_later(id, ending, now);
+        Vec::new()
     }
 
     async fn administer(

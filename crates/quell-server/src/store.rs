@@ -205,6 +205,20 @@ impl Store for ServerStore {
         }
     }
 
+    fn calls_across(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.calls_across(),
+            Self::Redis(store) => store.calls_across(),
+        }
+    }
+
+    async fn moved_up(&self, id: &HoldId) {
+        match self {
+            Self::Memory(store) => store.moved_up(id).await,
+            Self::Redis(store) => store.moved_up(id).await,
+        }
+    }
+
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
         match self {
             Self::Memory(store) => store.abandon(id, ending, now),

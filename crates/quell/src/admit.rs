@@ -10,7 +10,6 @@ use quell_core::verdict::Verdict;
 use crate::error::AskError;
 use crate::holding::{Leaving, new_id};
 use crate::limiter::Limiter;
-use crate::room::Call;
 use crate::store::Store;
 
 /// The answer to a call that was held back as long as it had to be.
@@ -72,6 +71,6 @@ impl<S: Store> Limiter<S> {
             id,
             is_placed: false,
         };
-        while self.room.wait(&leaving.id, end, &self.clock).await != Call::Due {}
+        self.sleep_until(&leaving.id, end).await;
     }
 }

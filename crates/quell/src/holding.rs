@@ -1,7 +1,10 @@
 //! Holding: how a limiter waits, reserves, and ends what it holds.
 
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use quell_core::charge::LimitSet;
@@ -23,6 +26,7 @@ pub(crate) struct Placement {
     pub(crate) decisions: Vec<Decision>,
     pub(crate) id: Option<Arc<str>>,
     pub(crate) waited: Duration,
+    pub(crate) degraded: bool,
 }
 
 impl Placement {
@@ -31,6 +35,7 @@ impl Placement {
             decisions: placed.decisions,
             id: placed.held.then(|| id.name().into()),
             waited: Duration::ZERO,
+            degraded: placed.degraded,
         }
     }
 }
@@ -276,6 +281,13 @@ impl<S: Store> Limiter<S> {
             let wait = placed.wait.unwrap_or_default();
             let after = delay.saturating_sub(wait);
             let turn = now.monotonic.saturating_add(wait);
+            if !placed.held {
+                // Decided without the store, which knows of no place: there is only time to wait for.
+                self.sleep_until(claim.id, turn.saturating_add(after)).await;
+                leaving.is_placed = false;
+                let waited = self.now().monotonic.since(now.monotonic);
+                return Ok((placed, waited));
+            }
             let is_in_time = self.wait(claim.id, turn, after).await?;
             // What was charged stays charged; a permit is somebody else's by now.
             if !is_in_time && has_permits(set) {
@@ -292,13 +304,14 @@ impl<S: Store> Limiter<S> {
     async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> Result<bool, AskError> {
         let mut turn = turn.saturating_add(after);
         loop {
-            let call = self.room.wait(id, turn, &self.clock).await;
+            let call = self.called(id, turn).await;
             let now = self.now();
             if call == Call::Moved {
                 if let Some((wait, next)) = self.store.advance(id, now).await? {
-                    let sooner = now.monotonic.saturating_add(wait).saturating_add(after);
-                    turn = sooner;
-                    self.room.call(&next);
+                    turn = now.monotonic.saturating_add(wait).saturating_add(after);
+                    if !self.store.calls_across() {
+                        self.room.call(&next);
+                    }
                 }
                 continue;
             }
@@ -311,6 +324,61 @@ impl<S: Store> Limiter<S> {
                 None => return Ok(finished.fate != Fate::Expired),
             }
         }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Sleeps until `turn`, or until somebody before `id` has left, here or on another node.
+    async fn called(&self, id: &HoldId, turn: Monotonic) -> Call {
+        let mut here = pin!(self.room.wait(id, turn, &self.clock));
+        let mut elsewhere = pin!(self.store.moved_up(id));
+        poll_fn(|context| {
+            if let Poll::Ready(call) = here.as_mut().poll(context) {
+                return Poll::Ready(call);
+            }
+            elsewhere.as_mut().poll(context).map(|()| Call::Moved)
+        })
+        .await
+    }
+
+    /// Makes a claim at a given instant. Where it has to wait for its turn, the verdict's `delay` says
+    /// how long; nobody is woken.
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`].
+    pub async fn hold_at(
+        &self,
+        query: &Query<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.resolve(&rules, query, now)?;
+        let placed = self.store.hold(&set, claim, now).await?;
+        let placement = Placement::of(placed, claim.id.clone());
+        Ok(self.conclude_held(&rules, query, &set, placement, now))
+    }
+
+    /// Ends or renews at a given instant what is held; `None` if the id is not known.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store cannot tell.
+    pub async fn end_at(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, AskError> {
+        let finished = self.store.end(id, ending, now).await?;
+        if let Some(finished) = &finished {
+            self.room.call(&finished.next);
+        }
+        Ok(finished)
+    }
+
+    /// Sleeps in the waiting room, in which nobody calls for who has no place in a line.
+    pub(crate) async fn sleep_until(&self, id: &HoldId, end: Monotonic) {
+        while self.room.wait(id, end, &self.clock).await != Call::Due {}
     }
 }
 

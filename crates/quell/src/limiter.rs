@@ -247,6 +247,7 @@ impl<S: Store> Limiter<S> {
         let verdict = Verdict {
             id: held.id,
             waited: held.waited,
+            degraded: held.degraded,
             ..rules.combine(query.domain(), set, held.decisions)
         };
         self.observe(Operation::Acquire, query, set, &verdict, None, now);

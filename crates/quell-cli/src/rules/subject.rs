@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use quell::Limiter;
+use quell::store::Finished;
 use quell::store::memory::MemoryStore;
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
@@ -60,16 +61,19 @@ impl Subject for Memory {
     }
 
     fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
-        let finished = self.limiter.end_local(id, ending, now);
-        let unknown = EndAnswer {
-            outcome: "unknown",
-            repeated: false,
-        };
-        Ok(finished.map_or(unknown, |finished| EndAnswer {
-            outcome: finished.fate.name(),
-            repeated: finished.repeated,
-        }))
+        Ok(answer(self.limiter.end_local(id, ending, now)))
     }
+}
+
+fn answer(finished: Option<Finished>) -> EndAnswer {
+    let unknown = EndAnswer {
+        outcome: "unknown",
+        repeated: false,
+    };
+    finished.map_or(unknown, |finished| EndAnswer {
+        outcome: finished.fate.name(),
+        repeated: finished.repeated,
+    })
 }
 
 /// Rules over a store that servers share. Each test has keys of its own, which go when it ends.
@@ -147,6 +151,19 @@ impl Subject for Shared {
         self.runtime
             .block_on(asked)
             .map_err(|error| error.to_string())
+    }
+
+    fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
+        let held = self.limiter.hold_at(query, claim, now);
+        self.runtime
+            .block_on(held)
+            .map_err(|error| error.to_string())
+    }
+
+    fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
+        let ended = self.limiter.end_at(id, ending, now);
+        let ended = self.runtime.block_on(ended);
+        ended.map(answer).map_err(|error| error.to_string())
     }
 }
 

@@ -39,6 +39,8 @@ mod serve;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
+mod shared_holds;
+#[cfg(test)]
 mod shared_store;
 #[cfg(test)]
 mod survival;

@@ -109,15 +109,15 @@ fn of_110_calls_spread_over_two_servers_100_pass() {
     }
 }
 
-/// Whether all scenarios went as expected, but for those that hold something: a store in Redis does
-/// not yet, and says so.
-pub(crate) fn fails_only_holds(report: &str) -> bool {
+/// Whether all scenarios went as expected, but for the one of a bucket that warms up: a script's
+/// numbers are too short for it, and the store says so.
+pub(crate) fn fails_only_warm_up(report: &str) -> bool {
     let lines: Vec<&str> = report.lines().collect();
     let mut pairs = lines.windows(2);
-    report.contains(" as expected, ")
+    report.contains(" as expected, 1 not")
         && pairs.all(|pair| match pair {
             [line, reason] if line.starts_with("  FAILED  ") => {
-                reason.ends_with("nothing can be held here: test these rules on the memory store")
+                reason.contains("warm_up is for a store in one process")
             }
             _ => true,
         })
@@ -134,7 +134,7 @@ fn every_scenario_goes_on_redis_as_it_says() {
         &of_repository("examples"),
     ];
     let report = run(&mut quell(&arguments)).stdout;
-    assert!(fails_only_holds(&report), "{report}");
+    assert!(fails_only_warm_up(&report), "{report}");
     assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
 }
 

@@ -304,7 +304,11 @@ impl Engine {
             (Self::Calendar(from), Self::Calendar(to)) => to.adopt(from, usage, at),
             (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
             (Self::Log(_), Self::Log(to)) => to.adopt(usage),
-            (Self::Permits(_), Self::Permits(to)) => to.adopt(usage),
+            (Self::Permits(_), Self::Permits(to)) => {
+                let mut usage = to.adopt(usage);
+                to.settle(&mut usage, at);
+                usage
+            }
             _ => Usage::Rest,
         }
     }

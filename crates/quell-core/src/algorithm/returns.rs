@@ -148,6 +148,9 @@ impl Engine {
             }
             (_, Usage::CalendarWindow { end, used }, Mark::Calendar(mark)) if end == mark => {
                 *used = used.saturating_sub(units);
+                if *used == 0 {
+                    *usage = Usage::Rest;
+                }
             }
             (_, Usage::SlidingWindow { segments }, Mark::Segment(mark)) => {
                 take_from(segments, *mark, units);
@@ -243,6 +246,14 @@ impl Engine {
             usage => (usage, Vec::new()),
         };
         let owed = self.units_owed(&plain, at);
+        let plain = match plain {
+            // What is owed is carried over by itself.
+            Usage::OwingBatches { anchor, used } => Usage::OwingBatches {
+                anchor,
+                used: used.min(self.limit()),
+            },
+            plain => plain,
+        };
         let is_kin = mem::discriminant(self) == mem::discriminant(to)
             || matches!(
                 (self, to),

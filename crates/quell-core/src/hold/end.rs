@@ -137,7 +137,11 @@ fn finish(
 
 /// Forgets what one key used, for the holders too. Permits are not used but held: they stay, and so
 /// does the line.
-pub fn forgive(state: &mut State, limit: &Limit) {
+pub fn forgive(state: &mut State, limit: &Limit, at: &At) {
+    if matches!(state.usage, Usage::Held(_)) {
+        // Whose turn has come does not wait any more.
+        limit.engine().settle(&mut state.usage, at);
+    }
     if let Usage::Held(held) = &mut state.usage
         && limit.lease().is_none()
     {

@@ -147,8 +147,8 @@ impl Drop for Leaving {
 }
 
 impl RedisStore {
-    /// Asks the script, with others that ask at the same time where that may be.
-    pub(crate) async fn ask(&self, words: &Arc<Words>) -> Result<Value, Failure> {
+    /// Asks the script for rates, with others that ask at the same time where that may be.
+    pub(crate) async fn ask_rates(&self, words: &Arc<Words>) -> Result<Value, Failure> {
         let head = words.arguments.first().and_then(|head| head.first());
         let is_question = head.is_some_and(|request| *request <= Request::Acquire as u8);
         match self.gather.as_ref().filter(|_| is_question) {

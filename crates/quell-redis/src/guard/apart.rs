@@ -45,11 +45,15 @@ pub(super) struct Part<'a, 'r> {
 }
 
 impl<'a, 'r> Part<'a, 'r> {
-    /// `None` if it is not to be shared, or a share would be nothing.
+    /// `None` if it is not to be shared, or a share would be nothing; permits come back only where
+    /// they are held, so they are not shared either.
     pub(super) fn new(key: Key<'a>, charge: &'a Charge<'r>, on_failure: OnFailure) -> Option<Self> {
         let OnFailure::Share { nodes } = on_failure else {
             return None;
         };
+        if charge.installed.limit.lease().is_some() {
+            return None;
+        }
         let share = Installed {
             limit: charge.installed.limit.share(nodes)?,
             ..charge.installed.clone()

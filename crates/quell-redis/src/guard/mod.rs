@@ -17,19 +17,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::Clock;
-use quell::store::{Action, Answer, Banned, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Now, Wall};
 
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
-use crate::store::{RedisStore, needs_holds};
+use crate::store::{RedisStore, able, needs_holds};
 use crate::url::StoreUrl;
 
 mod apart;
+mod hold;
 mod known;
 mod outage;
 mod pay;
@@ -176,9 +178,7 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        if set.charges().iter().any(needs_holds) {
-            return Err(StoreError::NoHolds);
-        }
+        able(set)?;
         if let Some(failure) = self.gone(set) {
             return self.fall_back(set, operation, now, &failure);
         }
@@ -237,7 +237,9 @@ impl Inner {
 
     fn note(&self, set: &LimitSet<'_>, decisions: &[Decision], now: Now) {
         let heard = self.clock.monotonic();
-        for (charge, decision) in set.charges().iter().zip(decisions) {
+        let each = set.charges().iter().zip(decisions);
+        // Permits come back, and what is owed is not told from what is used: neither is remembered.
+        for (charge, decision) in each.filter(|(charge, _)| !needs_holds(charge)) {
             let key = set.key(charge);
             self.known.note(key, charge, decision, now.monotonic, heard);
         }
@@ -394,6 +396,48 @@ impl Store for GuardedStore {
         let decision = self.inner.known.refusal(key, charge, now.monotonic)?;
         self.inner.remembered.fetch_add(1, Ordering::Relaxed);
         Some(decision)
+    }
+
+    fn has_holds(&self) -> bool {
+        self.inner.store.has_holds()
+    }
+
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.inner.hold(set, claim, now).await
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.inner.end(id, ending, now).await
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        self.inner.advance(id, now).await
+    }
+
+    fn calls_across(&self) -> bool {
+        true
+    }
+
+    async fn moved_up(&self, id: &HoldId) {
+        self.inner.store.moved_up(id).await;
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.inner.store.abandon(id, ending, now)
     }
 
     async fn administer(

@@ -3,6 +3,7 @@ if op == 6 then
   for i, key in ipairs(KEYS) do
     local raw, left = call('GET', key), 0
     if raw then
+      if byte(raw, 1) == 0 then return pack('>dd', -2, wall) end
       local limit = describe(raw)
       local _, ban = read_state(limit, raw, limit.size + 1)
       if ban then left = max(min(ban.till - mono, ban.length), 0) end
@@ -20,6 +21,8 @@ for i, key in ipairs(KEYS) do
   asks[i] = ask
 end
 for i, key in ipairs(KEYS) do states[i] = load(key, asks[i]) end
+-- The other script decides (script/hold).
+if is_boxed then return pack('>dd', -2, wall) end
 
 -- Gives back what this same call charged at the instant `length`, if it is still there.
 if op == 7 then

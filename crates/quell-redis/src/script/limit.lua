@@ -1,4 +1,4 @@
-local TOKEN, LEAKY, REFILL, FIXED, CALENDAR, SEGMENTS, LOG = 1, 2, 3, 4, 5, 6, 7
+local TOKEN, LEAKY, REFILL, FIXED, CALENDAR, SEGMENTS, LOG, PERMITS = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- Reads a limit; `size` is how many bytes it takes.
 local function describe(s)
@@ -8,7 +8,15 @@ local function describe(s)
   local function has(bit) return first % (bit + bit) >= bit end
   local function number(name) limit[name], at = varint(s, at) end
   limit.bans = has(8)
-  if limit.kind <= LEAKY then
+  if has(128) then
+    -- Permits, or a bucket that grants on credit.
+    if limit.kind == 0 then limit.kind = PERMITS else limit.credit = true end
+  end
+  if limit.kind == PERMITS then
+    number('max') number('limit') number('lease') number('first')
+  elseif limit.kind == 0 then
+    foreign()
+  elseif limit.kind <= LEAKY then
     number('p')
     limit.c, limit.unit = 1, 1
     if has(16) then number('c') end
@@ -28,7 +36,7 @@ local function describe(s)
   else
     number('limit') number('window')
   end
-  if limit.kind == 0 or limit.limit < 1 or at - 1 > #s then foreign() end
+  if limit.limit < 1 or at - 1 > #s then foreign() end
   limit.size = at - 1
   return limit
 end

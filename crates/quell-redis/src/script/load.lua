@@ -1,8 +1,15 @@
+-- Whether a state is more than this script knows: something is held or owed there (hold/box.lua).
+local is_boxed = false
+
 -- Reads a state, under the limit of the charge.
 local function load(key, ask)
   local raw = call('GET', key)
   local state = {key = key, ask = ask, is_there = raw and true or false}
   if not raw then return state end
+  if byte(raw, 1) == 0 then
+    is_boxed = true
+    return state
+  end
   if sub(raw, 1, #ask.bytes) == ask.bytes then
     state.usage, state.ban = read_state(ask.limit, raw, #ask.bytes + 1)
     return state

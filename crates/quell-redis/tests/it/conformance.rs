@@ -8,7 +8,7 @@ use quell_redis::{GuardedStore, StoreClock};
 
 use crate::server::Server;
 
-fn seeds(most: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn seeds(most: u64) -> impl Iterator<Item = u64> {
     let first = std::env::var("QUELL_SEED").ok();
     let first = first.and_then(|seed| seed.parse().ok()).unwrap_or(1);
     first..first + most

@@ -17,6 +17,8 @@ mod expiry;
 mod extremes;
 mod faults;
 mod guarded;
+mod held;
+mod held_apart;
 mod holds;
 mod hostile_time;
 mod limits;

@@ -23,9 +23,10 @@ use crate::store::{Action, Store};
 mod holds;
 mod model;
 mod model_holds;
+mod model_in_micros;
 mod rules;
 
-pub use holds::holds_as_model;
+pub use holds::{holds_as_model, holds_as_model_in_micros};
 pub use model::{Carries, InMicros, ModelStore};
 use rules::{Random, random_rules};
 

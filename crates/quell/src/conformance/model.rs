@@ -199,7 +199,7 @@ impl Store for ModelStore {
                 Action::Lift => lift(&mut state, now),
                 Action::Forgive => {
                     let used = state.time_to_rest(&charge.installed.limit, now);
-                    forgive(&mut state, &charge.installed.limit);
+                    forgive(&mut state, &charge.installed.limit, &charge.at(now));
                     !used.is_zero()
                 }
             });
@@ -218,16 +218,24 @@ impl Store for ModelStore {
     }
 }
 
-/// A store whose answers are rounded up to microseconds.
+/// A store whose answers are rounded up to microseconds, and which has no holds.
 #[derive(Debug, Default)]
 pub struct InMicros<S>(pub S);
 
 /// Rounds up.
-fn micros(duration: Duration) -> Duration {
+pub(super) fn micros(duration: Duration) -> Duration {
     let micros = duration.as_nanos().div_ceil(1_000);
     let seconds = u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX);
     let rest = u32::try_from(micros % 1_000_000).unwrap_or(0);
     Duration::new(seconds, rest * 1_000)
+}
+
+pub(super) fn round(decision: &mut Decision) {
+    decision.delay = micros(decision.delay);
+    decision.reset_after = micros(decision.reset_after);
+    if let Outcome::Deny(RetryAfter::After(wait)) = &mut decision.outcome {
+        *wait = micros(*wait);
+    }
 }
 
 impl<S: Store> Store for InMicros<S> {
@@ -242,13 +250,7 @@ impl<S: Store> Store for InMicros<S> {
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
         let mut decisions = self.0.charge(set, operation, now).await?;
-        for decision in &mut decisions {
-            decision.delay = micros(decision.delay);
-            decision.reset_after = micros(decision.reset_after);
-            if let Outcome::Deny(RetryAfter::After(wait)) = &mut decision.outcome {
-                *wait = micros(*wait);
-            }
-        }
+        decisions.iter_mut().for_each(round);
         Ok(decisions)
     }
 

@@ -83,6 +83,7 @@ impl Model {
                 held: true,
                 wait: None,
                 repeated: true,
+                degraded: false,
             });
         }
         let mut loaded = self.load_all(set, now);
@@ -122,6 +123,7 @@ impl Model {
             held,
             wait: claimed.wait,
             repeated: false,
+            degraded: false,
         })
     }
 

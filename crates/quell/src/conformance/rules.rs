@@ -17,19 +17,47 @@ use quell_core::time::Now;
 
 /// A small generator: the same seed gives the same trace on every machine.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Random {
+    state: u64,
+    seed: u64,
+    /// Whether rates and segments are whole microseconds.
+    in_micros: bool,
+}
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self {
+            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            seed,
+            in_micros: false,
+        }
+    }
+
+    /// The same, for rules that count in whole microseconds.
+    pub(super) fn in_micros(seed: u64) -> Self {
+        Self {
+            in_micros: true,
+            ..Self::new(seed)
+        }
+    }
+
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A divisor of a window.
+    fn divisor(&mut self, usual: &[u64]) -> u64 {
+        let whole: &[u64] = &[1, 2, 4, 5];
+        let of = if self.in_micros { whole } else { usual };
+        of.get(self.index(of.len())).copied().unwrap_or(1)
     }
 
     /// A number below `bound`, or 0 if `bound` is 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11).checked_rem(bound).unwrap_or(0)
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11).checked_rem(bound).unwrap_or(0)
     }
 
     pub(super) fn index(&mut self, bound: usize) -> usize {
@@ -94,7 +122,9 @@ pub(super) fn with_permits(
                 .lease(Duration::from_millis(1 + random.below(20_000)))
                 .unit_delay(Duration::from_millis(random.below(200)))
                 .build(),
-            2 => Limit::per_second(1 + random.below(3)).debt(true).build(),
+            2 => Limit::per_second(random.divisor(&[1, 2, 3]))
+                .debt(true)
+                .build(),
             3 | 4 => Ok(limit.clone().on_expiry(OnExpiry::Release)),
             _ => continue,
         };
@@ -167,7 +197,7 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
         .copied()
         .unwrap_or(1_000);
     let window = Duration::from_millis(millis);
-    let rate = Rate::new(1 + random.below(7), window)?;
+    let rate = Rate::new(random.divisor(&[1, 2, 3, 4, 5, 6, 7]), window)?;
     let limit = match random.below(7) {
         0 | 1 => Limit::token_bucket(rate).burst(size).build()?,
         2 => {
@@ -189,7 +219,8 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
             Limit::calendar_window(size, unit, "Europe/Berlin").build()?
         }
         5 => {
-            let segments = [2, 3, 10].get(random.index(3)).copied().unwrap_or(10);
+            let third = if random.in_micros { 5 } else { 3 };
+            let segments = [2, third, 10].get(random.index(3)).copied().unwrap_or(10);
             Limit::sliding_window(size, window)
                 .segments(segments)
                 .build()?

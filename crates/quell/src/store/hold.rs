@@ -16,6 +16,9 @@ pub struct Placed {
     pub wait: Option<Duration>,
     /// Whether this was asked and answered before: nothing was charged again.
     pub repeated: bool,
+    /// Whether the store could not tell, and the answer is what was declared for that; then nothing
+    /// is held.
+    pub degraded: bool,
 }
 
 /// What became of a hold.

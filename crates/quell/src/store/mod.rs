@@ -122,6 +122,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async { Err(StoreError::NoHolds) }
     }
 
+    /// Whether [`Store::moved_up`] says all that has to be said to those who wait behind somebody that
+    /// moved up: then it is nobody else's business.
+    fn calls_across(&self) -> bool {
+        false
+    }
+
+    /// Completes when somebody before `id`, which waits, has left on another node, so that its turn
+    /// may come sooner; never in a store that no other process shares.
+    fn moved_up(&self, _id: &HoldId) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Ends the hold of a caller that is gone, and does not wait for that; returns who may go sooner
     /// now, as far as that is known at once.
     fn abandon(&self, _id: &HoldId, _ending: Ending, _now: Now) -> Vec<HoldId> {
@@ -220,6 +232,8 @@ pub enum StoreError {
     Unavailable(String),
     /// It has no holds: nothing waits, is reserved or held on it.
     NoHolds,
+    /// It has holds, and not what is asked; with what to do instead.
+    Unable(&'static str),
     /// As many holds stand as may be.
     TooManyHolds,
     /// The id of a hold stands for another set of charges, or is over.
@@ -234,6 +248,7 @@ impl fmt::Display for StoreError {
                 "this store cannot wait, reserve, hold permits or grant on credit yet: use the \
                  memory store",
             ),
+            Self::Unable(reason) => f.write_str(reason),
             Self::TooManyHolds => {
                 f.write_str("too many holds stand: settle, cancel or release some")
             }

@@ -213,5 +213,5 @@ impl<S: fmt::Debug> fmt::Debug for Gate<S> {
 
 /// Whether a store failed that might not have; one that has no holds never will.
 const fn is_of_store(error: &AskError) -> bool {
-    matches!(error, AskError::Store(error) if !matches!(error, StoreError::NoHolds))
+    matches!(error, AskError::Store(error) if !matches!(error, StoreError::NoHolds | StoreError::Unable(_)))
 }

@@ -71,8 +71,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned: forgotten by a reload",
         file: "crates/quell-core/src/algorithm/mod.rs",
-        original: "(Self::Permits(_), Self::Permits(to)) => to.adopt(usage),",
-        replacement: "(Self::Permits(_), Self::Permits(to)) if to.lease().is_zero() => usage,",
+        original: "let mut usage = to.adopt(usage);",
+        replacement: "let mut usage = Usage::Rest;",
         package: "quell-core",
         caught_by: "adaptive::promises::a_change_of_the_bounds",
     },

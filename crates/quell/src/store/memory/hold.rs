@@ -77,6 +77,7 @@ impl MemoryStore {
             held,
             wait: claimed.wait,
             repeated: false,
+            degraded: false,
         })
     }
 
@@ -216,5 +217,6 @@ fn again(
         held: true,
         wait: None,
         repeated: true,
+        degraded: false,
     })
 }

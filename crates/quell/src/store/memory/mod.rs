@@ -423,7 +423,7 @@ impl Store for MemoryStore {
                         .state
                         .time_to_rest(&charge.installed.limit, now)
                         .is_zero();
-                    forgive(&mut held.state, &charge.installed.limit);
+                    forgive(&mut held.state, &charge.installed.limit, &charge.at(now));
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),

@@ -1,0 +1,130 @@
+//! Holds of servers that share a store: made by one, ended by another, over HTTP and RESP.
+
+use crate::clients::{curl, redis_cli};
+use crate::files::Folder;
+use crate::process::{run, until};
+use crate::server::Server;
+use crate::shared_store::Redis;
+
+const RULES: &str = "
+domain: models
+defaults: { on_failure: deny }
+rules:
+  - { name: tokens, per: [team], rate: 10000/h }
+  - { name: requests, per: [team], algorithm: fixed_window, limit: 60/h, cost: 1 }
+  - name: batches
+    match: { kind: batch }
+    per: [team]
+    algorithm: concurrency
+    max: 1
+    lease: 30m
+";
+
+/// Two servers on one store.
+fn servers(redis: &Redis) -> [Server; 2] {
+    let folder = Folder::new();
+    let rules = folder.write("models.yaml", RULES);
+    let store = redis.url();
+    [(); 2].map(|()| {
+        let arguments = [
+            "--rules",
+            &rules,
+            "--store",
+            &store,
+            "--store-timeout",
+            "10s",
+        ];
+        Server::start(&arguments)
+    })
+}
+
+fn post(server: &Server, path: &str, body: &str) -> String {
+    let output = run(curl().args(["-s", &server.url(path), "--json", body]));
+    output.expect_success()
+}
+
+#[test]
+fn a_reservation_of_one_server_is_settled_at_the_other() {
+    let redis = Redis::start();
+    let [one, other] = servers(&redis);
+    let reserve = r#"{"domain":"models","entries":{"team":"red"},"cost":4000,"id":"a"}"#;
+    for server in [&one, &other, &one] {
+        let verdict = post(server, "/v1/reserve", reserve);
+        assert!(verdict.contains(r#""allowed":true"#), "{verdict}");
+        assert!(verdict.contains(r#""id":"a""#), "{verdict}");
+    }
+    let peek = r#"{"domain":"models","entries":{"team":"red"}}"#;
+    let left = post(&other, "/v1/peek", peek);
+    assert!(left.contains(r#""remaining":59"#), "{left}");
+    let taken = r#"{"domain":"models","entries":{"team":"blue"},"id":"a"}"#;
+    let taken = post(&other, "/v1/reserve", taken);
+    assert!(taken.contains("choose a new one"), "{taken}");
+    for repeated in ["false", "true"] {
+        let settle = r#"{"domain":"models","id":"a","actual":9999}"#;
+        let settled = post(&other, "/v1/settle", settle);
+        assert!(settled.contains(r#""outcome":"settled""#), "{settled}");
+        let says = format!(r#""repeated":{repeated}"#);
+        assert!(settled.contains(&says), "{settled}");
+    }
+    let more = r#"{"domain":"models","entries":{"team":"red"},"cost":5000}"#;
+    let refused = post(&one, "/v1/acquire", more);
+    assert!(refused.contains(r#""allowed":false"#), "{refused}");
+    for server in [one, other] {
+        server.stop();
+    }
+}
+
+#[test]
+fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
+    let redis = Redis::start();
+    let [one, other] = servers(&redis);
+    let say = |server: &Server, words: &[&str]| run(redis_cli(server.resp).args(words)).stdout;
+    let reserved = say(
+        &one,
+        &[
+            "QUELL.RESERVE",
+            "models",
+            "r",
+            "60000",
+            "COST",
+            "7",
+            "team",
+            "red",
+        ],
+    );
+    assert!(reserved.contains("allowed"), "{reserved}");
+    let held = say(
+        &one,
+        &[
+            "QUELL.RESERVE",
+            "models",
+            "p",
+            "60000",
+            "team",
+            "red",
+            "kind",
+            "batch",
+        ],
+    );
+    assert!(held.contains("allowed"), "{held}");
+    let ask =
+        r#"{"domain":"models","entries":{"team":"red","kind":"batch"},"max_wait_ms":3600000}"#;
+    let verdict = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| post(&other, "/v1/acquire", ask));
+        // It stands in line when its id is known.
+        until("it has its place", || {
+            let known = redis.say(&["EVAL", "return #redis.call('KEYS', '*id:*')", "0"]);
+            (known.trim() == "3").then_some(())
+        });
+        assert!(!waits.is_finished(), "its turn is half an hour away");
+        let released = say(&one, &["QUELL.RELEASE", "models", "p"]);
+        assert!(released.contains("released"), "{released}");
+        waits.join().unwrap()
+    });
+    assert!(verdict.contains(r#""allowed":true"#), "{verdict}");
+    let settled = say(&other, &["QUELL.SETTLE", "models", "r", "1"]);
+    assert!(settled.contains("settled"), "{settled}");
+    for server in [one, other] {
+        server.stop();
+    }
+}

@@ -1,0 +1,98 @@
+//! Holds behind the guard: made and ended on the store, and what is declared while that cannot tell.
+//!
+//! What is declared decides a claim as it decides an acquire, and nothing is held then: a share of a
+//! rate is used at once and for good, permits cannot be shared and are refused, and what is allowed is
+//! counted nowhere. Nobody stands in a line meanwhile. What ends a hold has no declared answer: it
+//! fails, and may be said again once the store is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use quell::store::{Finished, Placed, Store, StoreError};
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::time::Now;
+
+use super::{Inner, as_unsent};
+use crate::hold::Trouble;
+use crate::link::Failure;
+
+impl Inner {
+    pub(super) async fn hold(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        if let Some(failure) = self.gone(set) {
+            return self.declared(set, claim, now, &failure);
+        }
+        if let Err(failure) = self.pay(set, now).await {
+            return self.declared(set, claim, now, &as_unsent(failure));
+        }
+        match self.store.try_hold(set, claim, now).await {
+            Ok(placed) => {
+                self.pay_in_background();
+                if self.outage.answered(Instant::now) {
+                    tracing::info!(store = %self.store, "the store takes calls again");
+                }
+                Ok(placed)
+            }
+            Err(Trouble::Refused(error)) => Err(error),
+            Err(Trouble::Failed(failure)) => {
+                if matches!(failure, Failure::Unknown(_)) {
+                    // Perhaps it was made, and what is answered in its place holds nothing.
+                    self.store.abandon(claim.id, Ending::Cancel, now);
+                }
+                if self.outage.failed(&failure, Instant::now()) {
+                    tracing::error!(
+                        store = %self.store,
+                        %failure,
+                        "the store refuses calls: what on_failure declares is answered"
+                    );
+                }
+                self.declared(set, claim, now, &failure)
+            }
+        }
+    }
+
+    fn declared(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        failure: &Failure,
+    ) -> Result<Placed, StoreError> {
+        let answer = self.fall_back(set, Operation::Acquire, now, failure)?;
+        let mut decisions = answer.decisions;
+        for decision in &mut decisions {
+            let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
+            decision.delay = decision.delay.min(most);
+        }
+        Ok(Placed {
+            decisions,
+            held: false,
+            wait: None,
+            repeated: false,
+            degraded: true,
+        })
+    }
+
+    pub(super) async fn end(
+        self: &Arc<Self>,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.store.end(id, ending, now).await
+    }
+
+    pub(super) async fn advance(
+        self: &Arc<Self>,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        self.store.advance(id, now).await
+    }
+}

@@ -1,0 +1,121 @@
+-- Decides a set of states: what each says, before anything is charged.
+local function judge(states)
+  local passes = true
+  for _, state in ipairs(states) do
+    local was_used = state.usage
+    settle_state(state)
+    -- What was missing from the start counts as used from here on, whatever becomes of the limit.
+    if state.usage and not was_used then state.is_late = true end
+    state.fits, state.wait = check_state(state)
+    state.is_banned, state.starts_ban = false, false
+    if state.ban then
+      state.is_late = settle_ban(state.ask, state.ban) or state.is_late
+      state.is_banned = state.ban.till > mono
+    end
+    if not (state.fits and not state.is_banned) and not state.ask.shadow then passes = false end
+  end
+  return passes
+end
+
+-- Charges if `charges`.
+local function conclude(states, passes, charges)
+  for _, state in ipairs(states) do
+    state.delay, state.writes = 0, state.is_late or state.is_changed
+    if state.fits and not state.is_banned then
+      if passes then
+        state.delay = delay_plain(state.ask, state.usage)
+        if charges then
+          state.usage, state.writes = take_units(state.ask, state.usage, state.units), true
+        end
+      end
+    elseif charges and not state.is_banned and state.ask.limit.bans then
+      state.ban, state.writes = state.ban or no_ban(), true
+      if refuse(state.ask, state.ban) then state.is_banned, state.starts_ban = true, true end
+    end
+  end
+end
+
+-- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call, 16 for the form;
+-- the largest cost, what is left, how long until the cost fits (-1: never), until rest, and the delay; and with a ban,
+-- how much longer it stands.
+local function told(states)
+  local parts = {}
+  for i, state in ipairs(states) do
+    local flags = (state.fits and 17 or 16) + (state.is_banned and 2 or 0) + (state.starts_ban and 4 or 0)
+    parts[i] = pack('>Bddddd', flags, state.ask.limit.limit, remaining_of(state), state.wait, reset_of(state), state.delay)
+    if state.is_banned then parts[i] = parts[i] .. pack('>d', state.ban.till - mono) end
+  end
+  return concat(parts)
+end
+
+-- Nobody knows where the window of now ends: the caller asks again, with the edges around it.
+local function has_other_edges(ask)
+  return ask.starts and (wall < ask.starts or wall >= ask.next_ends)
+end
+
+-- Units of a charge whose cost is not said: above what the limit holds, any number that is.
+local function units_of(ask)
+  if ask.limit.kind > LEAKY then return ask.cost end
+  local units = muldiv(ask.need, ask.limit.c, ask.need_r, ask.limit.p)
+  local _, _, full, full_r = bounds(ask.limit, ask)
+  local is_above = is_before(full - floor(mono / ask.limit.unit), full_r, ask.need, ask.need_r)
+  return is_above and not ask.limit.credit and ask.limit.limit + 1 or units
+end
+
+local function store_all(states, all)
+  for _, state in ipairs(states) do
+    if all or state.writes then store(state) end
+  end
+end
+
+-- The line of ids that are called because their turn may come sooner now, for every process that
+-- waits for one of them.
+local function call_out(key, ids)
+  for _, id in ipairs(ids) do call('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id) end
+  if #ids > 0 then call('PEXPIRE', key, '60000') end
+end
+
+local function packed(ids)
+  local parts = {}
+  for i, id in ipairs(ids) do parts[i] = pack('>Hc0', #id, id) end
+  return concat(parts)
+end
+
+-- Forgives, bans, lifts, carries over, looks at bans, or takes back what a refused set charged.
+local function administer(states)
+  local changed, lefts = 0, {}
+  for i, state in ipairs(states) do
+    local ask, rest_ban = state.ask, rest_of_ban(state.ask, state.ban)
+    local rest = op == 2 and max(reset_of(state), rest_ban) or 0
+    if state.usage or #state.holds > 0 then settle_state(state) end
+    if op == 2 then
+      if rest > 0 then changed = changed + 1 end
+      state.ban = nil
+      -- Permits are not used but held: they stay, and so does the line.
+      if ask.limit.kind ~= PERMITS then
+        local kept = {}
+        for _, hold in ipairs(state.holds) do
+          if hold.g then insert(kept, hold) end
+        end
+        state.usage, state.holds = nil, kept
+      elseif #state.holds == 0 then
+        state.usage = nil
+      end
+    elseif op == 3 then
+      state.ban = state.ban or no_ban()
+      state.ban.length, state.ban.till, state.ban.quiet = length, mono + length, mono + length
+      changed = changed + 1
+    elseif op == 4 then
+      if state.ban and state.ban.till > mono then changed = changed + 1 end
+      state.ban = nil
+    elseif op == 6 then
+      local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
+      lefts[i] = pack('>d', left)
+    elseif op == 7 and state.usage and not state.is_changed then
+      state.usage = give_back(ask.limit, ask, state.usage, length)
+    end
+    if op ~= 6 then store(state) end
+  end
+  if op == 6 then return pack('>d', mono) .. concat(lefts) end
+  return pack('>dd', mono, changed)
+end

@@ -1,0 +1,152 @@
+-- What is asked beyond an acquire: `keep`, how long it can be settled (-1: it is charged for good),
+-- `turn`, how long the caller would wait for its turn, and in all (-1: not at all).
+local function read_claim()
+  local claim = {id = ARGV[3]}
+  claim.keep, claim.turn, claim.in_all = unpack('>ddd', ARGV[2])
+  return claim
+end
+
+local function keep_of(claim, state)
+  if state.lease >= 0 then return state.lease end
+  return claim.keep >= 0 and claim.keep or nil
+end
+
+local function new_hold(claim, state, delay)
+  local keep = keep_of(claim, state)
+  return {
+    i = claim.id, u = state.units, r = state.is_released, p = not keep,
+    k = keep or ARRIVAL + delay, s = mono,
+  }
+end
+
+-- Whether all that is asked is what the id stands for.
+local function is_same(record, claim, states)
+  for _, state in ipairs(states) do
+    local is_held = state.ask.shadow or (claim.keep < 0 and state.lease < 0)
+    for _, place in ipairs(record.p) do
+      is_held = is_held or (place[1] == state.key and place[3] == state.units)
+    end
+    if not is_held then return false end
+  end
+  return true
+end
+
+-- Takes a place in the lines of all keys, if there is one within the wait; says how long that is.
+local function queue(claim, states)
+  local copies = {}
+  for _, state in ipairs(states) do
+    if not state.ask.shadow then
+      local is_hopeless = not state.fits and state.wait < 0
+      if is_hopeless or state.is_banned then return nil end
+      if line_of(state) >= MOST_LINE or #state.holds >= MOST_HOLDS then return nil end
+      insert(copies, state)
+    end
+  end
+  local go, delay
+  if #copies == 1 and copies[1].turn then
+    go, delay = copies[1].turn, copies[1].turn_delay
+  else
+    for i, state in ipairs(copies) do copies[i] = copy_of(state) end
+    go, delay = first_fit(copies)
+  end
+  if not go then return nil end
+  local wait = go - mono
+  if wait > claim.turn or wait + delay > claim.in_all then return nil end
+  for _, state in ipairs(states) do
+    state.is_held = not state.ask.shadow
+    if state.is_held then
+      local hold = new_hold(claim, state, delay)
+      hold.g = go
+      insert(state.holds, hold)
+      state.fits, state.delay = true, wait + delay
+    end
+    state.writes = state.is_held or state.writes
+  end
+  return wait
+end
+
+-- It fits, but the delay does not: refused until that is short enough.
+local function too_long(claim, states)
+  for _, state in ipairs(states) do
+    if not state.ask.shadow and state.delay > claim.in_all then
+      state.fits, state.wait = false, state.delay - claim.in_all
+    end
+    state.delay = 0
+  end
+end
+
+local function charge_and_hold(claim, states, passes)
+  conclude(states, passes, true)
+  local delay = 0
+  for _, state in ipairs(states) do
+    if claim.turn >= 0 and not state.ask.shadow then delay = max(delay, state.delay) end
+  end
+  for _, state in ipairs(states) do
+    local is_kept = keep_of(claim, state) or delay > 0
+    if passes and state.fits and not state.is_banned and is_kept then
+      local hold = new_hold(claim, state, delay)
+      hold.t, hold.e, hold.m = mono, mono + hold.k, mark_of(state.ask, state.usage)
+      insert(state.holds, hold)
+      reconcile(state)
+      state.is_held, state.writes = true, true
+    end
+  end
+end
+
+local function remember(claim, states, decisions, wait)
+  local places, keep, longest = {}, claim.keep, max(wait, 0)
+  for i, state in ipairs(states) do
+    if state.is_held then
+      insert(places, {state.key, ARGV[2 + 2 * i], state.units, state.scales})
+    end
+    keep, longest = max(keep, state.lease), max(longest, state.delay)
+  end
+  if #places == 0 then return false end
+  if keep < 0 then keep = ARRIVAL end
+  local record = {f = 0, p = places, d = decisions, k = keep, u = mono + longest + keep, w = wait >= 0}
+  write_record(KEYS[1], record)
+  return true
+end
+
+-- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
+-- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
+-- answered before, 2 if the id stands for something else and 3 if there are too many holds, the wait
+-- (-1: none), whether something is held, and what each limit says.
+local function claim_all()
+  local claim, states = read_claim(), {}
+  for i = 1, #KEYS - 1 do
+    local ask = charge(ARGV[2 + 2 * i])
+    if has_other_edges(ask) then return pack('>dd', -1, wall) end
+    local units, lease, flags = unpack('>ddB', ARGV[3 + 2 * i])
+    states[i] = {key = KEYS[i + 1], ask = ask, units = units, lease = lease, flags = flags}
+  end
+  local record = read_record(KEYS[1])
+  if record then
+    if record.f > 0 or not is_same(record, claim, states) then return pack('>dddd', mono, 2, -1, 0) end
+    return pack('>dddd', mono, 1, -1, 1) .. record.d
+  end
+  for i, asked in ipairs(states) do
+    local state = load(asked.key, asked.ask)
+    state.units, state.lease = asked.units, asked.lease
+    state.is_released, state.scales = asked.flags % 2 == 1, asked.flags >= 2
+    states[i] = state
+  end
+  local passes, is_full, most = judge(states), false, 0
+  conclude(states, passes, false)
+  for _, state in ipairs(states) do
+    is_full = is_full or #state.holds >= MOST_HOLDS
+    most = max(most, state.delay)
+  end
+  if is_full and (passes or claim.keep >= 0) then return pack('>dddd', mono, 3, -1, 0) end
+  local wait
+  if claim.turn >= 0 and passes and most > claim.in_all then
+    too_long(claim, states)
+  else
+    if claim.turn > 0 and not passes then wait = queue(claim, states) end
+    if not wait then charge_and_hold(claim, states, passes) end
+  end
+  local decisions = told(states)
+  store_all(states)
+  local is_held = remember(claim, states, decisions, wait or -1)
+  return pack('>dddd', mono, 0, wait or -1, is_held and 1 or 0) .. decisions
+end

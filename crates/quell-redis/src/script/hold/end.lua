@@ -1,0 +1,157 @@
+-- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail.
+local SETTLE, CANCEL, RENEW, ARRIVE, FAIL = 0, 1, 3, 4, 5
+local FATES = {1, 2, 3, 4, 3, 3}
+
+-- What the end of a hold does to what was used; says whether it may let somebody pass.
+local function finish(state, hold, ending, units, scales)
+  if hold.g then return true end
+  if state.ask.limit.kind == PERMITS then
+    if ending ~= CANCEL and ending ~= FAIL then state.usage = learn(state.ask, state.usage, mono - hold.t) end
+    return true
+  end
+  local truth = hold.u
+  if ending == CANCEL then truth = 0 elseif ending == SETTLE and scales then truth = units end
+  local less = max(hold.u - truth, 0)
+  state.usage = return_units(state.ask, state.usage, hold.m, less, state.holds)
+  state.usage = owe(state.ask, state.usage, max(truth - hold.u, 0))
+  return less > 0
+end
+
+-- Ends or renews the hold `id` on one state. Says whether it was there and stands on, how long until
+-- its turn (-1: none), and who is first in the line if anything was given back.
+local function end_one(state, id, ending, units, scales)
+  settle_state(state)
+  local holds = state.holds
+  for i, hold in ipairs(holds) do
+    if hold.i == id then
+      local stands, wait, first = true, -1, nil
+      if hold.g and ending ~= CANCEL then
+        wait = max(hold.g - mono, 0)
+      elseif not hold.g and (ending == RENEW or (ending == ARRIVE and not hold.p)) then
+        hold.e = mono + hold.k
+        if ending == ARRIVE then hold.t = mono end
+      else
+        stands = false
+        table.remove(holds, i)
+        if finish(state, hold, ending, units, scales) then first = first_waiting(state) end
+        for at = i, hold.g and #holds or 0 do
+          if holds[at].g then
+            state.behind = holds[at].i
+            break
+          end
+        end
+      end
+      state.usage = settle_plain(state.ask, state.usage)
+      reconcile(state)
+      return true, stands, wait, first
+    end
+  end
+  return false, false, -1, nil
+end
+
+-- The states of a record that are still there.
+local function load_places(record)
+  local states = {}
+  for _, place in ipairs(record.p) do
+    local state = load(place[1], charge(place[2]), true)
+    state.units, state.scales = place[3], place[4]
+    if state.is_there then insert(states, state) end
+  end
+  return states
+end
+
+-- KEYS are the record of the id and the line of those who are called; ARGV[2] the ending and its
+-- units, ARGV[3] the id. Answers with a clock, what became of the hold (-1: not known), whether that
+-- was so before, how long until its turn (-1: none), and who may go sooner now.
+local function end_all()
+  local ending, units = unpack('>Bd', ARGV[2])
+  local id, record = ARGV[3], read_record(KEYS[1])
+  if not record then return pack('>dddd', mono, -1, 1, -1) end
+  if record.f > 0 then return pack('>dddd', mono, record.f, 1, -1) end
+  local found, stands, wait, next_ids, called = false, false, -1, {}, {}
+  for _, state in ipairs(load_places(record)) do
+    local was_there, stays, until_turn, first = end_one(state, id, ending, units, state.scales)
+    found, stands, wait = found or was_there, stands or stays, max(wait, until_turn)
+    if first then insert(next_ids, first) end
+    -- Besides who is first: who was right behind a place that is given up, and, where somebody goes
+    -- on, who comes next, so that everybody knows the own turn when that before it has come.
+    if ending == ARRIVE and was_there and until_turn < 0 then first = first_waiting(state) end
+    for _, who in ipairs({first or state.behind, state.behind}) do
+      if called[#called] ~= who then insert(called, who) end
+    end
+    store(state)
+  end
+  local fate = 0
+  if wait < 0 and not stands then
+    fate = found and FATES[ending + 1] or 4
+    finish_record(KEYS[1], record, fate)
+  elseif wait < 0 and (ending == RENEW or ending == ARRIVE) then
+    record.w, record.u = false, mono + record.k
+    write_record(KEYS[1], record)
+  end
+  call_out(KEYS[2], called)
+  return pack('>dddd', mono, fate, found and 0 or 1, wait) .. packed(next_ids)
+end
+
+-- Looks whether the turn of an id that waits comes sooner, or later if limits changed. Answers with a
+-- clock, how long until then (-1: it does not wait), and who waits right behind it.
+local function advance_all()
+  local id, record = ARGV[3], read_record(KEYS[1])
+  local is_waiting, states, copies, next_ids = false, {}, {}, {}
+  if record and record.f == 0 then states = load_places(record) end
+  local go, before
+  for i, state in ipairs(states) do
+    settle_state(state)
+    for _, hold in ipairs(state.holds) do
+      if hold.i == id and hold.g then go = go or hold.g end
+    end
+    copies[i] = copy_of(state, id)
+  end
+  if not go then return pack('>dd', mono, -1) end
+  -- A limit under which it can never pass came into force: it keeps the turn that it was given.
+  before, go = go, first_fit(copies) or go
+  for _, state in ipairs(states) do
+    local is_behind = false
+    for _, hold in ipairs(state.holds) do
+      if is_behind and hold.g then
+        insert(next_ids, hold.i)
+        break
+      elseif hold.i == id and hold.g then
+        hold.g, is_behind = go, true
+      end
+    end
+    settle_state(state)
+    store(state)
+  end
+  -- Where nothing moved nobody behind is told.
+  if go ~= before then call_out(KEYS[2], next_ids) end
+  return pack('>dd', mono, max(go - mono, 0)) .. packed(next_ids)
+end
+
+if op == 8 then return claim_all() end
+if op == 9 then return end_all() end
+if op == 10 then return advance_all() end
+
+local states = {}
+for i, key in ipairs(KEYS) do
+  local ask = ARGV[i + 1] and charge(ARGV[i + 1])
+  if not ask then
+    -- Who looks does not know the limits.
+    local raw = call('GET', key)
+    local limit, bytes
+    if raw then limit, bytes = read_any(raw) end
+    ask = raw and ask_under(limit, bytes, {}) or {limit = {kind = LOG, limit = 1, window = 1}, bytes = ''}
+  elseif has_other_edges(ask) then
+    return pack('>dd', -1, wall)
+  end
+  states[i] = {key = key, ask = ask}
+end
+for i, asked in ipairs(states) do
+  states[i] = load(asked.key, asked.ask)
+  states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
+end
+if op > 1 then return administer(states) end
+local passes = judge(states)
+conclude(states, passes, op == 1)
+if op == 1 then store_all(states) end
+return pack('>d', mono) .. told(states)

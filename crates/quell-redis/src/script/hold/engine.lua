@@ -1,0 +1,265 @@
+-- What holds ask of an algorithm, beside what every charge does. A usage is as in state.lua; one that
+-- owes has `as_of`, when it was last looked at, and that of permits is what was learned of how long a
+-- call takes, with the sum of the holds.
+local WIDE = 4503599627370496
+local HOUR = 3600000000
+
+-- What `units` take, in units of a bucket's tick and parts of one.
+local function span(limit, units)
+  local whole = units * limit.p
+  if whole < 9007199254740992 then
+    local parts = whole % limit.c
+    return (whole - parts) / limit.c, parts
+  end
+  if whole / limit.c >= WIDE then return WIDE, 0 end
+  return muldiv(units, limit.p, 0, limit.c)
+end
+
+local function is_before(a, ar, b, br)
+  return a < b or (a == b and ar < br)
+end
+
+local function plus(limit, a, ar, b, br)
+  if ar + br >= limit.c then return a + b + 1, ar + br - limit.c end
+  return a + b, ar + br
+end
+
+-- Not below nothing.
+local function minus(limit, a, ar, b, br)
+  if is_before(a, ar, b, br) then return 0, 0 end
+  if ar < br then return a - b - 1, ar - br + limit.c end
+  return a - b, ar - br
+end
+
+local function micros(limit, units, parts)
+  if units == 0 and parts == 0 then return 0 end
+  return (parts > 0 and units + 1 or units) * limit.unit - mono % limit.unit
+end
+
+-- The latest TAT that may be owed, and the TAT of a bucket that is used up.
+local function bounds(limit, ask)
+  local now = floor(mono / limit.unit)
+  local most, parts = muldiv(64, ask.full_r, 0, limit.c)
+  most = most + 64 * ask.full
+  if most < floor(HOUR / limit.unit) then most, parts = floor(HOUR / limit.unit), 0 end
+  if most > WIDE - ask.full then most, parts = WIDE - ask.full, 0 end
+  most, parts = plus(limit, most, parts, ask.full, ask.full_r)
+  return now + most, parts, now + ask.full, ask.full_r
+end
+
+-- A TAT as what was used, perhaps owed.
+local function owing(limit, ask, tat, r)
+  local most, most_r, full, full_r = bounds(limit, ask)
+  if is_before(most, most_r, tat, r) then tat, r = most, most_r end
+  return {tat = tat, r = r, as_of = is_before(full, full_r, tat, r) and mono or nil}
+end
+
+local function owed_batches(limit)
+  local most = max(64 * limit.limit, limit.amount * math.ceil(HOUR / limit.every))
+  return min(limit.limit + most, WIDE)
+end
+
+-- Brings what was used to now; says whether that mends what a clock that went back left.
+local function settle_plain(ask, usage)
+  local limit = ask.limit
+  if limit.kind == PERMITS then
+    local till = usage and min(usage.till, mono + limit.lease) or 0
+    return till > mono and {used = 0, unit = usage.unit, till = till} or nil, false
+  elseif usage and usage.as_of then
+    local back = max(floor(usage.as_of / limit.unit) - floor(mono / limit.unit), 0)
+    usage = owing(limit, ask, max(usage.tat - back, 0), usage.r)
+    if usage.as_of then return usage, back > 0 end
+  elseif limit.kind == REFILL and usage and usage.used > limit.limit then
+    local now = ticked(limit, min(usage.at, mono), min(usage.used, owed_batches(limit)))
+    if now.used == 0 and not fresh_batches(limit, ask) then now = nil end
+    return now, usage.at > mono
+  end
+  return settle(limit, ask, usage)
+end
+
+local function can_ever(ask, units)
+  local limit = ask.limit
+  if not limit.credit then return units <= limit.limit end
+  local most, most_r = bounds(limit, ask)
+  local need, need_r = span(limit, units)
+  return not is_before(most - floor(mono / limit.unit), most_r, need, need_r)
+end
+
+-- Whether `units` fit, and else how long until they do; -1 if they do not by themselves.
+local function check_plain(ask, usage, units)
+  local limit = ask.limit
+  if not can_ever(ask, units) then return false, -1 end
+  if limit.kind == PERMITS then
+    return (usage and usage.used or 0) + units <= limit.limit, -1
+  elseif limit.kind <= LEAKY then
+    local ahead, ahead_r = ahead_of(limit, usage)
+    -- On credit anything fits where one unit does.
+    local need, need_r = span(limit, limit.credit and 1 or units)
+    need, need_r = plus(limit, ahead, ahead_r, need, need_r)
+    need, need_r = minus(limit, need, need_r, ask.full, ask.full_r)
+    return need == 0 and need_r == 0, micros(limit, need, need_r)
+  end
+  local used = usage and (usage.sum or usage.used) or 0
+  local excess = used + units - limit.limit
+  if excess <= 0 then return true, 0 end
+  if limit.kind == REFILL then
+    return false, max(math.ceil(excess / limit.amount) * limit.every - (mono - usage.at), 0)
+  elseif limit.kind == FIXED then
+    return false, usage.at + limit.window - mono
+  elseif limit.kind == CALENDAR then
+    return false, usage.at - wall
+  end
+  for _, entry in ipairs(usage) do
+    excess = excess - entry.used
+    if excess <= 0 then
+      if limit.kind == LOG then return false, entry.at + limit.window - mono end
+      return false, segment_start(limit, entry.at + limit.n + 1) - mono
+    end
+  end
+  return false, -1
+end
+
+local function remaining_plain(ask, usage)
+  local limit = ask.limit
+  if limit.kind > LEAKY then
+    return max(limit.limit - (usage and (usage.sum or usage.used) or 0), 0)
+  end
+  local ahead, ahead_r = ahead_of(limit, usage)
+  ahead, ahead_r = minus(limit, ask.full, ask.full_r, ahead, ahead_r)
+  return min((muldiv(ahead, limit.c, ahead_r, limit.p)), limit.limit)
+end
+
+local function rest_plain(ask, usage)
+  local limit = ask.limit
+  if not usage then return 0 end
+  if limit.kind == PERMITS then return max(usage.till - mono, 0) end
+  if limit.kind <= LEAKY then return micros(limit, ahead_of(limit, usage)) end
+  return rest_of(limit, usage)
+end
+
+-- How long a full charge counts.
+local function longest_rest(ask)
+  local limit = ask.limit
+  if limit.kind == PERMITS then return limit.lease end
+  if limit.kind <= LEAKY then return (ask.full + 1) * limit.unit end
+  if limit.kind == REFILL then return math.ceil(limit.limit / limit.amount) * limit.every end
+  if limit.kind == CALENDAR then return ask.longest end
+  if limit.kind == SEGMENTS then return segment_start(limit, limit.n + 2) end
+  return limit.window
+end
+
+local function delay_plain(ask, usage)
+  local limit = ask.limit
+  if limit.kind == LEAKY then
+    local free, free_r = span(limit, limit.more or 0)
+    local ahead, ahead_r = ahead_of(limit, usage)
+    return micros(limit, minus(limit, ahead, ahead_r, free, free_r))
+  elseif limit.kind == PERMITS and usage then
+    local delay, over = muldiv(usage.unit, floor(usage.used / limit.max), 0, 1000)
+    return over > 0 and delay + 1 or delay
+  end
+  return 0
+end
+
+local function take_units(ask, usage, units)
+  local limit = ask.limit
+  if limit.kind == PERMITS then return usage end
+  if limit.kind <= LEAKY then
+    local ahead, ahead_r = ahead_of(limit, usage)
+    local tat, r = span(limit, units)
+    tat, r = plus(limit, floor(mono / limit.unit) + ahead, ahead_r, tat, r)
+    if limit.credit then return owing(limit, ask, tat, r) end
+    return {tat = tat, r = r}
+  elseif limit.kind <= CALENDAR then
+    local at = limit.kind == CALENDAR and not usage and window_end(ask) or mono
+    local used = (usage and usage.used or 0) + units
+    if limit.kind == REFILL then used = min(used, limit.limit) end
+    return {at = usage and usage.at or at, used = min(used, WIDE)}
+  end
+  usage = usage or {}
+  add(usage, limit.kind == SEGMENTS and segment_of(limit, mono) or mono, units)
+  return usage
+end
+
+-- Charges units whether they fit or not.
+local function owe(ask, usage, units)
+  local limit = ask.limit
+  if units == 0 or limit.kind == PERMITS then return usage end
+  if limit.kind <= LEAKY then
+    local ahead, ahead_r = ahead_of(limit, usage)
+    local tat, r = span(limit, units)
+    tat, r = plus(limit, floor(mono / limit.unit) + ahead, ahead_r, tat, r)
+    return owing(limit, ask, tat, r)
+  elseif limit.kind == REFILL then
+    return {at = usage and usage.at or mono, used = min((usage and usage.used or 0) + units, WIDE)}
+  end
+  return take_units(ask, usage, units)
+end
+
+-- Where the charge lies that was just made.
+local function mark_of(ask, usage)
+  local kind = ask.limit.kind
+  if kind == PERMITS or not usage then return 0 end
+  if kind <= LEAKY then return {usage.tat, usage.r} end
+  if kind == REFILL then return {usage.at, usage.used} end
+  if kind == LOG then return mono end
+  return kind == SEGMENTS and usage[#usage].at or usage.at
+end
+
+-- Gives back `units` of the charge at `mark`, as far as it still counts; `others` are holds with
+-- charges on the same usage.
+local function return_units(ask, usage, mark, units, others)
+  local limit = ask.limit
+  if not usage or limit.kind == PERMITS then return usage end
+  if limit.kind <= LEAKY then
+    local now, m, mr = floor(mono / limit.unit), mark[1], mark[2]
+    local left, left_r = m, mr
+    if is_before(usage.tat, usage.r, m, mr) then left, left_r = usage.tat, usage.r end
+    left, left_r = minus(limit, left, left_r, now, 0)
+    local back, back_r = span(limit, units)
+    if is_before(left, left_r, back, back_r) then back, back_r = left, left_r end
+    local tat, r = minus(limit, usage.tat, usage.r, back, back_r)
+    local first, first_r = minus(limit, m, mr, back, back_r)
+    for _, other in ipairs(others) do
+      local later = other.m
+      if type(later) == 'table' and is_before(m, mr, later[1], later[2]) then
+        local a, ar = minus(limit, later[1], later[2], back, back_r)
+        if is_before(a, ar, first, first_r) then a, ar = first, first_r end
+        other.m = {a, ar}
+      end
+    end
+    return {tat = tat, r = r, as_of = usage.as_of}
+  elseif limit.kind == REFILL then
+    local left = ticked(limit, min(mark[1], mono), mark[2]).used
+    local back = min(units, left, usage.used)
+    for _, other in ipairs(others) do
+      local later = other.m
+      if type(later) == 'table' and is_before(mark[1], mark[2], later[1], later[2]) then
+        other.m = {later[1], max(later[2] - back, 0)}
+      end
+    end
+    return {at = min(usage.at, mono), used = usage.used - back}
+  elseif limit.kind <= CALENDAR then
+    if usage.at ~= mark then return usage end
+    local used = max(usage.used - units, 0)
+    return used > 0 and {at = usage.at, used = used} or nil
+  end
+  local kept = {}
+  for _, entry in ipairs(usage) do
+    local used = entry.at == mark and max(entry.used - units, 0) or entry.used
+    if used > 0 then add(kept, entry.at, used) end
+  end
+  return #kept > 0 and kept or nil
+end
+
+-- Learns how long a permit was held.
+local function learn(ask, usage, held)
+  local limit = ask.limit
+  if limit.limit == limit.max then return usage end
+  local unit = usage and usage.unit or limit.first
+  return {
+    used = usage and usage.used or 0,
+    unit = floor((unit + held * 1000) / 2),
+    till = mono + limit.lease,
+  }
+end

@@ -1,0 +1,280 @@
+//! Holds of many nodes on one store: never more than the limit, in the order in which they came, and
+//! nothing that outlives its holder for longer than its lease.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::store::Fate;
+use quell::{Cost, Limit, Limiter, Query, RetryAfter, Verdict};
+use quell_redis::RedisStore;
+
+use crate::limits::{SECOND, built, rules};
+use crate::patience::{PATIENCE, until_it};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+/// Where the holder that is killed finds its server.
+const STORE: &str = "QUELL_TEST_HOLDER_STORE";
+
+/// Long enough for two processes of a busy machine to come up.
+const LEASE: Duration = Duration::from_secs(4);
+
+fn permits(max: u64, lease: Duration) -> Limit {
+    built(Limit::concurrency(max).lease(lease).build())
+}
+
+/// A node on the system's clock.
+fn node(store: RedisStore, limits: &[Limit]) -> Arc<Limiter<RedisStore>> {
+    let limiter = Limiter::new(store);
+    limiter.set_rules(rules(limits)).unwrap();
+    Arc::new(limiter)
+}
+
+fn query(cost: u64) -> Query<'static> {
+    let query = Query::new("d").entry("user", "a");
+    query.cost(Cost::new(cost).unwrap())
+}
+
+fn wait_of(verdict: &Verdict) -> Duration {
+    match verdict.retry_after {
+        Some(RetryAfter::After(wait)) => wait,
+        other => panic!("{other:?} is no wait"),
+    }
+}
+
+/// The process that is killed: holds a permit, says so, and does nothing more.
+#[tokio::test]
+async fn a_holder() {
+    let Ok(url) = std::env::var(STORE) else {
+        return;
+    };
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
+    let subject = node(store.build(), &[permits(1, LEASE)]);
+    assert!(subject.try_acquire(&query(1)).await.unwrap().is_allow());
+    println!("holds");
+    std::thread::sleep(PATIENCE);
+}
+
+#[tokio::test]
+async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
+    let server = Server::start(&[]);
+    let subject = node(server.store().build(), &[permits(1, LEASE)]);
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "held::a_holder", "--nocapture"])
+        .env(STORE, format!("redis://127.0.0.1:{}", server.port()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("holds")));
+    // SIGKILL: it cannot say good-bye.
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let asked = Instant::now();
+    let refused = subject.try_acquire(&query(1)).await.unwrap();
+    let heard = Instant::now();
+    let wait = wait_of(&refused);
+    assert!(!refused.is_allow() && wait <= LEASE, "{refused:?}");
+    loop {
+        let before = heard.elapsed();
+        let verdict = subject.try_acquire(&query(1)).await.unwrap();
+        if verdict.is_allow() {
+            assert!(asked.elapsed() >= wait, "not before its lease was over");
+            break;
+        }
+        assert!(before < wait, "its lease is over: {verdict:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_of_two_nodes_never_hold_more_than_there_is_and_end_at_none() {
+    const MOST: u64 = 5;
+    let server = Server::start(&[]);
+    let limits = [permits(MOST, 60 * SECOND)];
+    // All ask at once, so the last of them waits for the answers to a thousand.
+    let store = || server.store().timeout(10 * PATIENCE).build();
+    let nodes = [(); 2].map(|()| node(store(), &limits));
+    let held = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..1_000 {
+        let (subject, held) = (Arc::clone(&nodes[number % 2]), Arc::clone(&held));
+        tasks.spawn(async move {
+            let verdict = subject.acquire(&query(1)).await;
+            let verdict = verdict.unwrap();
+            assert!(verdict.is_allow(), "{verdict:?}");
+            let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(now <= MOST, "{now} at once");
+            tokio::task::yield_now().await;
+            held.fetch_sub(1, Ordering::SeqCst);
+            let id = verdict.id.unwrap();
+            let released = subject.release("d", &id).await.unwrap();
+            assert_eq!(released.fate, Fate::Released);
+        });
+    }
+    tasks.join_all().await;
+    let left = nodes[0].peek(&query(1)).await.unwrap();
+    assert_eq!(left.remaining, Some(MOST));
+    assert_eq!(left.reset_after, Some(Duration::ZERO));
+    assert!(nodes.iter().all(|node| node.waiting() == 0));
+}
+
+/// A place in the line is an instant, so it means the same on every node.
+#[tokio::test]
+async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
+    let server = Server::start(&[]);
+    let limit = built(Limit::per_second(20).burst(1).build());
+    let nodes = [(); 3].map(|()| node(server.store().build(), std::slice::from_ref(&limit)));
+    assert!(nodes[0].try_acquire(&query(1)).await.unwrap().is_allow());
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..9_usize {
+        let asker = Arc::clone(&nodes[number % 3]);
+        let order = Arc::clone(&order);
+        tasks.spawn(async move {
+            let verdict = asker.acquire_timeout(&query(1), PATIENCE).await.unwrap();
+            assert!(verdict.is_allow(), "{verdict:?}");
+            order.lock().push(number);
+        });
+        // The next comes when this one has its place.
+        placed(&server, number + 1).await;
+        // Nobody who does not wait passes any more.
+        let pushes = nodes[1].try_acquire(&query(1)).await.unwrap();
+        assert!(!pushes.is_allow());
+    }
+    tasks.join_all().await;
+    let order = order.lock().clone();
+    assert_eq!(order, (0..9).collect::<Vec<_>>());
+}
+
+/// Waits until so many ids are known.
+async fn placed(server: &Server, count: usize) {
+    let known = "return #redis.call('KEYS', '*id:*')";
+    until_it("it has its place", async || {
+        server.command(&["EVAL", known, "0"]) == count.to_string()
+    })
+    .await;
+}
+
+/// A permit that is released lets the first in line pass at once, though it waits on another node.
+#[tokio::test]
+async fn a_permit_that_comes_back_is_heard_of_on_the_other_node() {
+    let server = Server::start(&[]);
+    let limits = [permits(1, 3_600 * SECOND)];
+    let nodes = [(); 2].map(|()| node(server.store().build(), &limits));
+    let first = nodes[0].try_acquire(&query(1)).await.unwrap();
+    let waiter = {
+        let subject = Arc::clone(&nodes[1]);
+        tokio::spawn(async move { subject.acquire(&query(1)).await.unwrap() })
+    };
+    // Its turn is an hour away, when the lease is over.
+    placed(&server, 2).await;
+    let released = nodes[0].release("d", &first.id.unwrap()).await.unwrap();
+    assert_eq!(released.next.len(), 1);
+    let second = tokio::time::timeout(PATIENCE, waiter).await;
+    assert!(second.expect("not heard of").unwrap().is_allow());
+}
+
+/// A caller that goes away gives its place back, and whoever is behind it moves up.
+#[tokio::test]
+async fn who_goes_away_gives_the_place_back() {
+    let server = Server::start(&[]);
+    let limits = [permits(1, 3_600 * SECOND)];
+    let nodes = [(); 2].map(|()| node(server.store().build(), &limits));
+    let first = nodes[0].try_acquire(&query(1)).await.unwrap();
+    let mut tasks = Vec::new();
+    for subject in &nodes {
+        let asker = Arc::clone(subject);
+        tasks.push(tokio::spawn(async move {
+            asker.acquire(&query(1)).await.unwrap()
+        }));
+        placed(&server, 1 + tasks.len()).await;
+    }
+    let last = tasks.pop().unwrap();
+    tasks.pop().unwrap().abort();
+    // Nobody is before the last any more but the holder.
+    until_it("the place is given back", async || {
+        let peeked = nodes[0].peek(&query(1)).await.unwrap();
+        wait_of(&peeked) <= 2 * 3_600 * SECOND
+    })
+    .await;
+    nodes[0].release("d", &first.id.unwrap()).await.unwrap();
+    let passed = tokio::time::timeout(PATIENCE, last).await;
+    assert!(passed.expect("it waits for ever").unwrap().is_allow());
+}
+
+/// The answer is lost: said again under the same name, it was charged once.
+#[tokio::test]
+async fn a_retry_after_a_timeout_changes_nothing() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let limits = [
+        built(Limit::per_second(1).burst(1_000).build()),
+        built(Limit::sliding_log(1_000, 3_600 * SECOND).build()),
+        permits(1_000, 3_600 * SECOND),
+    ];
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 4);
+    let weak = node(store.build(), &limits);
+    let sure = node(server.store().build(), &limits);
+    weak.peek(&query(1)).await.unwrap();
+    // The script is known there, so that the call below is one command.
+    weak.reserve(&query(1), 60 * SECOND, Some("warm"))
+        .await
+        .unwrap();
+    weak.cancel("d", "warm").await.unwrap();
+    proxy.set(Weather::NoAnswers);
+    let lost = weak.reserve(&query(400), 60 * SECOND, Some("job")).await;
+    assert!(lost.is_err(), "{lost:?}");
+    for _ in 0..3 {
+        let again = sure.reserve(&query(400), 60 * SECOND, Some("job")).await;
+        assert!(again.unwrap().is_allow());
+        let left = sure.peek(&query(1)).await.unwrap();
+        assert_eq!(left.remaining, Some(600));
+    }
+    let lost = weak.settle("d", "job", 100).await;
+    assert!(lost.is_err(), "{lost:?}");
+    for _ in 0..3 {
+        let again = sure.settle("d", "job", 100).await.unwrap();
+        assert_eq!(again.fate, Fate::Settled);
+        assert!(again.repeated, "the first was heard");
+        let left = sure.peek(&query(1)).await.unwrap();
+        let each = left.decisions.iter().map(|one| one.decision.remaining);
+        let each: Vec<_> = each.collect();
+        assert!(each[0] >= 900 && each[1..] == [900, 1_000], "{each:?}");
+    }
+    proxy.set(Weather::Fine);
+}
+
+/// Whatever is held, waits or is owed: no key without an expiry, and none for long after it is over.
+#[tokio::test]
+async fn every_key_of_a_hold_expires() {
+    let server = Server::start(&[]);
+    let limits = [
+        built(Limit::per_second(10).build()),
+        built(Limit::fixed_window(20, 60 * SECOND).build()),
+        permits(20, 30 * SECOND),
+    ];
+    let subject = node(server.store().build(), &limits);
+    let mut ids = Vec::new();
+    for number in 0..4_u64 {
+        let name = format!("job-{number}");
+        let held = subject.reserve(&query(2), 20 * SECOND, Some(&name)).await;
+        assert!(held.unwrap().is_allow());
+        ids.push(name);
+    }
+    subject.settle("d", &ids[0], 60).await.unwrap();
+    subject.cancel("d", &ids[1]).await.unwrap();
+    subject.renew("d", &ids[2]).await.unwrap();
+    let script = "local worst = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \
+        local left = redis.call('PTTL', key) if left < 0 then return 'for ever: ' .. key end \
+        worst = math.max(worst, left) end return worst";
+    let worst = server.command(&["EVAL", script, "0"]);
+    let worst: u64 = worst.parse().expect(&worst);
+    // A record is kept for two minutes longer than the longest lease, and a debt until it is paid.
+    assert!(worst <= 2 * 153_000, "{worst}");
+}
