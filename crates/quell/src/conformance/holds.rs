@@ -22,7 +22,7 @@ const IDS: u64 = 12;
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
-    holds_as(store, ModelStore::default(), Random::new(seed), steps, true).await;
+    holds_as(store, ModelStore::default(), Random::new(seed), steps).await;
 }
 
 /// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
@@ -36,20 +36,11 @@ pub async fn holds_as_model_in_micros<S: Store>(
     seed: u64,
     steps: usize,
 ) {
-    // Rules that change under what is held are told to all keys at once or not at all here: a hold
-    // that is carried over at the next call may differ from the model by a unit.
-    let reloads = carries == Carries::AtOnce;
     let model = HeldInMicros(InMicros(ModelStore::new(carries)));
-    holds_as(store, model, Random::in_micros(seed), steps, reloads).await;
+    holds_as(store, model, Random::in_micros(seed), steps).await;
 }
 
-async fn holds_as<S: Store, M: Store>(
-    store: S,
-    model: M,
-    random: Random,
-    steps: usize,
-    reloads: bool,
-) {
+async fn holds_as<S: Store, M: Store>(store: S, model: M, random: Random, steps: usize) {
     let (seed, mut random) = (random.seed(), random);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
@@ -57,7 +48,7 @@ async fn holds_as<S: Store, M: Store>(
     let mut rules = rules(&mut random, can_learn);
     super::reload(&subject, &model, &rules);
     for step in 0..steps {
-        if reloads && random.one_in(60) {
+        if random.one_in(60) {
             rules = self::rules(&mut random, can_learn);
             super::reload(&subject, &model, &rules);
         }

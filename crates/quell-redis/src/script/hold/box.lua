@@ -32,8 +32,7 @@ local function ask_under(limit, bytes, ask)
     after = 1, within = 0, steps = 0,
   }
   if limit.kind <= LEAKY then known.full, known.full_r = span(limit, limit.limit) end
-  if limit.kind == TOKEN and limit.more then known.missing, known.missing_r = span(limit, limit.more) end
-  if limit.kind == REFILL then known.missing = limit.more end
+  -- What was missing when it came into force is in the state, or came in: `since` is not of this limit.
   return known
 end
 
