@@ -17,13 +17,9 @@ use crate::asked::{Asked, MOST_LOOKS, strange};
 use crate::boxed::is_boxed;
 use crate::code::micros_up;
 use crate::gather::Words;
-use crate::link::{Failure, Link};
+use crate::link::Failure;
 use crate::store::{RedisStore, Request, able};
 use crate::ticks::MOST_UNITS;
-
-/// What is said where one question cannot be one script.
-const MANY_SLOTS: &str = "what is held must lie in one slot of a cluster: write colocate: ENTRY in \
-     the domain's rules, an entry that all of them count per";
 
 /// What is said on a cluster, where an id alone does not say which server knows it.
 const NO_CLUSTER: &str = "nothing waits, is reserved or held on a cluster yet: name one server or \
@@ -100,12 +96,11 @@ impl RedisStore {
         now: Now,
     ) -> Result<Placed, Trouble> {
         able(set).map_err(Trouble::Refused)?;
-        self.is_one_server().map_err(Trouble::Refused)?;
+        if self.link.is_spread() {
+            return Err(Trouble::Refused(StoreError::Unable(NO_CLUSTER)));
+        }
         self.catch_up().await?;
         let asked = Asked::new(self, set);
-        if asked.groups.len() > 1 {
-            return Err(Trouble::Refused(StoreError::Unable(MANY_SLOTS)));
-        }
         let name = self.names.hold(claim.id.as_bytes());
         let claimed = self.claim(&asked, set, claim, now);
         let reply = self.in_time(&name, claimed).await?;
@@ -138,14 +133,6 @@ impl RedisStore {
             repeated: answer.status == 1,
             degraded: false,
         })
-    }
-
-    /// Whether an id alone says which server knows it.
-    pub(crate) fn is_one_server(&self) -> Result<(), StoreError> {
-        match *self.link {
-            Link::Cluster(_) => Err(StoreError::Unable(NO_CLUSTER)),
-            Link::Single(_) | Link::Sentinel(_) => Ok(()),
-        }
     }
 
     async fn claim(
@@ -196,7 +183,7 @@ impl RedisStore {
         ending: Ending,
         now: Now,
     ) -> Result<Option<Finished>, Failure> {
-        if self.is_one_server().is_err() {
+        if self.link.is_spread() {
             return Ok(None);
         }
         self.catch_up().await?;
@@ -235,7 +222,7 @@ impl RedisStore {
         id: &HoldId,
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
-        if self.is_one_server().is_err() {
+        if self.link.is_spread() {
             return Ok(None);
         }
         self.catch_up().await?;

@@ -5,12 +5,10 @@ use redis::{Cmd, Script, Value};
 use crate::boxed::{Boxed, is_boxed};
 use crate::link::{Failure, Link};
 
-/// The script that decides, in the order in which its parts need each other.
-macro_rules! decide {
+/// What both scripts that decide know, in the order in which its parts need each other.
+macro_rules! algorithms {
     () => {
         concat!(
-            include_str!("script/usual.lua"),
-            include_str!("script/straight.lua"),
             include_str!("script/number.lua"),
             include_str!("script/limit.lua"),
             include_str!("script/state.lua"),
@@ -19,6 +17,17 @@ macro_rules! decide {
             include_str!("script/carry.lua"),
             include_str!("script/check.lua"),
             include_str!("script/ban.lua"),
+        )
+    };
+}
+
+/// The script that decides, in the order in which its parts need each other.
+macro_rules! decide {
+    () => {
+        concat!(
+            include_str!("script/usual.lua"),
+            include_str!("script/straight.lua"),
+            algorithms!(),
             include_str!("script/load.lua"),
             include_str!("script/decide.lua"),
         )
@@ -39,14 +48,7 @@ const DECIDE_MANY: &str = concat!(
 /// The script that decides where something is held or owed, and ends holds.
 const HOLD: &str = concat!(
     include_str!("script/hold/head.lua"),
-    include_str!("script/number.lua"),
-    include_str!("script/limit.lua"),
-    include_str!("script/state.lua"),
-    include_str!("script/bucket.lua"),
-    include_str!("script/window.lua"),
-    include_str!("script/carry.lua"),
-    include_str!("script/check.lua"),
-    include_str!("script/ban.lua"),
+    algorithms!(),
     include_str!("script/hold/engine.lua"),
     include_str!("script/hold/line.lua"),
     include_str!("script/hold/box.lua"),

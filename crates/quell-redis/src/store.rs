@@ -332,7 +332,7 @@ impl Store for RedisStore {
     }
 
     fn has_holds(&self) -> bool {
-        self.is_one_server().is_ok()
+        !self.link.is_spread()
     }
 
     async fn hold(

@@ -47,10 +47,9 @@ fn wait_of(verdict: &Verdict) -> Duration {
 
 /// The process that is killed: holds a permit, says so, and does nothing more.
 #[tokio::test]
+#[ignore = "not a test by itself: the next one starts it as a process"]
 async fn a_holder() {
-    let Ok(url) = std::env::var(STORE) else {
-        return;
-    };
+    let url = std::env::var(STORE).unwrap();
     let store = RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
     let subject = node(store.build(), &[permits(1, LEASE)]);
     assert!(subject.try_acquire(&query(1)).await.unwrap().is_allow());
@@ -63,7 +62,7 @@ async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_b
     let server = Server::start(&[]);
     let subject = node(server.store().build(), &[permits(1, LEASE)]);
     let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "held::a_holder", "--nocapture"])
+        .args(["--exact", "held::a_holder", "--ignored", "--nocapture"])
         .env(STORE, format!("redis://127.0.0.1:{}", server.port()))
         .stdout(Stdio::piped())
         .spawn()
