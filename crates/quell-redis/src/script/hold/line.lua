@@ -41,21 +41,29 @@ local function reconcile(state)
   state.usage = {used = used, unit = usage and usage.unit or limit.first, till = usage and usage.till or 0}
 end
 
--- Lets happen what is due by now, in the order of its instants; says whether anything was.
-local function round(state)
+-- Lets happen what is due by now, in the order of its instants: a hold that is taken meanwhile may be
+-- over before another is taken.
+local function happen_by_now(state)
   local now, now_wall, holds, due = mono, wall, state.holds, {}
   for i, hold in ipairs(holds) do
     if due_of(hold) <= now then insert(due, {at = due_of(hold), i = i}) end
   end
-  if #due == 0 then return false end
-  table.sort(due, function(a, b) return is_before(a.at, a.i, b.at, b.i) end)
-  for _, one in ipairs(due) do
+  if #due == 0 then return end
+  local function comes_first(a, b) return is_before(a.at, a.i, b.at, b.i) end
+  table.sort(due, comes_first)
+  -- The list grows while it is walked.
+  for n, one in ipairs(due) do
     local hold = holds[one.i]
     mono, wall = one.at, now_wall - (now - one.at)
     if hold.g then
       state.usage = take_units(state.ask, settle_plain(state.ask, state.usage), hold.u)
       hold.g, hold.t, hold.e = nil, mono, mono + hold.k
       hold.m = mark_of(state.ask, state.usage)
+      if hold.e <= now then
+        local over, place = {at = hold.e, i = one.i}, n + 1
+        while due[place] and comes_first(due[place], over) do place = place + 1 end
+        insert(due, place, over)
+      end
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
       hold.is_over = true
@@ -67,7 +75,6 @@ local function round(state)
     if not hold.is_over then insert(kept, hold) end
   end
   state.holds = kept
-  return true
 end
 
 -- Brings a state to now.
@@ -82,8 +89,7 @@ local function settle_state(state)
     end
     hold.s = mono
   end
-  -- Twice at most: what is taken in the first round may be over in the second.
-  while round(state) do end
+  happen_by_now(state)
   local late
   state.usage, late = settle_plain(state.ask, state.usage)
   state.is_late = state.is_late or late
