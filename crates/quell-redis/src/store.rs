@@ -23,6 +23,7 @@ use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
+use crate::own::Own;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
@@ -85,6 +86,7 @@ pub struct RedisStore {
     pub(crate) calendar: SystemCalendar,
     pub(crate) rehearsal: Option<Rehearsal>,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) own: Arc<Own>,
     pub(crate) counts: Counts,
 }
 

@@ -19,6 +19,7 @@ mod faults;
 mod guarded;
 mod held;
 mod held_apart;
+mod held_numbers;
 mod holds;
 mod hostile_time;
 mod limits;

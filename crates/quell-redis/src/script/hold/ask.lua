@@ -117,5 +117,5 @@ local function administer(states)
     if op ~= 6 then store(state) end
   end
   if op == 6 then return pack('>d', mono) .. concat(lefts) end
-  return pack('>dd', mono, changed)
+  return pack('>ddd', mono, changed, lapsed)
 end

@@ -123,6 +123,7 @@ local function expiry(micros_left)
 end
 
 local function store(state)
+  lapsed, state.lapsed = lapsed + (state.lapsed or 0), nil
   local rest_ban = rest_of_ban(state.ask, state.ban)
   if rest_ban == 0 then state.ban = nil end
   if not state.usage and not state.ban and #state.holds == 0 then

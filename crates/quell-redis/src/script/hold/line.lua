@@ -1,5 +1,5 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
--- caller goes on, k how long it lasts once taken, s when it was last seen}; one that waits has g, when
+-- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
 -- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
 -- charge lies.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
@@ -59,6 +59,7 @@ local function round(state)
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
       hold.is_over = true
+      if hold.n then state.lapsed = (state.lapsed or 0) + 1 end
     end
   end
   mono, wall = now, now_wall
