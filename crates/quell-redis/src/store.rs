@@ -337,6 +337,10 @@ impl Store for RedisStore {
         !self.link.is_spread()
     }
 
+    fn can_learn(&self) -> bool {
+        true
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

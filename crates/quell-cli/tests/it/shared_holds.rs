@@ -185,3 +185,38 @@ fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
         server.stop();
     }
 }
+
+/// One ceiling for both servers, which begins at `min`; what it is stands in the answers and in the
+/// metric.
+#[test]
+fn a_ceiling_is_learned_by_all_servers_together() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = "{domain: d, defaults: {on_failure: deny}, rules: [{name: x, algorithm: concurrency, adaptive: {min: 2, max: 9}}]}";
+    let rules = folder.write("learned.yaml", rules);
+    let store = redis.url();
+    let start = || {
+        Server::start(&[
+            "--rules",
+            &rules,
+            "--store",
+            &store,
+            "--store-timeout",
+            "10s",
+        ])
+    };
+    let [one, other] = [start(), start()];
+    let ask = |server: &Server| post(server, "/v1/acquire", r#"{"domain":"d"}"#);
+    for server in [&one, &other] {
+        let held = ask(server);
+        assert!(held.contains(r#""allowed":true"#), "{held}");
+    }
+    let refused = ask(&one);
+    assert!(refused.contains(r#""allowed":false"#), "{refused}");
+    assert!(refused.contains(r#""limit":2"#), "{refused}");
+    let learned = r#"quell_learned_permits{domain="d",rule="x"}"#;
+    assert_eq!(one.metric(learned), Some(2));
+    for server in [one, other] {
+        server.stop();
+    }
+}

@@ -407,6 +407,10 @@ impl Store for GuardedStore {
         self.inner.store.has_holds()
     }
 
+    fn can_learn(&self) -> bool {
+        true
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

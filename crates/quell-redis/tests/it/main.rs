@@ -22,6 +22,7 @@ mod held_apart;
 mod held_numbers;
 mod holds;
 mod hostile_time;
+mod learned;
 mod limits;
 mod long_states;
 mod lost_primary;

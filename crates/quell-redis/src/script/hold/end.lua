@@ -6,7 +6,10 @@ local FATES = {1, 2, 3, 4, 3, 3}
 local function finish(state, hold, ending, units, scales)
   if hold.g then return true end
   if state.ask.limit.kind == PERMITS then
-    if ending ~= CANCEL and ending ~= FAIL then state.usage = learn(state.ask, state.usage, mono - hold.t) end
+    if ending ~= CANCEL then
+      local held = ending ~= FAIL and mono - hold.t or nil
+      state.usage = learn(state.ask, state.usage, hold.u, held)
+    end
     return true
   end
   local truth = hold.u

@@ -38,6 +38,11 @@ local function reconcile(state)
     if not hold.g then used = used + hold.u end
   end
   if used == 0 and not usage then return end
+  if limit.least then
+    state.usage = usage and copy_of_learned(usage) or fresh_ceiling(limit, used)
+    state.usage.used = used
+    return
+  end
   state.usage = {used = used, unit = usage and usage.unit or limit.first, till = usage and usage.till or 0}
 end
 
@@ -58,6 +63,10 @@ local function round(state)
       hold.m = mark_of(state.ask, state.usage)
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
+      if state.ask.limit.least then
+        -- Its holder was not heard of again: that is no way for a call to end.
+        state.usage = learn(state.ask, settle_plain(state.ask, state.usage), hold.u)
+      end
       hold.is_over = true
       if hold.n then state.lapsed = (state.lapsed or 0) + 1 end
     end
@@ -161,7 +170,8 @@ end
 -- Time until the last hold is over and what was used is gone; perhaps longer, and quicker to find, if
 -- `roughly` will do.
 local function reset_of(state, roughly)
-  local last, is_simple = mono, true
+  -- What is learned from those that end by themselves is remembered for longer.
+  local last, is_simple = mono, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
     last = max(last, hold.e or hold.g + hold.k)
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)
