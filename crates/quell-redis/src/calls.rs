@@ -169,34 +169,42 @@ impl RedisStore {
         };
         let (keys, arguments) = self.ending(id, ending, now);
         let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
-        let calls = Arc::clone(&self.calls);
-        runtime.spawn(async move { end(&link, &scripts, &calls, &keys, &arguments).await });
+        let (calls, own) = (Arc::clone(&self.calls), Arc::clone(&self.own));
+        let id = id.clone();
+        runtime.spawn(async move {
+            if let Some(expired) = end(&link, &scripts, &calls, &keys, &arguments).await {
+                own.over(&id);
+                own.expired(expired);
+            }
+        });
     }
 }
 
-/// Ends a hold, however often that has to be said: said again it changes nothing.
+/// Ends a hold, however often that has to be said: said again it changes nothing. Returns how many
+/// holds were over by themselves, or nothing if the store was never heard.
 async fn end(
     link: &Link,
     scripts: &Scripts,
     calls: &Calls,
     keys: &[Vec<u8>],
     arguments: &[Vec<u8>],
-) {
+) -> Option<u64> {
     for pause in ATTEMPTS {
         tokio::time::sleep(pause).await;
         let ended = scripts.hold.run(link, keys, arguments);
         match tokio::time::timeout(PATIENCE, ended).await {
             Ok(Ok(reply)) => {
-                let mut reply = Reply::of(&reply);
-                if let Some(reply) = &mut reply
-                    && (0..4).all(|_| reply.number().is_some())
-                {
-                    calls.call(&ids(reply));
+                let mut reply = Reply::of(&reply)?;
+                for _ in 0..4 {
+                    reply.number()?;
                 }
-                return;
+                let expired = reply.natural()?;
+                calls.call(&ids(&mut reply));
+                return Some(expired);
             }
             Ok(Err(failure)) => tracing::debug!(%failure, "a hold of a caller that is gone stands"),
             Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
         }
     }
+    None
 }

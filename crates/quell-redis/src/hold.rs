@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::store::{Fate, Finished, Placed, StoreError};
+use quell::store::{Fate, Finished, HoldTotals, Placed, StoreError};
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::hold::{Claim, Ending, HoldId, OnExpiry};
 use quell_core::time::{Now, Wall};
@@ -18,12 +18,16 @@ use crate::boxed::is_boxed;
 use crate::code::micros_up;
 use crate::gather::Words;
 use crate::link::Failure;
+use crate::own::Standing;
 use crate::store::{RedisStore, Request, able};
 use crate::ticks::MOST_UNITS;
 
 /// What is said on a cluster, where an id alone does not say which server knows it.
 const NO_CLUSTER: &str = "nothing waits, is reserved or held on a cluster yet: name one server or \
      its sentinels, redis://HOST:PORT/0 or redis+sentinel://HOST:PORT/0?master=NAME";
+
+/// Holds whose time was over that are asked about at once.
+const MOST_OVERDUE: usize = 64;
 
 /// Keys and arguments of the script.
 type Told = (Vec<Vec<u8>>, Vec<Vec<u8>>);
@@ -122,7 +126,12 @@ impl RedisStore {
             self.name_bans(set, &answer.said).await;
             self.touched(set, asked.into_names());
         }
-        let decisions = answer.said.into_iter().filter_map(Said::told).collect();
+        let decisions: Vec<_> = answer.said.into_iter().filter_map(Said::told).collect();
+        self.own.expired(answer.expired);
+        if answer.held && answer.status == 0 {
+            let standing = Standing::of(set, claim, &decisions, answer.wait);
+            self.own.made(claim.id, standing, now.monotonic);
+        }
         if let Some(rehearsal) = &self.rehearsal {
             rehearsal.noted([self.names.hold(claim.id.as_bytes()), self.names.calls()]);
         }
@@ -206,12 +215,24 @@ impl RedisStore {
                 wait: u64::try_from(reply.number()?)
                     .ok()
                     .map(Duration::from_micros),
-                next: ids(&mut reply),
+                next: {
+                    self.own.expired(reply.natural()?);
+                    ids(&mut reply)
+                },
             }))
         };
         let finished = read().ok_or_else(|| strange(&reply))?;
         if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
             self.calls.leave(id);
+        }
+        match &finished {
+            Some(ended) if ended.fate != Fate::Stands => self.own.over(id),
+            Some(ended) if ended.wait.is_some() => {}
+            Some(_) if matches!(ending, Ending::Renew | Ending::Arrive) => {
+                self.own.lasts(id, now.monotonic);
+            }
+            Some(_) => {}
+            None => self.own.over(id),
         }
         Ok(finished)
     }
@@ -229,12 +250,31 @@ impl RedisStore {
         let (keys, arguments) = self.of_hold(Request::Advance, id, Vec::new(), now);
         let reply = self.run_hold(&keys, &arguments).await?;
         let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
-        let (Some(_), Some(wait)) = (read.natural(), read.number()) else {
+        let (Some(_), Some(wait), Some(expired)) = (read.natural(), read.number(), read.natural())
+        else {
             return Err(strange(&reply));
         };
+        self.own.expired(expired);
         let next = ids(&mut read);
         let wait = u64::try_from(wait).ok().map(Duration::from_micros);
         Ok(wait.map(|wait| (wait, next)))
+    }
+
+    /// How many holds of this process there are. Asks about some whose time was over, so that those
+    /// count as expired on keys that nobody asks about.
+    pub async fn hold_totals(&self, now: Now) -> HoldTotals {
+        let overdue = self
+            .own
+            .take_overdue(now.monotonic, self.timeout, MOST_OVERDUE);
+        let mut overdue = overdue.into_iter();
+        while let Some((due, id)) = overdue.next() {
+            if self.try_advance(&id, now).await.is_err() {
+                let rest = std::iter::once((due, id)).chain(overdue);
+                self.own.put_back(rest.collect());
+                break;
+            }
+        }
+        self.own.totals(now.monotonic)
     }
 
     /// Asks the script for rates, or the one that knows holds where a state needs that.
@@ -317,6 +357,8 @@ struct Claimed {
     status: u64,
     wait: Option<Duration>,
     held: bool,
+    /// Holds that were over, whosever they were.
+    expired: u64,
     said: Vec<Said>,
 }
 
@@ -327,6 +369,7 @@ impl Claimed {
         let status = reply.natural()?;
         let wait = u64::try_from(reply.number()?).ok();
         let held = reply.natural()? != 0;
+        let expired = reply.natural()?;
         let mut said = Vec::new();
         while !reply.is_over() {
             said.push(Said::read(&mut reply, clock)?);
@@ -336,6 +379,7 @@ impl Claimed {
             status,
             wait: wait.map(Duration::from_micros),
             held,
+            expired,
             said,
         })
     }

@@ -36,6 +36,7 @@ mod hold;
 mod key;
 mod link;
 mod numbers;
+mod own;
 mod reach;
 mod rehearsal;
 mod script;

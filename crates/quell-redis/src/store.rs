@@ -23,6 +23,7 @@ use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
+use crate::own::Own;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
@@ -85,6 +86,7 @@ pub struct RedisStore {
     pub(crate) calendar: SystemCalendar,
     pub(crate) rehearsal: Option<Rehearsal>,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) own: Arc<Own>,
     pub(crate) counts: Counts,
 }
 
@@ -333,6 +335,10 @@ impl Store for RedisStore {
 
     fn has_holds(&self) -> bool {
         !self.link.is_spread()
+    }
+
+    fn can_learn(&self) -> bool {
+        true
     }
 
     async fn hold(

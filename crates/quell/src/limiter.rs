@@ -462,7 +462,7 @@ fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
                     let checked = if limit.is_learned() && !can_learn {
-                        Err(LimitError::LearnedInOneProcess)
+                        Err(LimitError::LearnsNothing)
                     } else {
                         check_zone(limit)
                     };

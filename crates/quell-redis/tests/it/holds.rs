@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use quell::conformance::{Carries, holds_as_model_in_micros};
+use quell::conformance::{Carries, holds_as_model_in_micros, learns_as_model_in_micros};
 use quell::{Cost, Operation, Query};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::hold::{Claim, HoldId, OnExpiry, Patience};
@@ -31,6 +31,18 @@ async fn random_traces_with_holds_have_the_same_answers_as_among_many_processes(
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         holds_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 300).await;
     }
+}
+
+#[tokio::test]
+async fn a_ceiling_is_learned_as_in_one_process() {
+    let server = Server::start(&[]);
+    let mut ceilings = 0;
+    for seed in seeds(8) {
+        let name = format!("learned-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        ceilings += learns_as_model_in_micros(store.build(), seed, 1_500).await;
+    }
+    assert!(ceilings > 40, "it moved {ceilings} times in all");
 }
 
 /// One hold is over while another has yet to be taken, and both are by the time that anybody looks.

@@ -12,9 +12,10 @@ local function keep_of(claim, state)
 end
 
 local function new_hold(claim, state, delay)
-  local keep = keep_of(claim, state)
+  local keep, is_first = keep_of(claim, state), not claim.is_counted or nil
+  claim.is_counted = true
   return {
-    i = claim.id, u = state.units, r = state.is_released, p = not keep,
+    n = is_first, i = claim.id, u = state.units, r = state.is_released, p = not keep,
     k = keep or ARRIVAL + delay, s = mono,
   }
 end
@@ -111,7 +112,7 @@ end
 -- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
 -- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
 -- answered before, 2 if the id stands for something else and 3 if there are too many holds, the wait
--- (-1: none), whether something is held, and what each limit says.
+-- (-1: none), whether something is held, how many holds were over, and what each limit says.
 local function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do
@@ -122,8 +123,8 @@ local function claim_all()
   end
   local record = read_record(KEYS[1])
   if record then
-    if record.f > 0 or not is_same(record, claim, states) then return pack('>dddd', mono, 2, -1, 0) end
-    return pack('>dddd', mono, 1, -1, 1) .. record.d
+    if record.f > 0 or not is_same(record, claim, states) then return pack('>ddddd', mono, 2, -1, 0, 0) end
+    return pack('>ddddd', mono, 1, -1, 1, 0) .. record.d
   end
   for i, asked in ipairs(states) do
     local state = load(asked.key, asked.ask)
@@ -137,7 +138,7 @@ local function claim_all()
     is_full = is_full or #state.holds >= MOST_HOLDS
     most = max(most, state.delay)
   end
-  if is_full and (passes or claim.keep >= 0) then return pack('>dddd', mono, 3, -1, 0) end
+  if is_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end
   local wait
   if claim.turn >= 0 and passes and most > claim.in_all then
     too_long(claim, states)
@@ -148,5 +149,5 @@ local function claim_all()
   local decisions = told(states)
   store_all(states)
   local is_held = remember(claim, states, decisions, wait or -1)
-  return pack('>dddd', mono, 0, wait or -1, is_held and 1 or 0) .. decisions
+  return pack('>ddddd', mono, 0, wait or -1, is_held and 1 or 0, lapsed) .. decisions
 end

@@ -1,5 +1,5 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
--- caller goes on, k how long it lasts once taken, s when it was last seen}; one that waits has g, when
+-- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
 -- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
 -- charge lies.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
@@ -38,6 +38,11 @@ local function reconcile(state)
     if not hold.g then used = used + hold.u end
   end
   if used == 0 and not usage then return end
+  if limit.least then
+    state.usage = usage and copy_of_learned(usage) or fresh_ceiling(limit, used)
+    state.usage.used = used
+    return
+  end
   state.usage = {used = used, unit = usage and usage.unit or limit.first, till = usage and usage.till or 0}
 end
 
@@ -66,7 +71,12 @@ local function happen_by_now(state)
       end
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
+      if state.ask.limit.least then
+        -- Its holder was not heard of again: that is no way for a call to end.
+        state.usage = learn(state.ask, settle_plain(state.ask, state.usage), hold.u)
+      end
       hold.is_over = true
+      if hold.n then state.lapsed = (state.lapsed or 0) + 1 end
     end
   end
   mono, wall = now, now_wall
@@ -166,7 +176,8 @@ end
 -- Time until the last hold is over and what was used is gone; perhaps longer, and quicker to find, if
 -- `roughly` will do.
 local function reset_of(state, roughly)
-  local last, is_simple = mono, true
+  -- What is learned from those that end by themselves is remembered for longer.
+  local last, is_simple = mono, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
     last = max(last, hold.e or hold.g + hold.k)
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)
