@@ -228,11 +228,11 @@ impl MemoryStore {
         now: Now,
     ) -> Decision {
         let key = self.load_key(name, charge);
-        let in_place = self
-            .table
-            .decide_in_place(key.fingerprint, &charge.due(), operation, now);
-        if let Some(decision) = in_place {
-            return decision;
+        let in_place =
+            self.table
+                .decide_in_place(key.fingerprint, &charge.due(), operation, || now.monotonic);
+        if let Some(decided) = in_place {
+            return decided.decision();
         }
         let keeper = Keeping { store: self, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
