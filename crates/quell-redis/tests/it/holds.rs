@@ -1,6 +1,6 @@
 //! Holds: the same decisions as in one process, whatever is held, waits or is owed.
 
-use quell::conformance::{Carries, holds_as_model_in_micros};
+use quell::conformance::{Carries, Lines, holds_as_model_in_micros};
 use quell_redis::StoreClock;
 
 use crate::conformance::seeds;
@@ -12,7 +12,7 @@ async fn random_traces_with_holds_have_the_same_answers_as_in_one_process() {
     for seed in seeds(40) {
         let name = format!("one-{seed}");
         let store = server.store().test_keys(&name).rehearsal().build();
-        holds_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
+        holds_as_model_in_micros(store, Carries::AtOnce, Lines::Stood, seed, 300).await;
     }
 }
 
@@ -22,6 +22,6 @@ async fn random_traces_with_holds_have_the_same_answers_as_among_many_processes(
     for seed in seeds(40) {
         let name = format!("many-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
-        holds_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 300).await;
+        holds_as_model_in_micros(store.build(), Carries::AtNextCall, Lines::Stood, seed, 300).await;
     }
 }
