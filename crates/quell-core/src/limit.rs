@@ -137,8 +137,7 @@ impl Limit {
         self.engine.lease()
     }
 
-    /// Whether how much it admits is learned from what it sees: such a limit is known to one store in
-    /// one process.
+    /// Whether how much it admits is learned from what it sees.
     #[must_use]
     pub const fn is_learned(&self) -> bool {
         match &self.algorithm {
@@ -211,6 +210,7 @@ impl Limit {
         self.engine.full_refill()
     }
 
+    #[inline]
     pub(crate) const fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -297,8 +297,8 @@ pub enum LimitError {
     MinAboveMax,
     /// A ceiling to be learned beside a queue.
     AdaptiveWithQueue,
-    /// A ceiling to be learned on a store that many share. The core has none: this is for whoever has.
-    LearnedInOneProcess,
+    /// A ceiling to be learned on a store that follows none. The core has none: this is for whoever has.
+    LearnsNothing,
     /// More permits than a key may have holds.
     ManyPermits,
     /// A lease of 0 or above a day.
@@ -353,10 +353,7 @@ impl fmt::Display for LimitError {
             Self::AdaptiveWithQueue => {
                 "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
             }
-            Self::LearnedInOneProcess => {
-                "a ceiling is learned in the memory of one process: write max in place of adaptive, \
-                 or keep states in memory"
-            }
+            Self::LearnsNothing => "this store learns no ceiling: write max in place of adaptive",
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",
             Self::PermitsNeedNames => {

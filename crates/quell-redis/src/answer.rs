@@ -223,8 +223,8 @@ impl<'a> Reply<'a> {
 /// What the script answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// What each limit says.
-    Said(Vec<Said>),
+    /// What each limit says, and how many holds were over, whosever they were.
+    Said(Vec<Said>, u64),
     /// The calendar's edges were not those around the store's clock, which reads so.
     OtherEdges { wall: u64 },
 }
@@ -243,7 +243,7 @@ impl Answer {
         for _ in 0..count {
             said.push(Said::read(&mut reply, clock)?);
         }
-        Some(Self::Said(said))
+        Some(Self::Said(said, reply.natural().unwrap_or(0)))
     }
 }
 

@@ -182,12 +182,15 @@ impl<'a> Asked<'a> {
         let mut clock = 0;
         for group in &self.groups {
             let reply = self.in_time(group, self.run(group, &head)).await?;
-            let numbers =
-                Reply::of(&reply).and_then(|mut reply| Some((reply.natural()?, reply.natural()?)));
-            let Some((now, count)) = numbers else {
+            let numbers = Reply::of(&reply).and_then(|mut reply| {
+                let (now, count) = (reply.natural()?, reply.natural()?);
+                Some((now, count, reply.natural().unwrap_or(0)))
+            });
+            let Some((now, count, expired)) = numbers else {
                 return Err(strange(&reply));
             };
             changed += usize::try_from(count).unwrap_or(0);
+            self.store.own.expired(expired);
             clock = now;
         }
         Ok((changed, clock))
@@ -208,7 +211,10 @@ impl<'a> Asked<'a> {
     async fn say(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, Failure> {
         let reply = self.run(group, head).await?;
         match Answer::read(&reply, group.len()) {
-            Some(Answer::Said(said)) => Ok(said),
+            Some(Answer::Said(said, expired)) => {
+                self.store.own.expired(expired);
+                Ok(said)
+            }
             _ => Err(strange(&reply)),
         }
     }

@@ -224,22 +224,30 @@ impl RedisStore {
             return;
         };
         let arguments = self.ending(id, ending, now);
-        let (way, calls, id) = (self.way(), Arc::clone(&self.calls), id.clone());
-        runtime.spawn(async move { end(&way, &calls, &id, &arguments).await });
+        let (calls, own) = (Arc::clone(&self.calls), Arc::clone(&self.own));
+        let (way, id) = (self.way(), id.clone());
+        runtime.spawn(async move {
+            if let Some(expired) = end(&way, &calls, &id, &arguments).await {
+                own.over(&id);
+                own.expired(expired);
+            }
+        });
     }
 }
 
-/// Ends a hold, however often that has to be said: said again it changes nothing.
-async fn end(way: &Way, calls: &Calls, id: &HoldId, arguments: &[Vec<u8>]) {
+/// Ends a hold, however often that has to be said: said again it changes nothing. Returns how many
+/// holds were over by themselves, or nothing if the store was never heard.
+async fn end(way: &Way, calls: &Calls, id: &HoldId, arguments: &[Vec<u8>]) -> Option<u64> {
     for pause in ATTEMPTS {
         tokio::time::sleep(pause).await;
         match tokio::time::timeout(PATIENCE, way.end(id, arguments)).await {
-            Ok(Ok(called)) => {
+            Ok(Ok((called, expired))) => {
                 calls.call(&called);
-                return;
+                return Some(expired);
             }
             Ok(Err(failure)) => tracing::debug!(%failure, "a hold of a caller that is gone stands"),
             Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
         }
     }
+    None
 }

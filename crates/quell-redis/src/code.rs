@@ -34,7 +34,8 @@ const HAS_BAN: u8 = 8;
 const HAS_PARTS: u8 = 16;
 /// Set if the unit is not a microsecond.
 const HAS_SHIFT: u8 = 32;
-/// Set if one more number follows: what is missing at the start, or how many wait undelayed.
+/// Set if one more number follows: what is missing at the start, how many wait undelayed, or the fewest
+/// permits where their number is learned.
 const HAS_MORE: u8 = 64;
 /// Set if only the script that knows holds can decide: permits, or a bucket on credit.
 const NEEDS_HOLDS: u8 = 128;
@@ -128,7 +129,11 @@ pub(crate) fn code(charge: &Charge<'_>) -> Code {
             let (max, limit) = (spec.max(), limit.max());
             let lease = micros_up(spec.lease_length());
             let first = u64::try_from(spec.first_unit_delay().as_nanos()).unwrap_or(u64::MAX);
-            writer.limit(PERMITS, 0, &[max, limit, lease, first]);
+            let numbers = [max, limit, lease, first];
+            match spec.min() {
+                Some(min) => writer.limit(PERMITS, HAS_MORE, &[&numbers[..], &[min]].concat()),
+                None => writer.limit(PERMITS, 0, &numbers),
+            }
             writer.cost(charge, limit);
             writer.number(lease);
             Numbers::Permits { limit }

@@ -38,6 +38,15 @@ impl RedisStore {
         if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
             self.calls.leave(id);
         }
+        match &finished {
+            Some(ended) if ended.fate != Fate::Stands => self.own.over(id),
+            Some(ended) if ended.wait.is_some() => {}
+            Some(_) if matches!(ending, Ending::Renew | Ending::Arrive) => {
+                self.own.lasts(id, now.monotonic);
+            }
+            Some(_) => {}
+            None => self.own.over(id),
+        }
         Ok(finished)
     }
 
@@ -66,9 +75,12 @@ impl RedisStore {
         for reply in join_all(asked).await {
             let reply = reply?;
             let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
-            let (Some(_), Some(wait)) = (read.natural(), read.number()) else {
+            let (Some(_), Some(wait), Some(expired)) =
+                (read.natural(), read.number(), read.natural())
+            else {
                 return Err(strange(&reply));
             };
+            self.own.expired(expired);
             if let Ok(wait) = u64::try_from(wait) {
                 advanced = Some((Duration::from_micros(wait), ids(&mut read)));
             }
@@ -126,7 +138,9 @@ impl RedisStore {
         let mut all = Vec::new();
         for reply in join_all(asked).await {
             let reply = reply?;
-            all.extend(read_end(&reply).ok_or_else(|| strange(&reply))?);
+            let (ended, expired) = read_end(&reply).ok_or_else(|| strange(&reply))?;
+            self.own.expired(expired);
+            all.extend(ended);
         }
         Ok(together(all))
     }
@@ -186,26 +200,30 @@ impl RedisStore {
     }
 }
 
-/// What one script says of an ending; `Some(None)` if nothing is known there.
-fn read_end(reply: &Value) -> Option<Option<Finished>> {
+/// What one script says of an ending, nothing if the id is not known there; and how many holds were
+/// over by themselves.
+fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     let mut reply = Reply::of(reply)?;
     reply.natural()?;
     let fate = match reply.number()? {
-        -1 => return Some(None),
-        0 => Fate::Stands,
-        1 => Fate::Settled,
-        2 => Fate::Cancelled,
-        3 => Fate::Released,
-        _ => Fate::Expired,
+        -1 => None,
+        0 => Some(Fate::Stands),
+        1 => Some(Fate::Settled),
+        2 => Some(Fate::Cancelled),
+        3 => Some(Fate::Released),
+        _ => Some(Fate::Expired),
     };
-    Some(Some(Finished {
+    let repeated = reply.natural()? != 0;
+    let wait = u64::try_from(reply.number()?).ok();
+    let expired = reply.natural()?;
+    let next = ids(&mut reply);
+    let finished = fate.map(|fate| Finished {
         fate,
-        repeated: reply.natural()? != 0,
-        wait: u64::try_from(reply.number()?)
-            .ok()
-            .map(Duration::from_micros),
-        next: ids(&mut reply),
-    }))
+        repeated,
+        wait: wait.map(Duration::from_micros),
+        next,
+    });
+    Some((finished, expired))
 }
 
 /// What became of a hold of which several slots say something: it stands if it does in any, and is

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::store::{Placed, StoreError};
+use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, HoldId, OnExpiry};
@@ -20,9 +20,13 @@ use crate::boxed::is_boxed;
 use crate::code::micros_up;
 use crate::gather::Words;
 use crate::link::Failure;
+use crate::own::Standing;
 use crate::slots::Part;
 use crate::store::{RedisStore, Request, able};
 use crate::ticks::MOST_UNITS;
+
+/// Holds whose time was over that are asked about at once.
+const MOST_OVERDUE: usize = 64;
 
 /// Why nothing was held.
 #[derive(Debug)]
@@ -93,6 +97,7 @@ fn wish(claim: &Claim<'_>, part: Option<Part>) -> Vec<u8> {
         wish.extend_from_slice(&perhaps(part.stay));
         wish.extend_from_slice(&number(micros_up(part.delay)));
         wish.extend_from_slice(&number(part.attempt));
+        wish.push(u8::from(part.counts));
     }
     wish
 }
@@ -153,6 +158,11 @@ impl RedisStore {
             self.name_bans(set, &answer.said).await;
             self.touched(set, asked.into_names());
         }
+        self.own.expired(answer.expired);
+        if answer.held == 1 && answer.status == 0 {
+            let standing = Standing::of(set, claim, &answer.decisions, answer.wait);
+            self.own.made(claim.id, standing, now.monotonic);
+        }
         Ok(Placed {
             decisions: answer.decisions,
             held: answer.held == 1,
@@ -203,6 +213,23 @@ impl RedisStore {
         Err(Failure::Refused(
             "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
         ))
+    }
+
+    /// How many holds of this process there are. Asks about some whose time was over, so that those
+    /// count as expired on keys that nobody asks about.
+    pub async fn hold_totals(&self, now: Now) -> HoldTotals {
+        let overdue = self
+            .own
+            .take_overdue(now.monotonic, self.timeout, MOST_OVERDUE);
+        let mut overdue = overdue.into_iter();
+        while let Some((due, id)) = overdue.next() {
+            if self.try_advance(&id, now).await.is_err() {
+                let rest = std::iter::once((due, id)).chain(overdue);
+                self.own.put_back(rest.collect());
+                break;
+            }
+        }
+        self.own.totals(now.monotonic)
     }
 
     /// Asks the script for rates, or the one that knows holds where a state needs that.
@@ -262,6 +289,8 @@ pub(crate) struct Claimed {
     pub(crate) wait: Option<Duration>,
     /// 0 if nothing is held, 1 if something is, 2 if it is until the whole set is known to pass.
     pub(crate) held: u64,
+    /// Holds that were over, whosever they were.
+    pub(crate) expired: u64,
     pub(crate) said: Vec<Said>,
     pub(crate) decisions: Vec<Decision>,
 }
@@ -273,6 +302,7 @@ impl Claimed {
         let status = reply.natural()?;
         let wait = u64::try_from(reply.number()?).ok();
         let held = reply.natural()?;
+        let expired = reply.natural()?;
         let mut said = Vec::new();
         while !reply.is_over() {
             said.push(Said::read(&mut reply, clock)?);
@@ -283,6 +313,7 @@ impl Claimed {
             clock,
             status,
             held,
+            expired,
             said,
         })
     }
@@ -300,10 +331,10 @@ impl Claimed {
         Self {
             clock,
             status: 1,
-            wait: None,
             held: 1,
             decisions: said.iter().filter_map(|said| said.told()).collect(),
             said,
+            ..Self::default()
         }
     }
 

@@ -37,6 +37,7 @@ mod hold;
 mod key;
 mod link;
 mod numbers;
+mod own;
 mod reach;
 mod rehearsal;
 mod script;

@@ -49,6 +49,7 @@ const DECIDE_MANY: &str = concat!(
 const HOLD: &str = concat!(
     include_str!("script/hold/head.lua"),
     algorithms!(),
+    include_str!("script/hold/adaptive.lua"),
     include_str!("script/hold/engine.lua"),
     include_str!("script/hold/line.lua"),
     include_str!("script/hold/box.lua"),

@@ -23,6 +23,7 @@ use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
+use crate::own::Own;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::slots::Remembered;
@@ -89,6 +90,7 @@ pub struct RedisStore {
     pub(crate) calls: Arc<Calls>,
     /// Where ids of this node's holds point to, on a cluster.
     pub(crate) remembered: Arc<Remembered>,
+    pub(crate) own: Arc<Own>,
     pub(crate) counts: Counts,
 }
 
@@ -336,6 +338,10 @@ impl Store for RedisStore {
     }
 
     fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn can_learn(&self) -> bool {
         true
     }
 

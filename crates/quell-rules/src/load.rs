@@ -28,8 +28,7 @@ pub struct Loaded {
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
     /// What is missing or impossible where servers share a store, though nothing is wrong without
-    /// one: of each document, the first rule that declares no `on_failure`, and every limit that is
-    /// learned.
+    /// one: of each document, the first rule that declares no `on_failure`.
     pub undeclared: Vec<Problem>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use quell::store::memory::MemoryStore;
-use quell::store::{Banned, Finished, HoldTotals};
+use quell::store::{Banned, Finished};
 use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -82,9 +82,7 @@ impl Shared {
             overflow_states: memory.map_or(0, MemoryStore::overflow_states),
             bans: bans.map_or(0, |bans| bans.len()),
             waiting: self.limiter.waiting(),
-            holds: memory.map_or_else(HoldTotals::default, |memory| {
-                memory.hold_totals(self.limiter.now())
-            }),
+            holds: self.limiter.store().hold_totals(self.limiter.now()).await,
             uptime: self.started.elapsed(),
             shared: self.limiter.store().numbers(),
             is_reload_failed: self.health.reload_failure().is_some()

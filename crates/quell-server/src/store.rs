@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId};
@@ -54,6 +54,14 @@ impl ServerStore {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => Some((store.store_numbers(), store.guard_numbers())),
+        }
+    }
+
+    /// How many holds there are: in memory all, beside this process those that it made.
+    pub(crate) async fn hold_totals(&self, now: Now) -> HoldTotals {
+        match self {
+            Self::Memory(store) => store.hold_totals(now),
+            Self::Redis(store) => store.hold_totals(now).await,
         }
     }
 

@@ -207,11 +207,12 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         now: Now,
     ) -> Result<LimitSet<'r>, AskError> {
-        if rules.has_domain(query.domain()) {
-            Ok(rules.resolve(query, now, &self.calendar))
-        } else {
-            Err(AskError::UnknownDomain)
+        let set = rules.resolve(query, now, &self.calendar);
+        // Where there is a charge there is a domain.
+        if set.charges().is_empty() && !rules.has_domain(query.domain()) {
+            return Err(AskError::UnknownDomain);
         }
+        Ok(set)
     }
 
     fn conclude(
@@ -462,7 +463,7 @@ fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
                     let checked = if limit.is_learned() && !can_learn {
-                        Err(LimitError::LearnedInOneProcess)
+                        Err(LimitError::LearnsNothing)
                     } else {
                         check_zone(limit)
                     };

@@ -128,3 +128,95 @@ fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
         server.stop();
     }
 }
+
+/// Each server counts what its own callers hold and wait for; what was over is counted by the one that
+/// found it so.
+#[test]
+fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
+    let redis = Redis::start();
+    let [one, other] = servers(&redis);
+    let numbers = |server: &Server| {
+        let metric = |name: &str| server.metric(name).unwrap();
+        [
+            metric("quell_permits_held"),
+            metric("quell_reservations"),
+            metric("quell_waiters"),
+            metric("quell_wait_seconds_count"),
+            metric("quell_expired_holds_total"),
+        ]
+    };
+    let reserve = |server: &Server, id: &str, hold_ms: u64| {
+        let entries = r#"{"team":"red","kind":"batch"}"#;
+        let body =
+            format!(r#"{{"domain":"models","entries":{entries},"id":"{id}","hold_ms":{hold_ms}}}"#);
+        post(server, "/v1/reserve", &body)
+    };
+    assert!(reserve(&one, "a", 60_000).contains(r#""allowed":true"#));
+    assert_eq!(numbers(&one), [1, 1, 0, 0, 0]);
+    assert_eq!(numbers(&other), [0, 0, 0, 0, 0]);
+    let ask =
+        r#"{"domain":"models","entries":{"team":"red","kind":"batch"},"max_wait_ms":3600000}"#;
+    let waited = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| post(&other, "/v1/acquire", ask));
+        until("it waits", || (numbers(&other)[2] == 1).then_some(()));
+        assert_eq!(numbers(&one), [1, 1, 0, 0, 0]);
+        let cancel = r#"{"domain":"models","id":"a"}"#;
+        assert!(post(&one, "/v1/cancel", cancel).contains("cancelled"));
+        waits.join().unwrap()
+    });
+    assert!(waited.contains(r#""allowed":true"#), "{waited}");
+    assert_eq!(numbers(&one), [0, 0, 0, 0, 0]);
+    assert_eq!(numbers(&other)[..4], [1, 1, 0, 1]);
+    // A reservation of tokens alone, of one millisecond, and then another question about its key.
+    let tokens = r#"{"domain":"models","entries":{"team":"blue"},"hold_ms":1}"#;
+    post(&one, "/v1/reserve", tokens);
+    until("somebody asks after its time", || {
+        post(
+            &other,
+            "/v1/acquire",
+            r#"{"domain":"models","entries":{"team":"blue"}}"#,
+        );
+        (numbers(&other)[4] == 1).then_some(())
+    });
+    until("it is over for who made it too", || {
+        (numbers(&one) == [0, 0, 0, 0, 0]).then_some(())
+    });
+    for server in [one, other] {
+        server.stop();
+    }
+}
+
+/// One ceiling for both servers, which begins at `min`; what it is stands in the answers and in the
+/// metric.
+#[test]
+fn a_ceiling_is_learned_by_all_servers_together() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = "{domain: d, defaults: {on_failure: deny}, rules: [{name: x, algorithm: concurrency, adaptive: {min: 2, max: 9}}]}";
+    let rules = folder.write("learned.yaml", rules);
+    let store = redis.url();
+    let start = || {
+        Server::start(&[
+            "--rules",
+            &rules,
+            "--store",
+            &store,
+            "--store-timeout",
+            "10s",
+        ])
+    };
+    let [one, other] = [start(), start()];
+    let ask = |server: &Server| post(server, "/v1/acquire", r#"{"domain":"d"}"#);
+    for server in [&one, &other] {
+        let held = ask(server);
+        assert!(held.contains(r#""allowed":true"#), "{held}");
+    }
+    let refused = ask(&one);
+    assert!(refused.contains(r#""allowed":false"#), "{refused}");
+    assert!(refused.contains(r#""limit":2"#), "{refused}");
+    let learned = r#"quell_learned_permits{domain="d",rule="x"}"#;
+    assert_eq!(one.metric(learned), Some(2));
+    for server in [one, other] {
+        server.stop();
+    }
+}

@@ -300,20 +300,3 @@ fn what_cannot_be_meant_says_what_to_write() {
         "{shown}"
     );
 }
-
-/// What one process learns nobody else knows: such rules are refused where servers share a store.
-#[test]
-fn a_ceiling_that_is_learned_is_refused_with_a_shared_store() {
-    let folder = Folder::new();
-    let learned = "  - { name: x, algorithm: concurrency, adaptive: { min: 2, max: 9 } }\n";
-    let rules = shared_rules("ab", "100/min").replace("rules:\n", &format!("rules:\n{learned}"));
-    let file = folder.write("ab.yaml", &rules);
-    run(&mut quell(&["rules", "check", &file])).expect_success();
-    let serve = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
-    let store = format!("redis://127.0.0.1:{}/0", free_port());
-    let arguments = [&serve[..], &["--rules", &file, "--store", &store]].concat();
-    let refused = run(&mut quell(&arguments));
-    assert!(!refused.status.success(), "{refused:?}");
-    let place = "rules[0]: a ceiling is learned in the memory of one process";
-    assert!(refused.stderr.contains(place), "{refused:?}");
-}

@@ -30,7 +30,9 @@
 //! the service can do is done, and a call takes 112 ms.
 //!
 //! Kept: twelve numbers for a key. All of it is integers, ceilings in 1/256 of a permit. What was
-//! learned is forgotten when no call has ended for a lease; then it is `min` again.
+//! learned is forgotten when no call has ended for a lease; then it is `min` again. A call that lasts
+//! longer than a day, by renewing its lease, counts as a day: so no sum overflows, here or in a script
+//! that counts microseconds in doubles.
 //!
 //! Bound: at most `max` permits at any instant. A ceiling that comes down takes no permit away.
 //!
@@ -40,6 +42,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use crate::hold::MAX_HOLD;
 use crate::state::Usage;
 use crate::time::{Monotonic, saturating_nanos};
 
@@ -186,7 +189,7 @@ impl Adaptive {
         match held {
             None => self.back_off(learned),
             Some(held) => {
-                let nanos = saturating_nanos(held).saturating_mul(units);
+                let nanos = saturating_nanos(held.min(MAX_HOLD)).saturating_mul(units);
                 learned.sum = learned.sum.saturating_add(nanos);
                 learned.count = learned.count.saturating_add(units);
                 learned.peak = learned.peak.max(learned.used.min(self.max));

@@ -249,6 +249,7 @@ pub(crate) struct TokenEngine {
 }
 
 impl TokenEngine {
+    #[inline]
     pub(crate) const fn gcra(&self) -> &Gcra {
         &self.gcra
     }
@@ -277,6 +278,7 @@ impl TokenEngine {
     }
 
     /// Whether a key never charged has all its tokens, whenever it is first seen, and none is owed.
+    #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.missing == 0 && !self.debt
     }

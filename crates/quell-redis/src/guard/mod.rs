@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::Clock;
-use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
+use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId};
@@ -122,6 +122,11 @@ impl GuardedStore {
     #[must_use]
     pub fn store_numbers(&self) -> StoreNumbers {
         self.inner.store.numbers()
+    }
+
+    /// How many holds of this process there are (see [`RedisStore::hold_totals`]).
+    pub async fn hold_totals(&self, now: Now) -> HoldTotals {
+        self.inner.store.hold_totals(now).await
     }
 
     /// What was answered without it.
@@ -400,6 +405,10 @@ impl Store for GuardedStore {
 
     fn has_holds(&self) -> bool {
         self.inner.store.has_holds()
+    }
+
+    fn can_learn(&self) -> bool {
+        true
     }
 
     async fn hold(

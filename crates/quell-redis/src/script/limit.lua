@@ -14,6 +14,7 @@ local function describe(s)
   end
   if limit.kind == PERMITS then
     number('max') number('limit') number('lease') number('first')
+    if has(64) then number('least') end
   elseif limit.kind == 0 then
     foreign()
   elseif limit.kind <= LEAKY then

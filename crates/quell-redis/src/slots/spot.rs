@@ -82,12 +82,13 @@ impl Way {
         }
     }
 
-    /// Ends a hold without a caller that waits for it; returns who may go sooner now.
+    /// Ends a hold without a caller that waits for it; returns who may go sooner now, and how many holds
+    /// were over by themselves.
     pub(crate) async fn end(
         &self,
         id: &HoldId,
         arguments: &[Vec<u8>],
-    ) -> Result<Vec<HoldId>, Failure> {
+    ) -> Result<(Vec<HoldId>, u64), Failure> {
         let spots = if self.link.is_spread() {
             let states = match self.remembered.get(id) {
                 Some(pointer) => pointer.states.clone(),
@@ -102,16 +103,17 @@ impl Way {
             let keys = spot.keys();
             script.run(&self.link, &keys, arguments).await
         });
-        let mut called = Vec::new();
+        let (mut called, mut expired) = (Vec::new(), 0);
         for reply in join_all(ended).await {
             let reply = reply?;
             if let Some(mut reply) = Reply::of(&reply)
                 && (0..4).all(|_| reply.number().is_some())
             {
+                expired += reply.natural().unwrap_or_default();
                 called.extend(ids(&mut reply));
             }
         }
-        Ok(called)
+        Ok((called, expired))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Patience};
 use quell_core::time::Now;
@@ -32,6 +32,8 @@ pub(crate) struct Part {
     /// The longest delay of the set, of a caller that waits for it.
     pub(crate) delay: Duration,
     pub(crate) attempt: u64,
+    /// Whether the hold is counted here, of all slots.
+    pub(crate) counts: bool,
 }
 
 /// How the whole set looked a moment ago.
@@ -110,6 +112,7 @@ impl<'a> Spread<'a> {
             stay: keep_of(self.set, &self.claim),
             delay,
             attempt: self.pointer.attempt,
+            counts: false,
         };
         let answers = self.ask_all(part).await;
         let mut claimed = match self.gather(&answers) {
@@ -146,16 +149,34 @@ impl<'a> Spread<'a> {
         with_say.into_iter().map(|(_, decision)| decision)
     }
 
+    fn charges(&self, group: &[usize]) -> impl Iterator<Item = &Charge<'a>> {
+        let charges = self.set.charges();
+        let picked: Vec<_> = group
+            .iter()
+            .filter_map(|index| charges.get(*index))
+            .collect();
+        picked.into_iter()
+    }
+
     fn passes(&self, decisions: &[Decision]) -> bool {
         self.with_say(decisions).all(|one| one.outcome.is_allow())
     }
 
     async fn ask_all(&self, part: Part) -> Answers {
-        let asked = self.asked.groups.iter().zip(&self.spots);
-        let asked = asked.map(|(group, spot)| async move {
+        let groups = &self.asked.groups;
+        // Where something is held for certain.
+        let counts = groups.iter().position(|group| {
+            self.claim.hold.is_some()
+                || self
+                    .charges(group)
+                    .any(|charge| charge.installed.limit.lease().is_some())
+        });
+        let asked = groups.iter().zip(&self.spots).enumerate();
+        let asked = asked.map(|(place, (group, spot))| async move {
             let store = self.store;
             let (claim, now) = (&self.claim, self.now);
-            let (set, part) = (self.set, Some(part));
+            let counts = place == counts.unwrap_or_default();
+            let (set, part) = (self.set, Some(Part { counts, ..part }));
             let answer = store.claim_at(self.asked, set, group, claim, &spot.record, part, now);
             store.in_time(&spot.record, answer).await
         });
@@ -180,6 +201,7 @@ impl<'a> Spread<'a> {
             repeated += usize::from(answer.status == 1);
             held |= u64::from(answer.held == 1);
             all.clock = all.clock.max(answer.clock);
+            all.expired += answer.expired;
             if answer.said.len() != group.len() {
                 // The id stands for other charges there.
                 return Ok(Claimed::taken());
@@ -282,9 +304,7 @@ impl<'a> Spread<'a> {
         self.store.remembered.set(self.claim.id, done);
         if self.claim.hold.is_none() && part.delay.is_zero() {
             let is_tried = |group: &[usize]| {
-                let mut charges = group
-                    .iter()
-                    .filter_map(|index| self.set.charges().get(*index));
+                let mut charges = self.charges(group);
                 charges.any(|charge| charge.installed.limit.lease().is_none())
             };
             let spots = self.spots.iter().zip(&self.asked.groups);

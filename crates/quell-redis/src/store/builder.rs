@@ -86,6 +86,7 @@ impl RedisStoreBuilder {
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
             calls: Arc::default(),
             remembered: Arc::default(),
+            own: Arc::default(),
             counts: Counts::default(),
         }
     }

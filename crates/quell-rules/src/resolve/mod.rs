@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use quell_core::limit::LimitError;
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
 
 use crate::path::{Said, Spot};
@@ -44,12 +43,6 @@ impl Domains {
                 && !std::mem::replace(&mut has_undeclared, true)
             {
                 self.undeclared.push(failure::undeclared(raw, sink));
-            }
-            if let Some(rule) = &rule
-                && is_learned(rule)
-            {
-                let reason = LimitError::LearnedInOneProcess.to_string();
-                self.undeclared.push(sink.at(&raw.spot, reason));
             }
             if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
                 keep_together(rule, entry, raw, sink);
@@ -134,13 +127,6 @@ impl Domains {
             }
         }
     }
-}
-
-/// Whether a limit of the rule learns how much it admits.
-fn is_learned(rule: &Rule) -> bool {
-    let overrides = rule.overrides.iter().map(|over| &over.effect);
-    let mut effects = overrides.chain([&rule.effect]);
-    effects.any(|effect| matches!(effect, Effect::Limit(limit) if limit.is_learned()))
 }
 
 /// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, whole.

@@ -59,20 +59,6 @@ fn the_first_rule_of_a_document_that_declares_nothing_is_told() {
     );
 }
 
-/// A ceiling that is learned is known to one process: fine by itself, and told where many share.
-#[test]
-fn what_is_learned_is_no_matter_for_a_shared_store() {
-    let text = "domain: d\ndefaults: { on_failure: deny }\nrules:\n  - { name: x, algorithm: concurrency, max: 4 }\n  - { name: y, algorithm: concurrency, max: 4, overrides: [{ when: { a: b }, adaptive: { min: 2, max: 9 } }] }\n";
-    let loaded = quell_rules::parse_str("shop.yaml", text).unwrap();
-    let told: Vec<String> = loaded.undeclared.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        told,
-        [
-            "shop.yaml:5:5: rules[1]: a ceiling is learned in the memory of one process: write max in place of adaptive, or keep states in memory"
-        ]
-    );
-}
-
 #[test]
 fn mistakes_say_what_to_write() {
     let rule = |fields: &str| format!("domain: d\nrules:\n  - {{ name: a, {fields} }}\n");

@@ -197,18 +197,18 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
 
 fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     let totals = &gauges.holds;
-    let help = "Callers that wait for their turn.";
+    let help = "Callers of this process that wait for their turn, whatever store keeps the line.";
     text.gauge("quell_waiters", help, gauges.waiting);
     let name = "quell_wait_seconds";
     text.head(
         name,
         "summary",
-        "How long callers waited that were let go on.",
+        "How long callers of this process waited that were let go on.",
     );
     let waited = Seconds(Duration::from_nanos(metrics.waited_nanos.get()));
     text.labelled(&format!("{name}_sum"), &[], waited);
     text.labelled(&format!("{name}_count"), &[], metrics.waits.get());
-    let help = "Permits that are held.";
+    let help = "Permits that are held. With a shared store those that calls to this process took, until it gives them back or their time is over: sum it over all processes.";
     text.gauge("quell_permits_held", help, totals.permits);
     let name = "quell_learned_permits";
     text.head(
@@ -219,9 +219,9 @@ fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     for ((domain, rule), limit) in metrics.rules.learned() {
         text.labelled(name, &[("domain", &domain), ("rule", &rule)], limit);
     }
-    let help = "Reservations that can still be settled.";
+    let help = "Reservations that can still be settled. With a shared store those made through this process, until they are ended through it or their time is over: sum it over all processes.";
     text.gauge("quell_reservations", help, totals.reservations);
-    let help = "Reservations and permits whose time was over before anybody ended them.";
+    let help = "Reservations and permits whose time was over before anybody ended them. With a shared store each counts once, in the process that found it so, whichever made it: sum it over all processes.";
     text.counter("quell_expired_holds_total", help, totals.expired);
 }
 

@@ -33,6 +33,10 @@ impl<S: Store> Store for HeldInMicros<S> {
         self.0.0.has_holds()
     }
 
+    fn can_learn(&self) -> bool {
+        self.0.0.can_learn()
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

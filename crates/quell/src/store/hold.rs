@@ -74,15 +74,17 @@ pub struct Finished {
     pub next: Vec<HoldId>,
 }
 
-/// How many holds there are.
+/// How many holds there are: all of a store in memory; those that this process made, where a store is
+/// shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldTotals {
     /// Callers that wait for their turn.
     pub waiting: u64,
     /// Ids with charges on rates that can still be settled.
     pub reservations: u64,
-    /// Permits that are held.
+    /// Permits that are held, those not counted that somebody waits for.
     pub permits: u64,
-    /// Holds whose time was over before anybody ended them, since the start.
+    /// Holds whose time was over before anybody ended them, since the start. Where a store is shared
+    /// those that this process was told of, whoever made them: each is told once.
     pub expired: u64,
 }

@@ -7,7 +7,7 @@ use quell::{Limit, Limiter};
 
 use super::holding::{SECOND, domain, limiter, query, rule};
 
-/// What is learned is known to a store in this process; any other says so when the rules come.
+/// A store that follows no such rules says so when they come.
 #[tokio::test]
 async fn a_store_that_cannot_learn_refuses_rules_that_would() {
     let learned = || Limit::concurrency(9).adaptive(2).build().unwrap();
@@ -15,8 +15,7 @@ async fn a_store_that_cannot_learn_refuses_rules_that_would() {
     let refused = other.set_rules(domain(vec![rule("learned", learned())]));
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "rule learned of domain d: a ceiling is learned in the memory of one process: write max in \
-         place of adaptive, or keep states in memory"
+        "rule learned of domain d: this store learns no ceiling: write max in place of adaptive"
     );
     let (limiter, clock) = limiter(vec![rule("learned", learned())]);
     let verdict = limiter.try_acquire_local(&query("ann", 1)).unwrap();

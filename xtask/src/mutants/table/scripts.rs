@@ -54,4 +54,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-redis",
         caught_by: "conformance::random_traces_have_the_same_answers_as_in_one_process",
     },
+    Mutant {
+        name: "what was let in under another ceiling is measured: script",
+        file: "crates/quell-redis/src/script/hold/adaptive.lua",
+        original: "learned.skip = before == after and 0 or before + after",
+        replacement: "learned.skip = 0",
+        package: "quell-redis",
+        caught_by: "holds::a_ceiling_is_learned_as_in_one_process",
+    },
+    Mutant {
+        name: "a hold that is over counted on each of its keys: script",
+        file: "crates/quell-redis/src/script/hold/line.lua",
+        original: "if hold.n then state.lapsed",
+        replacement: "if hold then state.lapsed",
+        package: "quell-redis",
+        caught_by: "held_numbers::what_nobody_ends_is_counted_once_in_all",
+    },
 ];

@@ -36,13 +36,13 @@ local function conclude(states, passes, charges)
 end
 
 -- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call, 16 for the form;
--- the largest cost, what is left, how long until the cost fits (-1: never), until rest, and the delay; and with a ban,
+-- the largest cost of now, what is left, how long until the cost fits (-1: never), until rest, and the delay; and with a ban,
 -- how much longer it stands.
 local function told(states)
   local parts = {}
   for i, state in ipairs(states) do
     local flags = (state.fits and 17 or 16) + (state.is_banned and 2 or 0) + (state.starts_ban and 4 or 0)
-    parts[i] = pack('>Bddddd', flags, state.ask.limit.limit, remaining_of(state), state.wait, reset_of(state), state.delay)
+    parts[i] = pack('>Bddddd', flags, limit_now(state.ask.limit, state.usage), remaining_of(state), state.wait, reset_of(state), state.delay)
     if state.is_banned then parts[i] = parts[i] .. pack('>d', state.ban.till - mono) end
   end
   return concat(parts)
@@ -119,5 +119,5 @@ local function administer(states)
     if op ~= 6 then store(state) end
   end
   if op == 6 then return pack('>d', mono) .. concat(lefts) end
-  return pack('>dd', mono, changed)
+  return pack('>ddd', mono, changed, lapsed)
 end

@@ -75,7 +75,7 @@ local function carry_state(state, ask)
   local is_kin = from.kind == ask.limit.kind or is_token and (ask.limit.kind == TOKEN or ask.limit.kind == REFILL)
   state.ask = ask
   if from.kind == PERMITS then
-    if not is_kin then state.usage = nil end
+    if not is_kin or (from.least == nil) ~= (ask.limit.least == nil) then state.usage = nil end
   elseif usage then
     if owed > 0 and from.kind == REFILL then usage = {at = usage.at, used = from.limit} end
     state.usage = carry(from, usage, ask)
@@ -123,6 +123,7 @@ local function expiry(micros_left)
 end
 
 local function store(state)
+  lapsed, state.lapsed = lapsed + (state.lapsed or 0), nil
   local rest_ban = rest_of_ban(state.ask, state.ban)
   if rest_ban == 0 then state.ban = nil end
   if not state.usage and not state.ban and #state.holds == 0 then

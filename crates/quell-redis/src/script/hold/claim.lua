@@ -1,11 +1,16 @@
 -- What is asked beyond an acquire: `keep`, how long it can be settled (-1: it is charged for good),
 -- `turn`, how long the caller would wait for its turn, and in all (-1: not at all). Of a set that spans
 -- slots each asks for a `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long;
--- `stay` and `delay` are the longest of the whole set, and `attempt` counts who asks for the id.
+-- `stay` and `delay` are the longest of the whole set, and `attempt` counts who asks for the id. A hold
+-- counts where another part does not count it already.
 local function read_claim()
   local claim = {id = ARGV[3]}
   claim.keep, claim.turn, claim.in_all = unpack('>ddd', ARGV[2])
-  if #ARGV[2] > 24 then claim.part, claim.stay, claim.delay, claim.attempt = unpack('>Bddd', ARGV[2], 25) end
+  if #ARGV[2] > 24 then
+    local counts
+    claim.part, claim.stay, claim.delay, claim.attempt, counts = unpack('>BdddB', ARGV[2], 25)
+    claim.is_counted = counts == 0
+  end
   return claim
 end
 
@@ -16,8 +21,12 @@ end
 
 local function new_hold(claim, state, delay)
   local keep = keep_of(claim, state)
+  -- What is only tried is nobody's hold yet.
+  local is_tried = claim.part and not keep and delay == 0 or nil
+  local is_first = not claim.is_counted and not is_tried or nil
+  claim.is_counted = claim.is_counted or is_first
   return {
-    i = claim.id, u = state.units, r = state.is_released, p = not keep,
+    n = is_first, x = is_tried, i = claim.id, u = state.units, r = state.is_released, p = not keep,
     k = keep or ARRIVAL + delay, s = mono,
   }
 end
@@ -86,11 +95,11 @@ local function charge_and_hold(claim, states, passes)
   end
   for _, state in ipairs(states) do
     local is_kept = keep_of(claim, state) or delay > 0
+    -- Until it is known whether the other slots of the set pass, all can be taken back.
     if passes and state.fits and not state.is_banned and (is_kept or claim.part) then
       local hold = new_hold(claim, state, delay)
       hold.t, hold.e, hold.m = mono, mono + hold.k, mark_of(state.ask, state.usage)
-      -- Until it is known whether the other slots of the set pass, all can be taken back.
-      if not is_kept then hold.x, state.is_tried = true, true end
+      state.is_tried = hold.x
       insert(state.holds, hold)
       reconcile(state)
       state.is_held, state.writes = true, true
@@ -120,8 +129,8 @@ end
 -- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
 -- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
 -- answered before, 2 if the id stands for something else and 3 if there are too many holds, the wait
--- (-1: none), whether something is held (2: only until the whole set is known to pass), and what each
--- limit says.
+-- (-1: none), whether something is held (2: only until the whole set is known to pass), how many holds
+-- were over, and what each limit says.
 local function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do
@@ -133,12 +142,14 @@ local function claim_all()
   local record = read_record(KEYS[1])
   if record then
     local is_later = (record.a or 0) > (claim.attempt or 0)
-    if record.f > 0 or is_later or not is_same(record, claim, states) then return pack('>dddd', mono, 2, -1, 0) end
+    if record.f > 0 or is_later or not is_same(record, claim, states) then
+      return pack('>ddddd', mono, 2, -1, 0, 0)
+    end
     if record.a ~= claim.attempt then
       record.a = claim.attempt
       write_record(KEYS[1], record)
     end
-    return pack('>dddd', mono, 1, -1, 1) .. record.d
+    return pack('>ddddd', mono, 1, -1, 1, 0) .. record.d
   end
   for i, asked in ipairs(states) do
     local state = load(asked.key, asked.ask)
@@ -153,7 +164,7 @@ local function claim_all()
     is_full = is_full or #state.holds >= MOST_HOLDS
     if not state.ask.shadow then most = max(most, state.delay) end
   end
-  if is_full and (passes or claim.keep >= 0) then return pack('>dddd', mono, 3, -1, 0) end
+  if is_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end
   local wait
   if claim.turn >= 0 and passes and (most > claim.in_all or claim.part == 2) then
     too_long(claim, states)
@@ -164,5 +175,5 @@ local function claim_all()
   local decisions = told(states)
   store_all(states)
   local held = remember(claim, states, decisions, wait or -1)
-  return pack('>dddd', mono, 0, wait or -1, held) .. decisions
+  return pack('>ddddd', mono, 0, wait or -1, held, lapsed) .. decisions
 end

@@ -7,7 +7,10 @@ local FATES = {1, 2, 3, 4, 3, 3}
 local function finish(state, hold, ending, units, scales)
   if hold.g then return true end
   if state.ask.limit.kind == PERMITS then
-    if ending ~= CANCEL and ending ~= FAIL then state.usage = learn(state.ask, state.usage, mono - hold.t) end
+    if ending ~= CANCEL then
+      local held = ending ~= FAIL and mono - hold.t or nil
+      state.usage = learn(state.ask, state.usage, hold.u, held)
+    end
     return true
   end
   local truth = hold.u
@@ -61,9 +64,17 @@ local function load_places(record)
   return states
 end
 
+-- Ends a hold whose time is over on states that nobody asked about since.
+local function end_what_is_over(record)
+  for _, state in ipairs(load_places(record)) do
+    settle_state(state)
+    if state.lapsed then store(state) end
+  end
+end
+
 -- KEYS are the record of the id and the line of those who are called; ARGV[2] the ending and its
 -- units, ARGV[3] the id. Answers with a clock, what became of the hold (-1: not known), whether that
--- was so before, how long until its turn (-1: none), and who may go sooner now.
+-- was so before, how long until its turn (-1: none), how many holds were over, and who may go sooner now.
 local function end_all()
   local ending, units = unpack('>Bd', ARGV[2])
   local id, record, is_part = ARGV[3], read_record(KEYS[1]), ending >= TAKE_BACK
@@ -71,8 +82,11 @@ local function end_all()
     if record and (record.f > 0 or record.a ~= unpack('>d', ARGV[2], 10)) then record = nil end
     ending = ending == TAKE_BACK and CANCEL or ARRIVE
   end
-  if not record then return pack('>dddd', mono, -1, 1, -1) end
-  if record.f > 0 then return pack('>dddd', mono, record.f, 1, -1) end
+  if not record then return pack('>ddddd', mono, -1, 1, -1, 0) end
+  if record.f > 0 then
+    end_what_is_over(record)
+    return pack('>ddddd', mono, record.f, 1, -1, lapsed)
+  end
   local found, stands, wait, next_ids, called = false, false, -1, {}, {}
   for _, state in ipairs(load_places(record)) do
     local was_there, stays, until_turn, first = end_one(state, id, ending, units, state.scales)
@@ -95,11 +109,11 @@ local function end_all()
     write_record(KEYS[1], record)
   end
   call_out(KEYS[2], called)
-  return pack('>dddd', mono, fate, found and 0 or 1, wait) .. packed(next_ids)
+  return pack('>ddddd', mono, fate, found and 0 or 1, wait, lapsed) .. packed(next_ids)
 end
 
 -- Looks whether the turn of an id that waits comes sooner, or later if limits changed. Answers with a
--- clock, how long until then (-1: it does not wait), and who waits right behind it.
+-- clock, how long until then (-1: it does not wait), how many holds were over, and who waits right behind it.
 local function advance_all()
   local id, record = ARGV[3], read_record(KEYS[1])
   local is_waiting, states, copies, next_ids = false, {}, {}, {}
@@ -112,7 +126,10 @@ local function advance_all()
     end
     copies[i] = copy_of(state, id)
   end
-  if not go then return pack('>dd', mono, -1) end
+  if not go then
+    if record then end_what_is_over(record) end
+    return pack('>ddd', mono, -1, lapsed)
+  end
   -- A limit under which it can never pass came into force: it keeps the turn that it was given.
   before, go = go, first_fit(copies) or go
   for _, state in ipairs(states) do
@@ -130,7 +147,7 @@ local function advance_all()
   end
   -- Where nothing moved nobody behind is told.
   if go ~= before then call_out(KEYS[2], next_ids) end
-  return pack('>dd', mono, max(go - mono, 0)) .. packed(next_ids)
+  return pack('>ddd', mono, max(go - mono, 0), lapsed) .. packed(next_ids)
 end
 
 -- What is known of an id in this slot: a clock, what became of its hold (-1: nothing is known), whether
@@ -169,4 +186,4 @@ if op > 1 then return administer(states) end
 local passes = judge(states)
 conclude(states, passes, op == 1)
 if op == 1 then store_all(states) end
-return pack('>d', mono) .. told(states)
+return pack('>d', mono) .. told(states) .. pack('>d', lapsed)

@@ -1,6 +1,6 @@
 -- What holds ask of an algorithm, beside what every charge does. A usage is as in state.lua; one that
 -- owes has `as_of`, when it was last looked at, and that of permits is what was learned of how long a
--- call takes, with the sum of the holds.
+-- call takes, with the sum of the holds (adaptive.lua has more).
 local WIDE = 4503599627370496
 local HOUR = 3600000000
 
@@ -62,7 +62,9 @@ end
 -- Brings what was used to now; says whether that mends what a clock that went back left.
 local function settle_plain(ask, usage)
   local limit = ask.limit
-  if limit.kind == PERMITS then
+  if limit.least then
+    return settle_learned(limit, usage), false
+  elseif limit.kind == PERMITS then
     local till = usage and min(usage.till, mono + limit.lease) or 0
     return till > mono and {used = 0, unit = usage.unit, till = till} or nil, false
   elseif usage and usage.as_of then
@@ -90,7 +92,7 @@ local function check_plain(ask, usage, units)
   local limit = ask.limit
   if not can_ever(ask, units) then return false, -1 end
   if limit.kind == PERMITS then
-    return (usage and usage.used or 0) + units <= limit.limit, -1
+    return (usage and usage.used or 0) + units <= limit_now(limit, usage), -1
   elseif limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
     -- On credit anything fits where one unit does.
@@ -122,7 +124,7 @@ end
 local function remaining_plain(ask, usage)
   local limit = ask.limit
   if limit.kind > LEAKY then
-    return max(limit.limit - (usage and (usage.sum or usage.used) or 0), 0)
+    return max(limit_now(limit, usage) - (usage and (usage.sum or usage.used) or 0), 0)
   end
   local ahead, ahead_r = ahead_of(limit, usage)
   ahead, ahead_r = minus(limit, ask.full, ask.full_r, ahead, ahead_r)
@@ -154,7 +156,7 @@ local function delay_plain(ask, usage)
     local free, free_r = span(limit, limit.more or 0)
     local ahead, ahead_r = ahead_of(limit, usage)
     return micros(limit, minus(limit, ahead, ahead_r, free, free_r))
-  elseif limit.kind == PERMITS and usage then
+  elseif limit.kind == PERMITS and usage and not limit.least then
     local delay, over = muldiv(usage.unit, floor(usage.used / limit.max), 0, 1000)
     return over > 0 and delay + 1 or delay
   end
@@ -252,10 +254,11 @@ local function return_units(ask, usage, mark, units, others)
   return #kept > 0 and kept or nil
 end
 
--- Learns how long a permit was held.
-local function learn(ask, usage, held)
+-- Learns how long `units` permits were held; nothing if the call failed or was never heard of again.
+local function learn(ask, usage, units, held)
   local limit = ask.limit
-  if limit.limit == limit.max then return usage end
+  if limit.least then return learn_ceiling(limit, usage, units, held) end
+  if limit.limit == limit.max or not held then return usage end
   local unit = usage and usage.unit or limit.first
   return {
     used = usage and usage.used or 0,

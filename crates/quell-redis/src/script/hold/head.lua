@@ -11,6 +11,8 @@ local head = ARGV[1]
 -- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund, 8 claim, 9 end, 10 advance,
 -- 11 look at an id
 local op = byte(head, 1)
+-- Holds that ended since their time was over, each at the first of its states.
+local lapsed = 0
 
 local mono, wall, least, length = -1, -1, 0, 0
 if #head > 1 then mono, wall, least, length = unpack('>dddd', head, 2) end

@@ -1,5 +1,5 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
--- caller goes on, k how long it lasts once taken, s when it was last seen}; one that waits has g, when
+-- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
 -- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
 -- charge lies. One with x stands only until it is known whether the other slots of its set pass.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
@@ -38,27 +38,45 @@ local function reconcile(state)
     if not hold.g then used = used + hold.u end
   end
   if used == 0 and not usage then return end
+  if limit.least then
+    state.usage = usage and copy_of_learned(usage) or fresh_ceiling(limit, used)
+    state.usage.used = used
+    return
+  end
   state.usage = {used = used, unit = usage and usage.unit or limit.first, till = usage and usage.till or 0}
 end
 
--- Lets happen what is due by now, in the order of its instants; says whether anything was.
-local function round(state)
+-- Lets happen what is due by now, in the order of its instants: a hold that is taken meanwhile may be
+-- over before another is taken.
+local function happen_by_now(state)
   local now, now_wall, holds, due = mono, wall, state.holds, {}
   for i, hold in ipairs(holds) do
     if due_of(hold) <= now then insert(due, {at = due_of(hold), i = i}) end
   end
-  if #due == 0 then return false end
-  table.sort(due, function(a, b) return is_before(a.at, a.i, b.at, b.i) end)
-  for _, one in ipairs(due) do
+  if #due == 0 then return end
+  local function comes_first(a, b) return is_before(a.at, a.i, b.at, b.i) end
+  table.sort(due, comes_first)
+  -- The list grows while it is walked.
+  for n, one in ipairs(due) do
     local hold = holds[one.i]
     mono, wall = one.at, now_wall - (now - one.at)
     if hold.g then
       state.usage = take_units(state.ask, settle_plain(state.ask, state.usage), hold.u)
       hold.g, hold.t, hold.e = nil, mono, mono + hold.k
       hold.m = mark_of(state.ask, state.usage)
+      if hold.e <= now then
+        local over, place = {at = hold.e, i = one.i}, n + 1
+        while due[place] and comes_first(due[place], over) do place = place + 1 end
+        insert(due, place, over)
+      end
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
+      if state.ask.limit.least then
+        -- Its holder was not heard of again: that is no way for a call to end.
+        state.usage = learn(state.ask, settle_plain(state.ask, state.usage), hold.u)
+      end
       hold.is_over = true
+      if hold.n then state.lapsed = (state.lapsed or 0) + 1 end
     end
   end
   mono, wall = now, now_wall
@@ -67,7 +85,6 @@ local function round(state)
     if not hold.is_over then insert(kept, hold) end
   end
   state.holds = kept
-  return true
 end
 
 -- Brings a state to now.
@@ -82,8 +99,7 @@ local function settle_state(state)
     end
     hold.s = mono
   end
-  -- Twice at most: what is taken in the first round may be over in the second.
-  while round(state) do end
+  happen_by_now(state)
   local late
   state.usage, late = settle_plain(state.ask, state.usage)
   state.is_late = state.is_late or late
@@ -160,7 +176,8 @@ end
 -- Time until the last hold is over and what was used is gone; perhaps longer, and quicker to find, if
 -- `roughly` will do.
 local function reset_of(state, roughly)
-  local last, is_simple = mono, true
+  -- What is learned from those that end by themselves is remembered for longer.
+  local last, is_simple = mono, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
     if roughly or not hold.x then last = max(last, hold.e or hold.g + hold.k) end
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)

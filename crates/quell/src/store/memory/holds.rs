@@ -134,7 +134,7 @@ impl Part {
     ) {
         record.due = now.saturating_add(wait.saturating_add(record.keep));
         self.due.insert((record.due, id.clone()));
-        self.count(&record, true);
+        self.totals.count(&record, true);
         self.records.insert(id, record);
     }
 
@@ -144,10 +144,13 @@ impl Part {
             return;
         };
         self.due.remove(&(record.due, id.clone()));
-        self.totals.waiting -= u64::from(record.waits);
-        record.waits = false;
         record.due = now.saturating_add(record.keep);
         self.due.insert((record.due, id.clone()));
+        if record.waits {
+            self.totals.count(record, false);
+            record.waits = false;
+            self.totals.count(record, true);
+        }
     }
 
     /// Notes that a hold is over.
@@ -156,7 +159,7 @@ impl Part {
             return;
         };
         self.due.remove(&(record.due, id.clone()));
-        self.count(&record, false);
+        self.totals.count(&record, false);
         self.totals.expired += u64::from(fate == Fate::Expired);
         record.fate = fate;
         record.waits = false;
@@ -165,22 +168,6 @@ impl Part {
         record.due = now.saturating_add(RETENTION);
         self.due.insert((record.due, id.clone()));
         self.records.insert(id.clone(), record);
-    }
-
-    fn count(&mut self, record: &Record, comes: bool) {
-        let permits = record.places.iter().filter(|place| place.is_permit);
-        let permits = permits.fold(0_u64, |sum, place| sum.saturating_add(place.cost.get()));
-        let rates = record.places.iter().any(|place| !place.is_permit);
-        let change = |number: &mut u64, by: u64| {
-            *number = if comes {
-                number.saturating_add(by)
-            } else {
-                number.saturating_sub(by)
-            };
-        };
-        change(&mut self.totals.permits, permits);
-        change(&mut self.totals.waiting, u64::from(record.waits));
-        change(&mut self.totals.reservations, u64::from(rates));
     }
 
     /// Lets end what is due, and forgets what was over for long.
@@ -198,6 +185,28 @@ impl Part {
                     self.records.remove(&id);
                 }
             }
+        }
+    }
+}
+
+impl HoldTotals {
+    fn count(&mut self, record: &Record, comes: bool) {
+        let permits = record.places.iter().filter(|place| place.is_permit);
+        let permits = permits.fold(0_u64, |sum, place| sum.saturating_add(place.cost.get()));
+        let rates = record.places.iter().any(|place| !place.is_permit);
+        let change = |number: &mut u64, by: u64| {
+            *number = if comes {
+                number.saturating_add(by)
+            } else {
+                number.saturating_sub(by)
+            };
+        };
+        // What somebody waits for is not held yet.
+        if record.waits {
+            change(&mut self.waiting, 1);
+        } else {
+            change(&mut self.permits, permits);
+            change(&mut self.reservations, u64::from(rates));
         }
     }
 }
