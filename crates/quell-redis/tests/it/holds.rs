@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use quell::conformance::{Carries, holds_as_model_in_micros, learns_as_model_in_micros};
+use quell::conformance::{Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros};
 use quell::{Cost, Operation, Query};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::hold::{Claim, HoldId, OnExpiry, Patience};
@@ -19,7 +19,7 @@ async fn random_traces_with_holds_have_the_same_answers_as_in_one_process() {
     for seed in seeds(40) {
         let name = format!("one-{seed}");
         let store = server.store().test_keys(&name).rehearsal().build();
-        holds_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
+        holds_as_model_in_micros(store, Carries::AtOnce, Lines::Stood, seed, 300).await;
     }
 }
 
@@ -29,7 +29,7 @@ async fn random_traces_with_holds_have_the_same_answers_as_among_many_processes(
     for seed in seeds(40) {
         let name = format!("many-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
-        holds_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 300).await;
+        holds_as_model_in_micros(store.build(), Carries::AtNextCall, Lines::Stood, seed, 300).await;
     }
 }
 

@@ -112,7 +112,9 @@ local function administer(states)
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
     elseif op == 7 and state.usage and not state.is_changed then
+      local owed = state.usage.as_of
       state.usage = give_back(ask.limit, ask, state.usage, length)
+      if owed and state.usage then state.usage = owing(ask.limit, ask, state.usage.tat, state.usage.r) end
     end
     if op ~= 6 then store(state) end
   end

@@ -1,7 +1,7 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
 -- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
 -- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
--- charge lies.
+-- charge lies. One with x stands only until it is known whether the other slots of its set pass.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
 
 local function due_of(hold) return hold.g or hold.e end
@@ -111,7 +111,7 @@ local function copy_of(state, id)
   local copy, is_behind = {ask = state.ask, units = state.units, holds = {}}, false
   for _, hold in ipairs(state.holds) do
     if id and hold.i == id then is_behind = true end
-    if not (is_behind and hold.g) then
+    if not (is_behind and hold.g) and not hold.x then
       copy.holds[#copy.holds + 1] = {
         i = hold.i, u = hold.u, r = hold.r, p = hold.p, k = hold.k, s = hold.s,
         g = hold.g, t = hold.t, e = hold.e, m = hold.m,
@@ -179,7 +179,7 @@ local function reset_of(state, roughly)
   -- What is learned from those that end by themselves is remembered for longer.
   local last, is_simple = mono, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
-    last = max(last, hold.e or hold.g + hold.k)
+    if roughly or not hold.x then last = max(last, hold.e or hold.g + hold.k) end
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)
   end
   if is_simple then return max(last - mono, rest_plain(state.ask, state.usage)) end
