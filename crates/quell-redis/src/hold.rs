@@ -19,7 +19,7 @@ use crate::code::micros_up;
 use crate::gather::Words;
 use crate::link::Failure;
 use crate::own::Standing;
-use crate::store::{RedisStore, Request, able};
+use crate::store::{RedisStore, Request};
 use crate::ticks::MOST_UNITS;
 
 /// What is said on a cluster, where an id alone does not say which server knows it.
@@ -99,7 +99,6 @@ impl RedisStore {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, Trouble> {
-        able(set).map_err(Trouble::Refused)?;
         if self.link.is_spread() {
             return Err(Trouble::Refused(StoreError::Unable(NO_CLUSTER)));
         }

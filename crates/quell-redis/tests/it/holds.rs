@@ -1,6 +1,8 @@
 //! Holds: the same decisions as in one process, whatever is held, waits or is owed.
 
-use quell::conformance::{Carries, holds_as_model_in_micros, learns_as_model_in_micros};
+use quell::conformance::{
+    Carries, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
+};
 use quell_redis::StoreClock;
 
 use crate::conformance::seeds;
@@ -36,4 +38,14 @@ async fn a_ceiling_is_learned_as_in_one_process() {
         ceilings += learns_as_model_in_micros(store.build(), seed, 1_500).await;
     }
     assert!(ceilings > 40, "it moved {ceilings} times in all");
+}
+
+#[tokio::test]
+async fn a_bucket_warms_up_as_in_one_process() {
+    let server = Server::start(&[]);
+    for seed in seeds(24) {
+        let name = format!("warm-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        warms_as_model_in_micros(store.build(), seed, 400).await;
+    }
 }

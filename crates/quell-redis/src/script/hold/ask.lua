@@ -112,7 +112,12 @@ local function administer(states)
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
     elseif op == 7 and state.usage and not state.is_changed then
-      state.usage = give_back(ask.limit, ask, state.usage, length)
+      local before = state.usage
+      state.usage = give_back(ask.limit, ask, before, length)
+      if before.heat then
+        local after = state.usage or {tat = mono, r = 0}
+        state.usage = {tat = after.tat, r = after.r, heat = before.heat, as_of = mono}
+      end
     end
     if op ~= 6 then store(state) end
   end
