@@ -210,6 +210,7 @@ impl Limit {
         self.engine.full_refill()
     }
 
+    #[inline]
     pub(crate) const fn engine(&self) -> &Engine {
         &self.engine
     }

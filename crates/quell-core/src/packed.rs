@@ -13,18 +13,22 @@
 use core::time::Duration;
 
 use crate::algorithm::Engine;
-use crate::algorithm::gcra::Gcra;
+use crate::algorithm::gcra::{Fit, Gcra};
 use crate::charge::{Due, Operation};
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::limit::Limit;
 use crate::state::Usage;
-use crate::time::{Monotonic, Now};
+use crate::time::Monotonic;
 
-/// A decision on a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packed {
-    /// The answer.
-    pub decision: Decision,
+/// A decision on a word, in ticks: they are made into units and durations when the word has been
+/// written, if anybody looks at them.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'l> {
+    gcra: &'l Gcra,
+    fit: Fit,
+    /// What is used after it.
+    after: u64,
+    delay: u64,
     /// The word after it; the same if there is nothing to write.
     pub word: u64,
 }
@@ -59,6 +63,31 @@ impl Limit {
     }
 }
 
+impl Packed<'_> {
+    /// The answer.
+    #[inline]
+    #[must_use]
+    pub const fn decision(&self) -> Decision {
+        let gcra = self.gcra;
+        let outcome = match self.fit {
+            Fit::Fits => Outcome::Allow,
+            Fit::Lacks(ticks) => Outcome::Deny(RetryAfter::After(gcra.duration_near(ticks))),
+            Fit::Never => Outcome::Deny(RetryAfter::Never),
+        };
+        Decision {
+            outcome,
+            limit: gcra.burst(),
+            remaining: gcra.remaining_near(self.after),
+            reset_after: gcra.duration_near(self.after),
+            delay: match self.delay {
+                0 => Duration::ZERO,
+                ticks => gcra.duration_near(ticks),
+            },
+            banned: false,
+        }
+    }
+}
+
 /// Decides one charge on a key without a ban whose use is `word`: the same answer as
 /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
 ///
@@ -68,42 +97,41 @@ impl Limit {
 /// back, or the reading is an old one.
 #[inline]
 #[must_use]
-pub fn decide_packed(
-    now: Now,
+pub fn decide_packed<'l>(
+    now: Monotonic,
     operation: Operation,
-    due: &Due<'_>,
+    due: &Due<'l>,
     word: u64,
     origin: Monotonic,
-) -> Option<Packed> {
+) -> Option<Packed<'l>> {
     let limit = &due.installed.limit;
     let (gcra, delay_after) = match limit.engine() {
         Engine::Token(engine) if engine.is_plain() => (engine.gcra(), None),
         Engine::Leaky(engine) => (engine.gcra(), Some(engine.delay_after())),
         _ => return None,
     };
-    let since = now.monotonic.as_nanos().checked_sub(origin.as_nanos())?;
+    let since = now.as_nanos().checked_sub(origin.as_nanos())?;
     let near = gcra.near(word, since)?;
-    let asked = near.check(due.cost.get());
-    let is_charged = asked.is_ok() && operation == Operation::Acquire;
-    let (outcome, after) = match asked {
-        Err(_) if operation == Operation::Acquire && limit.ban().is_some() => return None,
-        Err(wait) => (Outcome::Deny(wait), near.ahead()),
-        Ok(after) if is_charged => (Outcome::Allow, after),
-        Ok(_) => (Outcome::Allow, near.ahead()),
-    };
-    let delay = match delay_after {
-        Some(units) if outcome.is_allow() => near.delay(units),
-        _ => Duration::ZERO,
-    };
-    let decision = Decision {
-        outcome,
-        limit: gcra.burst(),
-        remaining: near.remaining(after),
-        reset_after: near.duration(after),
-        delay,
-        banned: false,
-    };
+    let fit = near.check(due.cost.get());
+    if fit != Fit::Fits && operation == Operation::Acquire && limit.ban().is_some() {
+        return None;
+    }
     // A peek writes nothing, nor does a refusal.
-    let word = if is_charged { near.tat(after)? } else { word };
-    Some(Packed { decision, word })
+    let is_charged = fit == Fit::Fits && operation == Operation::Acquire;
+    let (after, word) = if is_charged {
+        let after = near.after(due.cost.get());
+        (after, near.tat(after)?)
+    } else {
+        (near.ahead(), word)
+    };
+    Some(Packed {
+        gcra,
+        fit,
+        after,
+        delay: match delay_after {
+            Some(units) if fit == Fit::Fits => near.delay(units),
+            _ => 0,
+        },
+        word,
+    })
 }

@@ -10,6 +10,7 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use redis::Value;
 
 use crate::code::Numbers;
+use crate::store::whole;
 use crate::ticks::{Span, Ticks};
 
 const FITS: u8 = 1;
@@ -56,6 +57,20 @@ impl Told {
         })
     }
 
+    fn write(self, bytes: &mut Vec<u8>) {
+        let wait = self.wait.map_or(-1.0, whole);
+        let numbers = [
+            whole(self.limit),
+            whole(self.remaining),
+            wait,
+            whole(self.reset_after),
+            whole(self.delay),
+        ];
+        for number in numbers {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+    }
+
     fn decision(self, said: Said) -> Decision {
         let left = Duration::from_micros(said.left);
         let mut outcome = match self.wait {
@@ -98,6 +113,28 @@ impl Said {
             one.left = reply.natural()?;
         }
         Some(one)
+    }
+
+    /// Writes what the script that knows holds said, as it did; nothing if another did.
+    pub(crate) fn write(self, bytes: &mut Vec<u8>) {
+        let Some(told) = self.told else {
+            return;
+        };
+        bytes.push(self.flags);
+        told.write(bytes);
+        if self.is_banned() {
+            bytes.extend_from_slice(&whole(self.left).to_be_bytes());
+        }
+    }
+
+    /// Reads all that were written, of a server whose clock reads `now`.
+    pub(crate) fn read_all(bytes: &[u8], now: u64) -> Option<Vec<Self>> {
+        let mut reply = Reply { rest: bytes };
+        let mut all = Vec::new();
+        while !reply.is_over() {
+            all.push(Self::read(&mut reply, now)?);
+        }
+        Some(all)
     }
 
     /// The decision, where the script that knows holds said it.
@@ -223,7 +260,11 @@ pub(crate) fn decisions(
         .all(|(charge, said)| said.allows() || charge.shadow);
     let each = charges.iter().zip(numbers).zip(said);
     each.map(|((charge, numbers), said)| {
-        if let Some(decision) = said.told() {
+        if let Some(mut decision) = said.told() {
+            // Another slot may refuse what this one would let pass.
+            if !passes {
+                decision.delay = Duration::ZERO;
+            }
             return decision;
         }
         let taken = if said.allows() && passes && operation == Operation::Acquire {

@@ -96,7 +96,7 @@ impl<'a> Asked<'a> {
             .groups
             .iter()
             .map(|group| self.in_time(group, self.say(group, &head)));
-        let answers = futures_util::future::join_all(asked).await;
+        let mut answers = futures_util::future::join_all(asked).await;
         let passes = self
             .groups
             .iter()
@@ -104,6 +104,7 @@ impl<'a> Asked<'a> {
             .all(|(group, answer)| answer.as_ref().is_ok_and(|said| self.passes(group, said)));
         if operation == Operation::Acquire && !passes {
             self.give_back(&answers, now).await;
+            self.restate(&mut answers, now).await;
         }
         let mut all = vec![Said::default(); self.names.len()];
         for (group, answer) in self.groups.iter().zip(answers) {
@@ -148,6 +149,25 @@ impl<'a> Asked<'a> {
             }
         });
         futures_util::future::join_all(refunds).await;
+    }
+
+    /// Looks again at what was charged and given back, where it was said in the numbers that leave the
+    /// store: those are what was left with the charge.
+    async fn restate(&self, answers: &mut [Result<Vec<Said>, Failure>], now: Now) {
+        let head = self.store.head(Request::Peek, Duration::ZERO, now);
+        for (group, answer) in self.groups.iter().zip(answers) {
+            let Ok(said) = answer else { continue };
+            let is_told = said.iter().any(|said| said.told().is_some());
+            if !(is_told && self.passes(group, said)) {
+                continue;
+            }
+            if let Ok(now_said) = self.in_time(group, self.say(group, &head)).await {
+                let pairs = said.iter_mut().zip(now_said);
+                for (place, now_said) in pairs.filter(|(place, _)| place.allows()) {
+                    *place = now_said;
+                }
+            }
+        }
     }
 
     /// Does something by hand to each key; returns to how many it made a difference, and a clock.

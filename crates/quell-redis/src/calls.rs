@@ -2,29 +2,33 @@
 //!
 //! Who ends a hold that others wait behind writes the id of the first of them into a stream, by the
 //! same script. While anybody waits in this process one of them reads the stream for all, every few
-//! milliseconds, whatever their number. A message that is lost costs time and nothing else: whoever
-//! waits goes at the turn that it was given, if not before.
+//! milliseconds, whatever their number. On a cluster each slot has a stream of its own, and those are
+//! read in which somebody waits, so many at a time. A message that is lost costs time and nothing else:
+//! whoever waits goes at the turn that it was given, if not before.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use quell_core::hold::{Ending, HoldId};
 use quell_core::time::Now;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
-use crate::answer::Reply;
-use crate::hold::{hold_id, ids};
-use crate::link::Link;
-use crate::script::Scripts;
+use crate::hold::hold_id;
+use crate::slots::Way;
 use crate::store::{RedisStore, StoreClock};
 
 /// How often the stream is read while anybody waits.
 const EVERY: Duration = Duration::from_millis(20);
+
+/// Streams that are read at a time: who waits in one of more hears of it later, and the servers have
+/// 3,200 of these calls a second from a process at the most.
+const STREAMS: usize = 64;
 
 /// Messages of one read.
 const AT_ONCE: usize = 1_000;
@@ -51,48 +55,100 @@ pub(crate) struct Calls {
 
 #[derive(Debug, Default)]
 struct Inner {
-    waiting: HashMap<HoldId, Arc<Notify>>,
+    waiting: HashMap<HoldId, Waiter>,
+    /// Those in which somebody waits, by name.
+    streams: BTreeMap<Arc<[u8]>, Stream>,
+    /// The name of the stream that was read last.
+    read: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    notify: Arc<Notify>,
+    stream: Arc<[u8]>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    waiters: usize,
     /// The last message that was read.
-    last: Option<String>,
+    last: String,
 }
 
 impl Calls {
-    /// Takes `id` among those who wait, from when the store's clock read so many microseconds.
-    pub(crate) fn enter(&self, id: &HoldId, clock: u64, is_own: bool) {
-        let mut inner = self.inner.lock();
-        inner.waiting.entry(id.clone()).or_default();
+    /// Takes `id` among those who wait and are called by this stream, from when the clock of the
+    /// server that has it read so many microseconds.
+    pub(crate) fn enter(&self, id: &HoldId, stream: &[u8], clock: u64, is_own: bool) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        if inner.waiting.contains_key(id) {
+            return;
+        }
         let from = match is_own {
             true => (clock / 1_000).saturating_sub(1),
             false => 0,
         };
-        inner.last.get_or_insert_with(|| format!("{from}-0"));
+        let name: Arc<[u8]> = stream.into();
+        let stream = inner.streams.entry(Arc::clone(&name)).or_insert(Stream {
+            waiters: 0,
+            last: format!("{from}-0"),
+        });
+        stream.waiters += 1;
+        let waiter = Waiter {
+            notify: Arc::default(),
+            stream: name,
+        };
+        inner.waiting.insert(id.clone(), waiter);
     }
 
     pub(crate) fn leave(&self, id: &HoldId) {
-        let mut inner = self.inner.lock();
-        inner.waiting.remove(id);
-        if inner.waiting.is_empty() {
-            inner.last = None;
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let Some(waiter) = inner.waiting.remove(id) else {
+            return;
+        };
+        if let Some(stream) = inner.streams.get_mut(&waiter.stream) {
+            stream.waiters = stream.waiters.saturating_sub(1);
+            if stream.waiters == 0 {
+                inner.streams.remove(&waiter.stream);
+            }
         }
     }
 
     fn call(&self, ids: &[HoldId]) {
         let inner = self.inner.lock();
-        for notify in ids.iter().filter_map(|id| inner.waiting.get(id)) {
-            notify.notify_one();
+        for waiter in ids.iter().filter_map(|id| inner.waiting.get(id)) {
+            waiter.notify.notify_one();
         }
     }
 
     fn notify_of(&self, id: &HoldId) -> Option<Arc<Notify>> {
-        self.inner.lock().waiting.get(id).cloned()
+        let inner = self.inner.lock();
+        inner.waiting.get(id).map(|one| Arc::clone(&one.notify))
     }
 
-    fn last(&self) -> Option<String> {
-        self.inner.lock().last.clone()
+    /// The streams that are to be read now, and from where on: those after the one that was read last,
+    /// in turn.
+    fn due(&self) -> Vec<(Arc<[u8]>, String)> {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let from = match &inner.read {
+            Some(read) => Bound::Excluded(Arc::clone(read)),
+            None => Bound::Unbounded,
+        };
+        let after = inner.streams.range((from, Bound::Unbounded));
+        let in_turn = after.chain(inner.streams.iter());
+        let most = STREAMS.min(inner.streams.len());
+        let due = in_turn.take(most);
+        let due: Vec<_> = due
+            .map(|(name, stream)| (Arc::clone(name), stream.last.clone()))
+            .collect();
+        inner.read = due.last().map(|(name, _)| Arc::clone(name));
+        due
     }
 
-    /// Calls those whom the stream names.
-    fn heard(&self, reply: &Value) {
+    /// Calls those whom the stream of this name names.
+    fn heard(&self, name: &[u8], reply: &Value) {
         let Value::Array(streams) = reply else {
             return;
         };
@@ -107,9 +163,9 @@ impl Calls {
                 continue;
             };
             if let Some(Value::BulkString(at)) = message.first()
-                && let Some(last) = &mut self.inner.lock().last
+                && let Some(stream) = self.inner.lock().streams.get_mut(name)
             {
-                *last = String::from_utf8_lossy(at).into_owned();
+                stream.last = String::from_utf8_lossy(at).into_owned();
             }
             if let Some(Value::Array(fields)) = message.get(1)
                 && let Some(Value::BulkString(id)) = fields.get(1)
@@ -143,16 +199,16 @@ impl RedisStore {
     }
 
     async fn read_calls(&self) {
-        let Some(last) = self.calls.last() else {
-            return;
-        };
-        let name = self.names.calls();
-        let mut read = Cmd::new();
-        read.arg("XREAD").arg("COUNT").arg(AT_ONCE);
-        read.arg("STREAMS").arg(name.as_slice()).arg(last);
-        if let Ok(reply) = self.in_time(&name, self.link.call(&name, &read)).await {
-            self.calls.heard(&reply);
-        }
+        let due = self.calls.due();
+        let reads = due.iter().map(|(name, last)| async move {
+            let mut read = Cmd::new();
+            read.arg("XREAD").arg("COUNT").arg(AT_ONCE);
+            read.arg("STREAMS").arg(&**name).arg(last);
+            if let Ok(reply) = self.in_time(name, self.link.call(name, &read)).await {
+                self.calls.heard(name, &reply);
+            }
+        });
+        join_all(reads).await;
     }
 
     /// Whether instants are the store's own.
@@ -167,12 +223,11 @@ impl RedisStore {
             tracing::debug!(?id, "no runtime: the hold ends when its time is over");
             return;
         };
-        let (keys, arguments) = self.ending(id, ending, now);
-        let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
+        let arguments = self.ending(id, ending, now);
         let (calls, own) = (Arc::clone(&self.calls), Arc::clone(&self.own));
-        let id = id.clone();
+        let (way, id) = (self.way(), id.clone());
         runtime.spawn(async move {
-            if let Some(expired) = end(&link, &scripts, &calls, &keys, &arguments).await {
+            if let Some(expired) = end(&way, &calls, &id, &arguments).await {
                 own.over(&id);
                 own.expired(expired);
             }
@@ -182,24 +237,12 @@ impl RedisStore {
 
 /// Ends a hold, however often that has to be said: said again it changes nothing. Returns how many
 /// holds were over by themselves, or nothing if the store was never heard.
-async fn end(
-    link: &Link,
-    scripts: &Scripts,
-    calls: &Calls,
-    keys: &[Vec<u8>],
-    arguments: &[Vec<u8>],
-) -> Option<u64> {
+async fn end(way: &Way, calls: &Calls, id: &HoldId, arguments: &[Vec<u8>]) -> Option<u64> {
     for pause in ATTEMPTS {
         tokio::time::sleep(pause).await;
-        let ended = scripts.hold.run(link, keys, arguments);
-        match tokio::time::timeout(PATIENCE, ended).await {
-            Ok(Ok(reply)) => {
-                let mut reply = Reply::of(&reply)?;
-                for _ in 0..4 {
-                    reply.number()?;
-                }
-                let expired = reply.natural()?;
-                calls.call(&ids(&mut reply));
+        match tokio::time::timeout(PATIENCE, way.end(id, arguments)).await {
+            Ok(Ok((called, expired))) => {
+                calls.call(&called);
                 return Some(expired);
             }
             Ok(Err(failure)) => tracing::debug!(%failure, "a hold of a caller that is gone stands"),

@@ -1,14 +1,16 @@
-//! Hold: how holds are made, ended and moved up on the store, each in one trip.
+//! Hold: how holds are made on the store, in one trip where one script sees all that they stand on.
 //!
 //! What is known of an id stands under a name of its own; the states it stands on bear the holds. One
-//! script sees them all, so a claim that was sent twice finds what the first one did.
+//! script sees them all, so a claim that was sent twice finds what the first one did. On a cluster it
+//! sees one slot of them: see `slots`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::store::{Fate, Finished, HoldTotals, Placed, StoreError};
+use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::{Charge, LimitSet};
-use quell_core::hold::{Claim, Ending, HoldId, OnExpiry};
+use quell_core::decision::Decision;
+use quell_core::hold::{Claim, HoldId, OnExpiry};
 use quell_core::time::{Now, Wall};
 use redis::Value;
 
@@ -19,18 +21,12 @@ use crate::code::micros_up;
 use crate::gather::Words;
 use crate::link::Failure;
 use crate::own::Standing;
+use crate::slots::Part;
 use crate::store::{RedisStore, Request};
 use crate::ticks::MOST_UNITS;
 
-/// What is said on a cluster, where an id alone does not say which server knows it.
-const NO_CLUSTER: &str = "nothing waits, is reserved or held on a cluster yet: name one server or \
-     its sentinels, redis://HOST:PORT/0 or redis+sentinel://HOST:PORT/0?master=NAME";
-
 /// Holds whose time was over that are asked about at once.
 const MOST_OVERDUE: usize = 64;
-
-/// Keys and arguments of the script.
-type Told = (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// Why nothing was held.
 #[derive(Debug)]
@@ -75,7 +71,7 @@ fn extra(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
     clippy::cast_precision_loss,
     reason = "at most 2^53, where doubles are exact"
 )]
-fn number(number: u64) -> [u8; 8] {
+pub(crate) fn number(number: u64) -> [u8; 8] {
     (number.min(1 << 53) as f64).to_be_bytes()
 }
 
@@ -86,9 +82,36 @@ fn perhaps(duration: Option<Duration>) -> [u8; 8] {
     })
 }
 
+/// What is asked beyond an acquire, and what is said of the whole set to one that has a part of it.
+fn wish(claim: &Claim<'_>, part: Option<Part>) -> Vec<u8> {
+    let mut wish = perhaps(claim.hold).to_vec();
+    match claim.wait {
+        Some(wait) => {
+            wish.extend_from_slice(&number(micros_down(wait.turn)));
+            wish.extend_from_slice(&number(micros_down(wait.in_all)));
+        }
+        None => wish.extend_from_slice(&[perhaps(None), perhaps(None)].concat()),
+    }
+    if let Some(part) = part {
+        wish.push(part.whole as u8);
+        wish.extend_from_slice(&perhaps(part.stay));
+        wish.extend_from_slice(&number(micros_up(part.delay)));
+        wish.extend_from_slice(&number(part.attempt));
+        wish.push(u8::from(part.counts));
+    }
+    wish
+}
+
 /// A duration in microseconds, rounded down: who would wait for so long does not wait for longer.
 fn micros_down(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// How long what a claim holds lasts, where others can end it: reservations and permits.
+pub(crate) fn keep_of(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
+    let leases = set.charges().iter();
+    let leases = leases.filter_map(|charge| charge.installed.limit.lease());
+    leases.chain(claim.hold).max()
 }
 
 impl RedisStore {
@@ -99,16 +122,16 @@ impl RedisStore {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, Trouble> {
-        if self.link.is_spread() {
-            return Err(Trouble::Refused(StoreError::Unable(NO_CLUSTER)));
-        }
         self.catch_up().await?;
         let asked = Asked::new(self, set);
-        let name = self.names.hold(claim.id.as_bytes());
-        let claimed = self.claim(&asked, set, claim, now);
-        let reply = self.in_time(&name, claimed).await?;
-        let answer = Claimed::read(&reply);
-        let answer = answer.ok_or_else(|| strange(&reply))?;
+        let answer = if self.link.is_spread() {
+            self.claim_in_slots(&asked, set, claim, now).await?
+        } else {
+            let all: Vec<_> = (0..asked.names.len()).collect();
+            let name = self.names.hold(claim.id.as_bytes(), None);
+            let claimed = self.claim_at(&asked, set, &all, claim, &name, None, now);
+            self.in_time(&name, claimed).await?
+        };
         let refused = match answer.status {
             2 => Some(StoreError::HoldTaken),
             3 => Some(StoreError::TooManyHolds),
@@ -117,52 +140,59 @@ impl RedisStore {
         if let Some(error) = refused {
             return Err(Trouble::Refused(error));
         }
-        if answer.wait.is_some() {
-            self.calls.enter(claim.id, answer.clock, self.keeps_time());
+        if answer.wait.is_some() || self.rehearsal.is_some() {
+            for spot in self.way().spots(claim.id, &asked.names) {
+                if answer.wait.is_some() {
+                    let is_own = self.keeps_time();
+                    self.calls
+                        .enter(claim.id, &spot.calls, answer.clock, is_own);
+                }
+                if let Some(rehearsal) = &self.rehearsal {
+                    rehearsal.noted([spot.record, spot.calls]);
+                }
+            }
         }
         // A claim that is repeated leaves states as they are.
         if answer.status == 0 {
             self.name_bans(set, &answer.said).await;
             self.touched(set, asked.into_names());
         }
-        let decisions: Vec<_> = answer.said.into_iter().filter_map(Said::told).collect();
         self.own.expired(answer.expired);
-        if answer.held && answer.status == 0 {
-            let standing = Standing::of(set, claim, &decisions, answer.wait);
+        if answer.held == 1 && answer.status == 0 {
+            let standing = Standing::of(set, claim, &answer.decisions, answer.wait);
             self.own.made(claim.id, standing, now.monotonic);
         }
-        if let Some(rehearsal) = &self.rehearsal {
-            rehearsal.noted([self.names.hold(claim.id.as_bytes()), self.names.calls()]);
-        }
         Ok(Placed {
-            decisions,
-            held: answer.held,
+            decisions: answer.decisions,
+            held: answer.held == 1,
             wait: answer.wait,
             repeated: answer.status == 1,
             degraded: false,
         })
     }
 
-    async fn claim(
+    /// Makes a claim on charges that one script may see, under the record of this name.
+    #[expect(clippy::too_many_arguments, reason = "a claim, and where it is made")]
+    pub(crate) async fn claim_at(
         &self,
         asked: &Asked<'_>,
         set: &LimitSet<'_>,
+        group: &[usize],
         claim: &Claim<'_>,
+        record: &[u8],
+        part: Option<Part>,
         now: Now,
-    ) -> Result<Value, Failure> {
-        let mut keys = vec![self.names.hold(claim.id.as_bytes())];
-        keys.extend(asked.names.iter().cloned());
-        let mut numbers = perhaps(claim.hold).to_vec();
-        match claim.wait {
-            Some(wait) => {
-                numbers.extend_from_slice(&number(micros_down(wait.turn)));
-                numbers.extend_from_slice(&number(micros_down(wait.in_all)));
-            }
-            None => numbers.extend_from_slice(&[perhaps(None), perhaps(None)].concat()),
-        }
+    ) -> Result<Claimed, Failure> {
+        let mut keys = vec![record.to_vec()];
         let head = self.head(Request::Claim, Duration::ZERO, now);
-        let mut arguments = vec![head, numbers, claim.id.as_bytes().to_vec()];
-        for (charge, code) in set.charges().iter().zip(&asked.codes) {
+        let mut arguments = vec![head, wish(claim, part), claim.id.as_bytes().to_vec()];
+        for index in group {
+            let name = asked.names.get(*index);
+            let (code, charge) = (asked.codes.get(*index), set.charges().get(*index));
+            let (Some(name), Some(code), Some(charge)) = (name, code, charge) else {
+                continue;
+            };
+            keys.push(name.clone());
             arguments.push(code.clone());
             arguments.push(extra(charge, claim));
         }
@@ -170,11 +200,11 @@ impl RedisStore {
             let script = &self.scripts.hold;
             let reply = script.run(&self.link, &keys, &arguments).await?;
             let Some(wall) = other_edges(&reply) else {
-                return Ok(reply);
+                return Claimed::read(&reply).ok_or_else(|| strange(&reply));
             };
-            for index in 0..asked.codes.len() {
-                let code = asked.code_at(index, wall);
-                if let (Some(code), Some(place)) = (code, arguments.get_mut(3 + 2 * index)) {
+            for (place, index) in group.iter().enumerate() {
+                let code = asked.code_at(*index, wall);
+                if let (Some(code), Some(place)) = (code, arguments.get_mut(3 + 2 * place)) {
                     *place = code;
                 }
             }
@@ -182,81 +212,6 @@ impl RedisStore {
         Err(Failure::Refused(
             "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
         ))
-    }
-
-    /// Ends or renews a hold; `None` if nothing is known of it.
-    pub(crate) async fn try_end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, Failure> {
-        if self.link.is_spread() {
-            return Ok(None);
-        }
-        self.catch_up().await?;
-        let (keys, arguments) = self.ending(id, ending, now);
-        let reply = self.run_hold(&keys, &arguments).await?;
-        let read = || -> Option<Option<Finished>> {
-            let mut reply = Reply::of(&reply)?;
-            reply.natural()?;
-            let fate = match reply.number()? {
-                -1 => return Some(None),
-                0 => Fate::Stands,
-                1 => Fate::Settled,
-                2 => Fate::Cancelled,
-                3 => Fate::Released,
-                _ => Fate::Expired,
-            };
-            Some(Some(Finished {
-                fate,
-                repeated: reply.natural()? != 0,
-                wait: u64::try_from(reply.number()?)
-                    .ok()
-                    .map(Duration::from_micros),
-                next: {
-                    self.own.expired(reply.natural()?);
-                    ids(&mut reply)
-                },
-            }))
-        };
-        let finished = read().ok_or_else(|| strange(&reply))?;
-        if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
-            self.calls.leave(id);
-        }
-        match &finished {
-            Some(ended) if ended.fate != Fate::Stands => self.own.over(id),
-            Some(ended) if ended.wait.is_some() => {}
-            Some(_) if matches!(ending, Ending::Renew | Ending::Arrive) => {
-                self.own.lasts(id, now.monotonic);
-            }
-            Some(_) => {}
-            None => self.own.over(id),
-        }
-        Ok(finished)
-    }
-
-    /// Looks whether the turn of a hold comes sooner now; how long until then, and who is behind it.
-    pub(crate) async fn try_advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
-        if self.link.is_spread() {
-            return Ok(None);
-        }
-        self.catch_up().await?;
-        let (keys, arguments) = self.of_hold(Request::Advance, id, Vec::new(), now);
-        let reply = self.run_hold(&keys, &arguments).await?;
-        let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
-        let (Some(_), Some(wait), Some(expired)) = (read.natural(), read.number(), read.natural())
-        else {
-            return Err(strange(&reply));
-        };
-        self.own.expired(expired);
-        let next = ids(&mut read);
-        let wait = u64::try_from(wait).ok().map(Duration::from_micros);
-        Ok(wait.map(|wait| (wait, next)))
     }
 
     /// How many holds of this process there are. Asks about some whose time was over, so that those
@@ -293,33 +248,6 @@ impl RedisStore {
         let script = &self.scripts.hold;
         script.run(&self.link, &words.keys, &words.arguments).await
     }
-
-    async fn run_hold(&self, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Result<Value, Failure> {
-        let ran = self.scripts.hold.run(&self.link, keys, arguments);
-        let name = keys.first().map_or(&[][..], Vec::as_slice);
-        self.in_time(name, ran).await
-    }
-
-    /// What the script is told to end or renew a hold: keys and arguments.
-    pub(crate) fn ending(&self, id: &HoldId, ending: Ending, now: Now) -> Told {
-        let (code, units) = match ending {
-            Ending::Settle(units) => (0, units.min(MOST_UNITS)),
-            Ending::Cancel => (1, 0),
-            Ending::Release => (2, 0),
-            Ending::Renew => (3, 0),
-            Ending::Arrive => (4, 0),
-            Ending::Fail => (5, 0),
-        };
-        let mut argument = vec![code];
-        argument.extend_from_slice(&number(units));
-        self.of_hold(Request::End, id, argument, now)
-    }
-
-    fn of_hold(&self, request: Request, id: &HoldId, argument: Vec<u8>, now: Now) -> Told {
-        let keys = vec![self.names.hold(id.as_bytes()), self.names.calls()];
-        let head = self.head(request, Duration::ZERO, now);
-        (keys, vec![head, argument, id.as_bytes().to_vec()])
-    }
 }
 
 /// The store's clock, where the calendar's edges were not those around it.
@@ -350,15 +278,20 @@ pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
     HoldId::new(domain, std::str::from_utf8(name.get(1..)?).ok()?)
 }
 
-/// The answer of the script to a claim.
-struct Claimed {
-    clock: u64,
-    status: u64,
-    wait: Option<Duration>,
-    held: bool,
+/// The answer to a claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claimed {
+    pub(crate) clock: u64,
+    /// 0 if it is new, 1 if it was answered before, 2 if the id stands for something else, 3 if there
+    /// are too many holds.
+    pub(crate) status: u64,
+    pub(crate) wait: Option<Duration>,
+    /// 0 if nothing is held, 1 if something is, 2 if it is until the whole set is known to pass.
+    pub(crate) held: u64,
     /// Holds that were over, whosever they were.
-    expired: u64,
-    said: Vec<Said>,
+    pub(crate) expired: u64,
+    pub(crate) said: Vec<Said>,
+    pub(crate) decisions: Vec<Decision>,
 }
 
 impl Claimed {
@@ -367,19 +300,51 @@ impl Claimed {
         let clock = reply.natural()?;
         let status = reply.natural()?;
         let wait = u64::try_from(reply.number()?).ok();
-        let held = reply.natural()? != 0;
+        let held = reply.natural()?;
         let expired = reply.natural()?;
         let mut said = Vec::new();
         while !reply.is_over() {
             said.push(Said::read(&mut reply, clock)?);
         }
         Some(Self {
+            wait: wait.map(Duration::from_micros),
+            decisions: said.iter().filter_map(|said| said.told()).collect(),
             clock,
             status,
-            wait: wait.map(Duration::from_micros),
             held,
             expired,
             said,
         })
+    }
+
+    /// The id stands for something else.
+    pub(crate) fn taken() -> Self {
+        Self {
+            status: 2,
+            ..Self::default()
+        }
+    }
+
+    /// What was answered before.
+    pub(crate) fn again(said: Vec<Said>, clock: u64) -> Self {
+        Self {
+            clock,
+            status: 1,
+            held: 1,
+            decisions: said.iter().filter_map(|said| said.told()).collect(),
+            said,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is an answer to what was asked.
+    pub(crate) const fn is_sound(&self) -> bool {
+        self.status < 2
+    }
+
+    /// How long its caller waits, if it does.
+    pub(crate) fn longest(&self) -> Duration {
+        let delays = self.decisions.iter().map(|decision| decision.delay);
+        delays.max().max(self.wait).unwrap_or_default()
     }
 }

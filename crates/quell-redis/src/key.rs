@@ -65,14 +65,23 @@ impl Names {
         name
     }
 
-    /// The name of what is known of the hold `id`.
-    pub(crate) fn hold(&self, id: &[u8]) -> Vec<u8> {
-        [&self.prefix, b"id:".as_slice(), id].concat()
+    /// The name of what is known of the hold `id`; on a cluster there is one in each slot that it
+    /// stands in, which `tag` names.
+    pub(crate) fn hold(&self, id: &[u8], tag: Option<u32>) -> Vec<u8> {
+        [&self.prefix, b"id:".as_slice(), &between(tag), id].concat()
     }
 
     /// The name of the line of holds that are called because their turn may come sooner.
-    pub(crate) fn calls(&self) -> Vec<u8> {
-        [&self.prefix, b"calls".as_slice()].concat()
+    pub(crate) fn calls(&self, tag: Option<u32>) -> Vec<u8> {
+        [&self.prefix, b"calls".as_slice(), &between(tag)].concat()
+    }
+
+    /// The name of what says, on a cluster, which states the hold `id` may stand on.
+    pub(crate) fn pointer(&self, id: &[u8]) -> Vec<u8> {
+        let mut name = [&self.prefix, b"at:{".as_slice()].concat();
+        push(&mut name, id);
+        name.push(b'}');
+        name
     }
 
     /// The name of a state by which a server is tried that did not answer. No key has it: what
@@ -85,6 +94,11 @@ impl Names {
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()
     }
+}
+
+/// What puts a name into the slot that `tag` names.
+fn between(tag: Option<u32>) -> Vec<u8> {
+    tag.map_or_else(Vec::new, |tag| format!("{{{tag}}}").into_bytes())
 }
 
 /// Values as they are, or a hash of `all` where they are long.

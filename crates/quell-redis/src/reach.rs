@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
+use quell_core::hold::Claim;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::time::{Monotonic, Now};
 
 use crate::breaker::{Leave, Turn};
 use crate::code::code;
+use crate::hold::keep_of;
 use crate::link::{Failure, Place};
 use crate::numbers::StoreNumbers;
 use crate::store::{RedisStore, Request};
@@ -43,10 +45,12 @@ impl RedisStore {
         self.counts.read(&self.link.places())
     }
 
-    /// Why calls about a set fail at once, if they do, and who is to be tried again by now.
+    /// Why calls about a set, and a claim on it, fail at once, if they do, and who is to be tried again
+    /// by now.
     pub(crate) fn gone(
         &self,
         set: &LimitSet<'_>,
+        claim: Option<&Claim<'_>>,
         now: Instant,
     ) -> Option<(String, Vec<Arc<Place>>)> {
         if !self.link.is_any_gone() {
@@ -56,6 +60,10 @@ impl RedisStore {
         if self.link.is_spread() {
             let names = set.charges().iter().map(|charge| set.key(charge));
             places.extend(names.map(|key| self.link.place_of(&self.names.of(key))));
+            // Where its id points from.
+            let pointed = claim.filter(|claim| keep_of(set, claim).is_some());
+            let pointed = pointed.map(|claim| self.names.pointer(claim.id.as_bytes()));
+            places.extend(pointed.map(|name| self.link.place_of(&name)));
         } else {
             places.push(self.link.place_of(b""));
         }

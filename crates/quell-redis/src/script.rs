@@ -59,6 +59,9 @@ const HOLD: &str = concat!(
     include_str!("script/hold/end.lua"),
 );
 
+/// Writes where an id points to.
+const POINT: &str = include_str!("script/point.lua");
+
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
 const NAME_BAN: &str = include_str!("script/name_ban.lua");
 
@@ -70,6 +73,7 @@ pub(crate) struct Scripts {
     pub(crate) boxed: Boxed,
     pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
+    pub(crate) point: Loaded,
 }
 
 /// A script with its hash.
@@ -87,6 +91,7 @@ impl Scripts {
             boxed: Boxed::new(),
             decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
+            point: Loaded::new(POINT),
         }
     }
 }
@@ -154,12 +159,13 @@ mod tests {
 
     /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
     /// some of which are younger.
-    const COMMANDS: [&str; 13] = [
+    const COMMANDS: [&str; 14] = [
         "DEL",
         "GET",
         "GETRANGE",
         "PEXPIRE",
         "PSETEX",
+        "PTTL",
         "SETRANGE",
         "STRLEN",
         "TIME",
@@ -173,7 +179,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN] {
+        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN, POINT] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

@@ -26,6 +26,7 @@ use crate::numbers::Counts;
 use crate::own::Own;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
+use crate::slots::Remembered;
 use crate::url::StoreUrl;
 
 mod builder;
@@ -64,6 +65,7 @@ pub(crate) enum Request {
     Claim = 8,
     End = 9,
     Advance = 10,
+    Known = 11,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
@@ -83,6 +85,8 @@ pub struct RedisStore {
     pub(crate) calendar: SystemCalendar,
     pub(crate) rehearsal: Option<Rehearsal>,
     pub(crate) calls: Arc<Calls>,
+    /// Where ids of this node's holds point to, on a cluster.
+    pub(crate) remembered: Arc<Remembered>,
     pub(crate) own: Arc<Own>,
     pub(crate) counts: Counts,
 }
@@ -323,7 +327,7 @@ impl Store for RedisStore {
     }
 
     fn has_holds(&self) -> bool {
-        !self.link.is_spread()
+        true
     }
 
     fn can_learn(&self) -> bool {

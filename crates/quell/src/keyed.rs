@@ -17,6 +17,7 @@ use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
+use quell_core::packed::Packed;
 use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
@@ -113,16 +114,19 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     /// Asks for one unit, and charges it if it fits.
+    #[inline]
     pub fn try_acquire<Q: Borrow<K> + ?Sized>(&self, key: &Q) -> Decision {
         self.ask(Operation::Acquire, key.borrow(), Cost::ONE)
     }
 
     /// Asks for `cost` units, and charges them if they fit.
+    #[inline]
     pub fn try_acquire_n<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
         self.ask(Operation::Acquire, key.borrow(), cost)
     }
 
     /// Asks for `cost` units without charging.
+    #[inline]
     pub fn peek<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
         self.ask(Operation::Peek, key.borrow(), cost)
     }
@@ -177,27 +181,49 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         turn::acquire(&line, &self.room, &self.clock, most).await
     }
 
+    #[inline]
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
+        match self.ask_in_place(operation, key, cost) {
+            Ok(decided) => decided.decision(),
+            Err(fingerprint) => self.ask_under_lock(operation, fingerprint, cost),
+        }
+    }
+
+    /// Asks without a lock; the key's fingerprint if that cannot be.
+    fn ask_in_place(
+        &self,
+        operation: Operation,
+        key: &K,
+        cost: Cost,
+    ) -> Result<Packed<'_>, Fingerprint> {
         let fingerprint = self.table.hash_key().of(key);
         let due = Due {
             installed: &self.installed,
             cost,
         };
-        let in_place = self
+        let clock = || self.clock.monotonic();
+        let decided = self
             .table
-            .decide_in_place(fingerprint, &due, operation, now);
-        in_place.unwrap_or_else(|| {
-            let mut charge = Charge::alone(&self.installed, cost);
-            charge.edges = edges;
-            self.the_long_way(operation, fingerprint, &charge, now, |now, state| {
-                let charge = &charge;
-                decide_one(now, operation, &mut Entry { charge, state })
-            })
-        })
+            .decide_in_place(fingerprint, &due, operation, clock);
+        decided.ok_or(fingerprint)
     }
 
     #[cold]
+    fn ask_under_lock(
+        &self,
+        operation: Operation,
+        fingerprint: Fingerprint,
+        cost: Cost,
+    ) -> Decision {
+        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
+        let mut charge = Charge::alone(&self.installed, cost);
+        charge.edges = edges;
+        self.the_long_way(operation, fingerprint, &charge, now, |now, state| {
+            let charge = &charge;
+            decide_one(now, operation, &mut Entry { charge, state })
+        })
+    }
+
     fn the_long_way<R>(
         &self,
         operation: Operation,

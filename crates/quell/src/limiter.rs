@@ -207,11 +207,12 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         now: Now,
     ) -> Result<LimitSet<'r>, AskError> {
-        if rules.has_domain(query.domain()) {
-            Ok(rules.resolve(query, now, &self.calendar))
-        } else {
-            Err(AskError::UnknownDomain)
+        let set = rules.resolve(query, now, &self.calendar);
+        // Where there is a charge there is a domain.
+        if set.charges().is_empty() && !rules.has_domain(query.domain()) {
+            return Err(AskError::UnknownDomain);
         }
+        Ok(set)
     }
 
     fn conclude(

@@ -214,6 +214,15 @@ pub(crate) struct Near<'a> {
     full: u64,
 }
 
+/// Whether a charge fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Fits,
+    /// It will in so many ticks.
+    Lacks(u64),
+    Never,
+}
+
 impl Gcra {
     /// `tat` and `now` in ticks and in nanoseconds since the same instant; `None` if they do not fit,
     /// or if the TAT is further ahead than a full bucket.
@@ -230,6 +239,25 @@ impl Gcra {
             full,
         })
     }
+
+    /// Units that are left when so many ticks are used; of a bucket that [`Gcra::near`] takes.
+    #[inline]
+    pub(crate) const fn remaining_near(&self, used: u64) -> u64 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 2^63")]
+        let full = self.full as u64;
+        full.saturating_sub(used) / self.interval
+    }
+
+    /// The duration of `ticks`, rounded up to a nanosecond.
+    #[inline]
+    pub(crate) const fn duration_near(&self, ticks: u64) -> Duration {
+        let nanos = if self.per_nano == 1 {
+            ticks
+        } else {
+            ticks.div_ceil(self.per_nano)
+        };
+        Duration::from_nanos(nanos)
+    }
 }
 
 impl Near<'_> {
@@ -239,17 +267,21 @@ impl Near<'_> {
         self.ahead
     }
 
-    /// What would be used after `cost` units, if they fit.
     #[inline]
-    pub(crate) fn check(&self, cost: u64) -> Result<u64, RetryAfter> {
+    pub(crate) const fn check(&self, cost: u64) -> Fit {
         if cost > self.gcra.burst {
-            return Err(RetryAfter::Never);
+            return Fit::Never;
         }
-        let after = self.ahead + cost * self.gcra.interval;
-        match after.checked_sub(self.full) {
-            None | Some(0) => Ok(after),
-            Some(excess) => Err(RetryAfter::After(self.duration(excess))),
+        match self.after(cost).checked_sub(self.full) {
+            None | Some(0) => Fit::Fits,
+            Some(excess) => Fit::Lacks(excess),
         }
+    }
+
+    /// What would be used after `cost` units, which are at most the burst.
+    #[inline]
+    pub(crate) const fn after(&self, cost: u64) -> u64 {
+        self.ahead + cost * self.gcra.interval
     }
 
     /// The TAT of what is used, if it fits.
@@ -258,27 +290,11 @@ impl Near<'_> {
         self.now.checked_add(used)
     }
 
+    /// How long a call waits until all but `after` units before it have drained, in ticks.
     #[inline]
-    pub(crate) const fn remaining(&self, used: u64) -> u64 {
-        self.full.saturating_sub(used) / self.gcra.interval
-    }
-
-    #[inline]
-    pub(crate) const fn duration(&self, ticks: u64) -> Duration {
-        let per_nano = self.gcra.per_nano;
-        let nanos = if per_nano == 1 {
-            ticks
-        } else {
-            ticks.div_ceil(per_nano)
-        };
-        Duration::from_nanos(nanos)
-    }
-
-    /// How long a call waits until all but `after` units before it have drained.
-    #[inline]
-    pub(crate) const fn delay(&self, after: u64) -> Duration {
+    pub(crate) const fn delay(&self, after: u64) -> u64 {
         let free = after.saturating_mul(self.gcra.interval);
-        self.duration(self.ahead.saturating_sub(free))
+        self.ahead.saturating_sub(free)
     }
 }
 

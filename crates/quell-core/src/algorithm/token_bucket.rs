@@ -257,6 +257,7 @@ pub(crate) struct TokenEngine {
 }
 
 impl TokenEngine {
+    #[inline]
     pub(crate) const fn gcra(&self) -> &Gcra {
         &self.gcra
     }
@@ -285,6 +286,7 @@ impl TokenEngine {
     }
 
     /// Whether a key never charged has all its tokens, whenever it is first seen, and none is owed.
+    #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.missing == 0 && !self.debt
     }

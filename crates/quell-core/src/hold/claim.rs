@@ -73,7 +73,9 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
         return None;
     }
     if let Some(wait) = claim.wait {
-        if passes && first.iter().any(|decision| decision.delay > wait.in_all) {
+        let mut pairs = entries.iter().zip(&first);
+        let is_too_long = pairs.any(|(entry, first)| is_late(entry, first, wait.in_all));
+        if passes && is_too_long {
             return Some(too_long(wait.in_all, entries, first));
         }
         if !passes
@@ -106,10 +108,15 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
     })
 }
 
+/// Whether a limit that has a say asks for a longer delay than this.
+fn is_late(entry: &Entry<'_, '_>, decision: &Decision, most: Duration) -> bool {
+    !entry.charge.shadow && decision.delay > most
+}
+
 /// It fits, but the delay does not: refused until the delay is short enough, uncharged.
 fn too_long(wait: Duration, entries: &[Entry<'_, '_>], mut decisions: Vec<Decision>) -> Claimed {
     for (entry, decision) in entries.iter().zip(&mut decisions) {
-        if !entry.charge.shadow && decision.delay > wait {
+        if is_late(entry, decision, wait) {
             let excess = decision.delay.saturating_sub(wait);
             decision.outcome = Outcome::Deny(RetryAfter::After(excess));
         }

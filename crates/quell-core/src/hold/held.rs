@@ -9,7 +9,9 @@
 //! the order of their instants.
 
 use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::mem;
 use core::time::Duration;
 
@@ -76,23 +78,26 @@ impl Held {
         for hold in &mut self.holds {
             hold.clamp(now);
         }
-        // Twice at most: what is taken in the first round may be over in the second.
-        while self.round(engine, at) {}
+        self.happen_by(engine, at);
         engine.settle(&mut self.usage, at);
         engine.reconcile(&mut self.usage, &self.holds);
     }
 
-    /// Lets happen what is due; says whether anything was.
-    fn round(&mut self, engine: &Engine, at: &At) -> bool {
+    /// Lets happen what is due, in the order of its instants: a hold that is taken meanwhile may be
+    /// over before another is taken.
+    fn happen_by(&mut self, engine: &Engine, at: &At) {
         let now = at.now.monotonic;
         let due = self.holds.iter().enumerate();
         let due = due.filter(|(_, hold)| hold.due() <= now);
-        let mut due: Vec<_> = due.map(|(index, hold)| (hold.due(), index)).collect();
-        due.sort_unstable();
+        let mut due: BinaryHeap<_> = due
+            .map(|(index, hold)| Reverse((hold.due(), index)))
+            .collect();
         let mut over: Vec<usize> = Vec::new();
-        for (instant, index) in &due {
-            if self.happen(engine, &at.moved_to(*instant), *index) {
-                over.push(*index);
+        while let Some(Reverse((instant, index))) = due.pop() {
+            match self.happen(engine, &at.moved_to(instant), index) {
+                Some(until) if until <= now => due.push(Reverse((until, index))),
+                Some(_) => {}
+                None => over.push(index),
             }
         }
         if !over.is_empty() {
@@ -104,20 +109,18 @@ impl Held {
                 !is_over
             });
         }
-        !due.is_empty()
     }
 
-    /// What happens to a hold by itself at its instant; says whether that is its end.
-    fn happen(&mut self, engine: &Engine, at: &At, index: usize) -> bool {
-        let Some(hold) = self.holds.get_mut(index) else {
-            return false;
-        };
+    /// What happens to a hold by itself at its instant; says when something does next, unless that
+    /// is its end.
+    fn happen(&mut self, engine: &Engine, at: &At, index: usize) -> Option<Monotonic> {
+        let hold = self.holds.get_mut(index)?;
         match hold.place.clone() {
             Place::Waiting { .. } => {
                 engine.settle(&mut self.usage, at);
                 engine.take(&mut self.usage, at, hold.units);
                 hold.take(engine.mark(&self.usage, at), at.now.monotonic);
-                false
+                Some(hold.due())
             }
             Place::Taken { mark, .. } => {
                 let units = hold.units;
@@ -129,7 +132,7 @@ impl Held {
                     engine.settle(&mut self.usage, at);
                     engine.learn(&mut self.usage, units, None, at);
                 }
-                true
+                None
             }
         }
     }

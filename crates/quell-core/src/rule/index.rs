@@ -30,7 +30,8 @@ pub(super) struct Index {
     starts: Vec<u32>,
     /// Rules with the hash that each is filed under, ascending.
     filed: Vec<(u64, u32)>,
-    /// How long beginnings are, by the name of the entry; names and lengths ascending.
+    /// How long beginnings are, by the name of the entry, for all names that rules are filed under;
+    /// names and lengths ascending.
     lengths: Vec<(Arc<str>, Vec<usize>)>,
     /// Rules with nothing to be filed under.
     others: Vec<u32>,
@@ -100,9 +101,9 @@ impl Index {
             index
                 .filed
                 .extend(hashes.into_iter().map(|hash| (hash, place)));
+            let of_entry = lengths.entry(Arc::clone(&matcher.entry)).or_default();
             for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
                 if let Literal::Beginning(text) = literal {
-                    let of_entry = lengths.entry(Arc::clone(&matcher.entry)).or_default();
                     of_entry.insert(text.len());
                 }
             }
@@ -133,25 +134,30 @@ impl Index {
             return found;
         }
         for entry in descriptor.entries() {
+            let Some(lengths) = self.lengths_of(&entry.name) else {
+                continue;
+            };
             self.collect(hash(WHOLE, &entry.name, &entry.value), &mut found);
-            for length in self.lengths_of(&entry.name) {
+            for length in lengths {
                 let Some(beginning) = entry.value.get(..*length) else {
                     break;
                 };
                 self.collect(hash(BEGINNING, &entry.name, beginning), &mut found);
             }
         }
-        found.sort_unstable();
-        found.dedup();
+        if found.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
         found
     }
 
-    fn lengths_of(&self, entry: &str) -> &[usize] {
+    fn lengths_of(&self, entry: &str) -> Option<&[usize]> {
         let place = self
             .lengths
             .binary_search_by(|(name, _)| (**name).cmp(entry));
-        let lengths = place.ok().and_then(|place| self.lengths.get(place));
-        lengths.map_or(&[], |(_, lengths)| lengths)
+        let (_, lengths) = self.lengths.get(place.ok()?)?;
+        Some(lengths)
     }
 
     fn collect(&self, hash: u64, found: &mut Candidates) {

@@ -242,10 +242,8 @@ fn captured(value: Option<&[u8]>, prefix: Option<Prefix>) -> Captured<'_> {
     let Some(value) = value else {
         return Captured::Missing;
     };
-    match (prefix, pattern::address(value)) {
-        (Some(prefix), Some(address)) => Captured::Address(prefix.cut(address)),
-        _ => Captured::Bytes(value),
-    }
+    let cut = prefix.and_then(|prefix| Some(prefix.cut(pattern::address(value)?)));
+    cut.map_or(Captured::Bytes(value), Captured::Address)
 }
 
 fn check_all<'r>(matchers: &'r [Matcher], descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'r>> {

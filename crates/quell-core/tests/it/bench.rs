@@ -100,10 +100,11 @@ impl Bench {
                 continue;
             };
             let due = Due { installed, cost };
-            let Some(packed) = decide_packed(now, operation, &due, word, origin) else {
+            let packed = decide_packed(now.monotonic, operation, &due, word, origin);
+            let Some(packed) = packed else {
                 continue;
             };
-            assert_eq!(packed.decision, expected, "packed from {origin:?}");
+            assert_eq!(packed.decision(), expected, "packed from {origin:?}");
             if operation == Operation::Peek {
                 assert_eq!(packed.word, word, "a peek writes nothing");
             } else if after.usage == Usage::Rest {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use quell_core::charge::{Charge, Entry};
+use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{Ending, OnExpiry, Patience};
+use quell_core::hold::{self, Claim, Ending, OnExpiry, Patience};
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
+use quell_core::time::Now;
 
 use crate::bench::Bench;
 use crate::holds::{START, id};
@@ -101,6 +104,37 @@ fn a_delay_is_waited_for_without_a_line() {
     );
     assert!(bench.end(3, Ending::Cancel).found);
     assert_eq!(bench.peek(1).delay.as_millis(), 200, "one less before it");
+}
+
+/// A rule in shadow has no say: its delay neither refuses nor lets anybody pass for nothing.
+#[test]
+fn the_delay_of_a_shadow_is_nobody_s_business() {
+    let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
+    let leaky = Limit::leaky_bucket(rate).burst(9).build().unwrap();
+    let mut slow = Bench::of(leaky, false, START, START);
+    let mut other = Bench::of(Limit::per_hour(10).build().unwrap(), false, START, START);
+    slow.acquire(5);
+    let mut shadow = Charge::alone(&slow.installed, Cost::ONE);
+    shadow.shadow = true;
+    let charge = Charge::alone(&other.installed, Cost::ONE);
+    let entries = &mut [
+        Entry {
+            charge: &shadow,
+            state: &mut slow.state,
+        },
+        Entry {
+            charge: &charge,
+            state: &mut other.state,
+        },
+    ];
+    let claim = Claim {
+        id: &id(1),
+        hold: None,
+        wait: Some(Patience::of(Duration::from_secs(1))),
+    };
+    let claimed = hold::claim(Now::from_nanos(START), &claim, entries).unwrap();
+    assert!(claimed.decisions.iter().all(|one| one.outcome.is_allow()));
+    assert_eq!(other.peek(1).remaining, 9, "and it is charged");
 }
 
 #[test]

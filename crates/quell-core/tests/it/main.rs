@@ -46,6 +46,8 @@ mod reloads;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod seldom;
+#[cfg(test)]
 mod sets;
 #[cfg(test)]
 mod shop;

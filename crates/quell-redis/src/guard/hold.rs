@@ -25,7 +25,7 @@ impl Inner {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
-        if let Some(failure) = self.gone(set) {
+        if let Some(failure) = self.gone(set, Some(claim)) {
             return self.declared(set, claim, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {

@@ -183,7 +183,7 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        if let Some(failure) = self.gone(set) {
+        if let Some(failure) = self.gone(set, None) {
             return self.fall_back(set, operation, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {
@@ -222,8 +222,8 @@ impl Inner {
 
     /// Why nobody will answer about `set`, if somebody is thought to be gone who has keys of it. Then
     /// nobody waits for that server; a task of its own looks whether it is back.
-    fn gone(self: &Arc<Self>, set: &LimitSet<'_>) -> Option<Failure> {
-        let (reason, due) = self.store.gone(set, Instant::now())?;
+    fn gone(self: &Arc<Self>, set: &LimitSet<'_>, claim: Option<&Claim<'_>>) -> Option<Failure> {
+        let (reason, due) = self.store.gone(set, claim, Instant::now())?;
         for place in due {
             if !place.begins_probe() {
                 continue;

@@ -18,7 +18,7 @@ use super::{Attempt, Failure, PAUSE, Place, Settings};
 use crate::url::Address;
 
 /// How many slots there are.
-const SLOTS: usize = 16_384;
+pub(super) const SLOTS: usize = 16_384;
 
 /// A map younger than this is not asked for again: a thousand calls that meet a change at once ask
 /// once.
@@ -360,7 +360,7 @@ async fn ask(node: &Arc<Node>, command: &Cmd) -> Result<Value, Attempt> {
 }
 
 /// The slot of a key.
-pub(crate) fn slot_of(key: &[u8]) -> u16 {
+pub(super) fn slot_of(key: &[u8]) -> u16 {
     let tagged = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;
         let close = rest.iter().position(|byte| *byte == b'}')?;

@@ -19,6 +19,7 @@ mod node;
 mod place;
 mod sentinel;
 mod settings;
+mod tags;
 
 use cluster::{Cluster, slot_of};
 use node::Node;
@@ -104,6 +105,14 @@ impl Link {
         match self {
             Self::Single(_) | Self::Sentinel(_) => 0,
             Self::Cluster(_) => slot_of(key),
+        }
+    }
+
+    /// What a name has between its braces to lie in the slot of `key`; `None` where there are no slots.
+    pub(crate) fn tag_of(&self, key: &[u8]) -> Option<u32> {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => None,
+            Self::Cluster(_) => Some(tags::tag_of(slot_of(key))),
         }
     }
 
@@ -263,7 +272,8 @@ fn of_script(text: String) -> Attempt {
     if text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
         return Attempt::Failed(Failure::Foreign(text));
     }
-    if text.contains("-READONLY ") {
+    // A key that a script found by itself is on its way to another server: nothing was written.
+    if text.contains("-READONLY ") || text.contains("non local key") {
         return Attempt::Away(text);
     }
     Attempt::Failed(Failure::Refused(text))

@@ -85,6 +85,7 @@ impl RedisStoreBuilder {
             calendar: SystemCalendar::default(),
             rehearsal: self.is_rehearsal.then(Rehearsal::default),
             calls: Arc::default(),
+            remembered: Arc::default(),
             own: Arc::default(),
             counts: Counts::default(),
         }

@@ -65,18 +65,40 @@ impl Cluster {
     }
 
     pub(crate) fn store(&self) -> RedisStoreBuilder {
+        RedisStore::builder(self.url().parse().unwrap()).timeout(60 * SECOND)
+    }
+
+    pub(crate) fn url(&self) -> String {
         // One seed is enough, whoever it is.
-        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
-        RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND)
+        format!("redis+cluster://127.0.0.1:{}", self.servers[0].port())
+    }
+
+    /// Moves so many slots from the first server to the second, in a thread of its own.
+    pub(crate) fn reshard(&self, slots: u32) -> tokio::task::JoinHandle<()> {
+        let (from, to) = (&self.servers[0], &self.servers[1]);
+        let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
+        let words = [
+            "--cluster",
+            "reshard",
+            &format!("127.0.0.1:{}", from.port()),
+            "--cluster-from",
+            &id(from),
+            "--cluster-to",
+            &id(to),
+            "--cluster-slots",
+            &slots.to_string(),
+            "--cluster-yes",
+        ]
+        .map(str::to_owned);
+        tokio::task::spawn_blocking(move || redis_cli(&words))
     }
 
     /// All keys of a book have one slot, so a push is one script on any cluster.
     pub(crate) fn book(&self) -> RuleBook {
-        let url = format!("redis+cluster://127.0.0.1:{}", self.servers[0].port());
-        RuleBook::new(url.parse().unwrap())
+        RuleBook::new(self.url().parse().unwrap())
     }
 
-    fn is_primary(server: &Server) -> bool {
+    pub(crate) fn is_primary(server: &Server) -> bool {
         server.command(&["ROLE"]).starts_with("master")
     }
 }
@@ -132,22 +154,7 @@ async fn resharding_under_load_admits_exactly_the_limit() {
     let cluster = Cluster::start(0);
     let limit = built(Limit::fixed_window(50, 3_600 * SECOND).build());
     let subject = Arc::new(limiter(cluster.store().build(), &[limit]));
-    let (from, to) = (&cluster.servers[0], &cluster.servers[1]);
-    let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
-    let words = [
-        "--cluster",
-        "reshard",
-        &format!("127.0.0.1:{}", from.port()),
-        "--cluster-from",
-        &id(from),
-        "--cluster-to",
-        &id(to),
-        "--cluster-slots",
-        "3000",
-        "--cluster-yes",
-    ]
-    .map(str::to_owned);
-    let moving = tokio::task::spawn_blocking(move || redis_cli(&words));
+    let moving = cluster.reshard(3_000);
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let subject = Arc::clone(&subject);

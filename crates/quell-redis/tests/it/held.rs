@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quell::store::Fate;
 use quell::{Cost, Limit, Limiter, Query, RetryAfter, Verdict};
-use quell_redis::RedisStore;
+use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
@@ -20,25 +20,25 @@ use crate::server::Server;
 const STORE: &str = "QUELL_TEST_HOLDER_STORE";
 
 /// Long enough for two processes of a busy machine to come up.
-const LEASE: Duration = Duration::from_secs(4);
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
 
-fn permits(max: u64, lease: Duration) -> Limit {
+pub(crate) fn permits(max: u64, lease: Duration) -> Limit {
     built(Limit::concurrency(max).lease(lease).build())
 }
 
 /// A node on the system's clock.
-fn node(store: RedisStore, limits: &[Limit]) -> Arc<Limiter<RedisStore>> {
+pub(crate) fn node(store: RedisStore, limits: &[Limit]) -> Arc<Limiter<RedisStore>> {
     let limiter = Limiter::new(store);
     limiter.set_rules(rules(limits)).unwrap();
     Arc::new(limiter)
 }
 
-fn query(cost: u64) -> Query<'static> {
+pub(crate) fn query(cost: u64) -> Query<'static> {
     let query = Query::new("d").entry("user", "a");
     query.cost(Cost::new(cost).unwrap())
 }
 
-fn wait_of(verdict: &Verdict) -> Duration {
+pub(crate) fn wait_of(verdict: &Verdict) -> Duration {
     match verdict.retry_after {
         Some(RetryAfter::After(wait)) => wait,
         other => panic!("{other:?} is no wait"),
@@ -65,10 +65,16 @@ async fn a_holder() {
 #[tokio::test]
 async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
     let server = Server::start(&[]);
-    let subject = node(server.store().build(), &[permits(1, LEASE)]);
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    killed(server.store().build(), &url).await;
+}
+
+/// Kills a process that holds the only permit of the store at `url`.
+pub(crate) async fn killed(store: RedisStore, url: &str) {
+    let subject = node(store, &[permits(1, LEASE)]);
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "held::a_holder", "--nocapture"])
-        .env(STORE, format!("redis://127.0.0.1:{}", server.port()))
+        .env(STORE, url)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -97,11 +103,16 @@ async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_b
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_tasks_of_two_nodes_never_hold_more_than_there_is_and_end_at_none() {
-    const MOST: u64 = 5;
     let server = Server::start(&[]);
+    a_thousand(|| server.store()).await;
+}
+
+/// A thousand tasks of two nodes on five permits of a store.
+pub(crate) async fn a_thousand(store: impl Fn() -> RedisStoreBuilder) {
+    const MOST: u64 = 5;
     let limits = [permits(MOST, 60 * SECOND)];
     // All ask at once, so the last of them waits for the answers to a thousand.
-    let store = || server.store().timeout(10 * PATIENCE).build();
+    let store = || store().timeout(10 * PATIENCE).build();
     let nodes = [(); 2].map(|()| node(store(), &limits));
     let held = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -145,7 +156,7 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
             order.lock().push(number);
         });
         // The next comes when this one has its place.
-        placed(&server, number + 1).await;
+        placed(&[&server], number + 1).await;
         // Nobody who does not wait passes any more.
         let pushes = nodes[1].try_acquire(&query(1)).await.unwrap();
         assert!(!pushes.is_allow());
@@ -156,10 +167,14 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
 }
 
 /// Waits until so many ids are known.
-async fn placed(server: &Server, count: usize) {
-    let known = "return #redis.call('KEYS', '*id:*')";
+pub(crate) async fn placed(servers: &[&Server], count: usize) {
+    let script = "return #redis.call('KEYS', '*:id:*')";
+    let known = |server: &&Server| -> usize {
+        let known = server.command(&["EVAL", script, "0"]);
+        known.parse().expect(&known)
+    };
     until_it("it has its place", async || {
-        server.command(&["EVAL", known, "0"]) == count.to_string()
+        servers.iter().map(known).sum::<usize>() == count
     })
     .await;
 }
@@ -168,15 +183,20 @@ async fn placed(server: &Server, count: usize) {
 #[tokio::test]
 async fn a_permit_that_comes_back_is_heard_of_on_the_other_node() {
     let server = Server::start(&[]);
+    heard(&[&server], || server.store()).await;
+}
+
+/// One waits on one node for a permit that is released on the other.
+pub(crate) async fn heard(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) {
     let limits = [permits(1, 3_600 * SECOND)];
-    let nodes = [(); 2].map(|()| node(server.store().build(), &limits));
+    let nodes = [(); 2].map(|()| node(store().build(), &limits));
     let first = nodes[0].try_acquire(&query(1)).await.unwrap();
     let waiter = {
         let subject = Arc::clone(&nodes[1]);
         tokio::spawn(async move { subject.acquire(&query(1)).await.unwrap() })
     };
     // Its turn is an hour away, when the lease is over.
-    placed(&server, 2).await;
+    placed(servers, 2).await;
     let released = nodes[0].release("d", &first.id.unwrap()).await.unwrap();
     assert_eq!(released.next.len(), 1);
     let second = tokio::time::timeout(PATIENCE, waiter).await;
@@ -187,8 +207,13 @@ async fn a_permit_that_comes_back_is_heard_of_on_the_other_node() {
 #[tokio::test]
 async fn who_goes_away_gives_the_place_back() {
     let server = Server::start(&[]);
+    given_back(&[&server], || server.store()).await;
+}
+
+/// Two wait for a permit, one of whom goes away.
+pub(crate) async fn given_back(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) {
     let limits = [permits(1, 3_600 * SECOND)];
-    let nodes = [(); 2].map(|()| node(server.store().build(), &limits));
+    let nodes = [(); 2].map(|()| node(store().build(), &limits));
     let first = nodes[0].try_acquire(&query(1)).await.unwrap();
     let mut tasks = Vec::new();
     for subject in &nodes {
@@ -196,7 +221,7 @@ async fn who_goes_away_gives_the_place_back() {
         tasks.push(tokio::spawn(async move {
             asker.acquire(&query(1)).await.unwrap()
         }));
-        placed(&server, 1 + tasks.len()).await;
+        placed(servers, 1 + tasks.len()).await;
     }
     let last = tasks.pop().unwrap();
     tasks.pop().unwrap().abort();
@@ -258,12 +283,19 @@ async fn a_retry_after_a_timeout_changes_nothing() {
 #[tokio::test]
 async fn every_key_of_a_hold_expires() {
     let server = Server::start(&[]);
+    let worst = expires(&[&server], || server.store()).await;
+    // A record is kept for two minutes longer than the longest lease, and a debt until it is paid.
+    assert!(worst <= 2 * 153_000, "{worst}");
+}
+
+/// In how many milliseconds the last key of several holds of at most 30 s expires.
+pub(crate) async fn expires(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) -> u64 {
     let limits = [
         built(Limit::per_second(10).build()),
         built(Limit::fixed_window(20, 60 * SECOND).build()),
         permits(20, 30 * SECOND),
     ];
-    let subject = node(server.store().build(), &limits);
+    let subject = node(store().build(), &limits);
     let mut ids = Vec::new();
     for number in 0..4_u64 {
         let name = format!("job-{number}");
@@ -277,8 +309,9 @@ async fn every_key_of_a_hold_expires() {
     let script = "local worst = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \
         local left = redis.call('PTTL', key) if left < 0 then return 'for ever: ' .. key end \
         worst = math.max(worst, left) end return worst";
-    let worst = server.command(&["EVAL", script, "0"]);
-    let worst: u64 = worst.parse().expect(&worst);
-    // A record is kept for two minutes longer than the longest lease, and a debt until it is paid.
-    assert!(worst <= 2 * 153_000, "{worst}");
+    let worst = servers.iter().map(|server| {
+        let worst = server.command(&["EVAL", script, "0"]);
+        worst.parse().expect(&worst)
+    });
+    worst.max().expect("there are servers")
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use quell::store::HoldTotals;
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::hold::{Claim, Ending, HoldId, Patience};
-use quell_redis::{RedisStore, StoreClock};
+use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 
+use crate::cluster::Cluster;
 use crate::limits::{SECOND, START, at, built, limiter};
 use crate::server::Server;
 
@@ -16,12 +17,12 @@ struct Node {
 
 impl Node {
     /// One that knows permits, three at a time, and a rate.
-    fn new(server: &Server) -> Self {
+    fn new(store: RedisStoreBuilder) -> Self {
         let limits = [
             built(Limit::concurrency(3).lease(10 * SECOND).build()),
             built(Limit::per_second(100).build()),
         ];
-        let store = server.store().clock(StoreClock::Caller).timeout(SECOND);
+        let store = store.clock(StoreClock::Caller).timeout(SECOND);
         Self {
             limiter: limiter(store.build(), &limits),
         }
@@ -66,7 +67,7 @@ fn instant(second: u64) -> quell_core::time::Now {
 #[tokio::test]
 async fn a_node_counts_what_its_own_claims_hold() {
     let server = Server::start(&[]);
-    let (one, other) = (Node::new(&server), Node::new(&server));
+    let (one, other) = (Node::new(server.store()), Node::new(server.store()));
     let minute = Some(60 * SECOND);
     assert!(one.claim("a", 2, minute, 0).await);
     assert!(one.claim("b", 1, None, 0).await);
@@ -99,7 +100,18 @@ async fn a_node_counts_what_its_own_claims_hold() {
 #[tokio::test]
 async fn what_nobody_ends_is_counted_once_in_all() {
     let server = Server::start(&[]);
-    let (one, other) = (Node::new(&server), Node::new(&server));
+    counted_once(|| server.store()).await;
+}
+
+/// The permit and the token lie in different slots there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_ends_is_counted_once_on_a_cluster_too() {
+    let cluster = Cluster::start(0);
+    counted_once(|| cluster.store()).await;
+}
+
+async fn counted_once(store: impl Fn() -> RedisStoreBuilder) {
+    let (one, other) = (Node::new(store()), Node::new(store()));
     assert!(one.claim("a", 1, Some(10 * SECOND), 0).await);
     assert!(one.claim("b", 1, Some(10 * SECOND), 0).await);
     assert_eq!(one.totals(9).await, [2, 2, 0, 0]);

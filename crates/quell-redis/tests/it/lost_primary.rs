@@ -1,6 +1,7 @@
 //! One primary of a cluster is lost: its keys are answered as declared, and all others by the store.
 
-use quell::{Limit, Verdict};
+use quell::store::Fate;
+use quell::{Limit, Query, Verdict};
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
@@ -88,6 +89,50 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     assert!(!node.ask(&lost[1], 1).await.degraded);
     until_it("it answers", async || {
         node.limiter.store().ping().await.is_ok()
+    })
+    .await;
+}
+
+/// A hold lies on the servers of its limits, and is found by that of its id: all others are made and
+/// ended as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_primary_holds_up_its_own_holds_and_no_others() {
+    let cluster = cluster(0);
+    let node = node(&cluster);
+    let frozen = &cluster.servers[0];
+    let lost = users_of(&node, frozen).await;
+    let others: Vec<_> = users().filter(|user| !lost.contains(user)).collect();
+    let reserve = async |user: &String, name: &str| {
+        let query = Query::new("d").entry("user", user.clone());
+        let claim = node.limiter.reserve(&query, 60 * SECOND, Some(name));
+        claim.await.unwrap()
+    };
+    frozen.freeze();
+    until_it("it is thought gone", async || {
+        node.ask(&lost[0], 1).await;
+        gone(&node).len() == 1
+    })
+    .await;
+    for user in &lost {
+        let verdict = reserve(user, &format!("lost-{user}")).await;
+        assert!(verdict.degraded && verdict.id.is_none(), "{user}");
+    }
+    let mut held = Vec::new();
+    for number in 0..60 {
+        let name = format!("job-{number}");
+        let verdict = reserve(&others[number % others.len()], &name).await;
+        assert_eq!(verdict.degraded, verdict.id.is_none(), "{name}");
+        held.extend((!verdict.degraded).then_some(name));
+    }
+    // Ids of a third of them or so point from the server that is lost.
+    assert!((20..=55).contains(&held.len()), "{}", held.len());
+    for name in &held {
+        let ended = node.limiter.settle("d", name, 1).await.unwrap();
+        assert_eq!((ended.fate, ended.repeated), (Fate::Settled, false));
+    }
+    frozen.thaw();
+    after_fail_over("its keys are the store's again", async || {
+        !reserve(&lost[0], "after").await.degraded
     })
     .await;
 }

@@ -28,7 +28,7 @@ pub(crate) static DOCUMENT: Table = Table {
             "colocate",
             "the name of an entry such as `tenant`",
             "keys spread one by one",
-            "On a Redis Cluster, keys with the same value of this entry lie in one slot, so limits on them are charged in one step. Every rule of the domain that limits has it in its `per`, whole.",
+            "On a Redis Cluster, keys with the same value of this entry lie in one slot, so limits on them are charged in one step, and have one line of those who wait. Every rule of the domain that limits has it in its `per`, whole.",
         ),
     ],
 };

@@ -14,6 +14,16 @@ use crate::Verdict;
 use crate::limiter::Limiter;
 use crate::store::{Action, Store};
 
+/// Whether those who claim would stand in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// Some would.
+    Stood,
+    /// Nobody does, and a delay is the most that anybody waits for: what a store promises that spreads
+    /// the limits of one claim.
+    None,
+}
+
 /// Ids that a trace uses: few, so that they come again.
 const IDS: u64 = 12;
 
@@ -22,7 +32,8 @@ const IDS: u64 = 12;
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
-    holds_as(store, ModelStore::default(), Random::new(seed), steps).await;
+    let random = Random::new(seed);
+    holds_as(store, ModelStore::default(), random, steps, Lines::Stood).await;
 }
 
 /// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
@@ -33,14 +44,21 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
 pub async fn holds_as_model_in_micros<S: Store>(
     store: S,
     carries: Carries,
+    lines: Lines,
     seed: u64,
     steps: usize,
 ) {
     let model = HeldInMicros(InMicros(ModelStore::new(carries)));
-    holds_as(store, model, Random::in_micros(seed), steps).await;
+    holds_as(store, model, Random::in_micros(seed), steps, lines).await;
 }
 
-async fn holds_as<S: Store, M: Store>(store: S, model: M, random: Random, steps: usize) {
+async fn holds_as<S: Store, M: Store>(
+    store: S,
+    model: M,
+    random: Random,
+    steps: usize,
+    lines: Lines,
+) {
     let (seed, mut random) = (random.seed(), random);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
@@ -68,7 +86,7 @@ async fn holds_as<S: Store, M: Store>(store: S, model: M, random: Random, steps:
         }
         match random.below(8) {
             0..=3 => {
-                let claim = random_claim(&mut random, &id);
+                let claim = random_claim(&mut random, &id, lines);
                 let (ours, theirs) = (subject.rules(), model.rules());
                 let (Ok(set), Ok(model_set)) = (
                     subject.resolve(&ours, &query, now),
@@ -117,14 +135,14 @@ async fn by_hand<S: Store, M: Store>(
     assert_eq!(got, expected, "{told} {action:?}");
 }
 
-fn random_claim<'a>(random: &mut Random, id: &'a HoldId) -> Claim<'a> {
+fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<'a> {
     let wait = Duration::from_millis(random.below(20_000));
     let hold = Duration::from_millis(1 + random.below(30_000));
     Claim {
         id,
         hold: random.one_in(2).then_some(hold),
         wait: random.one_in(2).then_some(Patience {
-            turn: if random.one_in(4) {
+            turn: if random.one_in(4) || lines == Lines::None {
                 Duration::ZERO
             } else {
                 wait

@@ -28,7 +28,7 @@ mod model_in_micros;
 mod rules;
 mod warming;
 
-pub use holds::{holds_as_model, holds_as_model_in_micros};
+pub use holds::{Lines, holds_as_model, holds_as_model_in_micros};
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, InMicros, ModelStore};
 use rules::{Random, random_rules};

@@ -112,11 +112,12 @@ local function administer(states)
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
     elseif op == 7 and state.usage and not state.is_changed then
-      local before = state.usage
-      state.usage = give_back(ask.limit, ask, before, length)
-      if before.heat then
-        local after = state.usage or {tat = mono, r = 0}
-        state.usage = {tat = after.tat, r = after.r, heat = before.heat, as_of = mono}
+      local owed = state.usage.as_of
+      if ask.limit.warm then
+        state.usage = warming.refund(ask, state.usage, state.units, length)
+      else
+        state.usage = give_back(ask.limit, ask, state.usage, length)
+        if owed and state.usage then state.usage = owing(ask.limit, ask, state.usage.tat, state.usage.r) end
       end
     end
     if op ~= 6 then store(state) end

@@ -1,8 +1,16 @@
 -- What is asked beyond an acquire: `keep`, how long it can be settled (-1: it is charged for good),
--- `turn`, how long the caller would wait for its turn, and in all (-1: not at all).
+-- `turn`, how long the caller would wait for its turn, and in all (-1: not at all). Of a set that spans
+-- slots each asks for a `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long;
+-- `stay` and `delay` are the longest of the whole set, and `attempt` counts who asks for the id. A hold
+-- counts where another part does not count it already.
 local function read_claim()
   local claim = {id = ARGV[3]}
   claim.keep, claim.turn, claim.in_all = unpack('>ddd', ARGV[2])
+  if #ARGV[2] > 24 then
+    local counts
+    claim.part, claim.stay, claim.delay, claim.attempt, counts = unpack('>BdddB', ARGV[2], 25)
+    claim.is_counted = counts == 0
+  end
   return claim
 end
 
@@ -12,10 +20,13 @@ local function keep_of(claim, state)
 end
 
 local function new_hold(claim, state, delay)
-  local keep, is_first = keep_of(claim, state), not claim.is_counted or nil
-  claim.is_counted = true
+  local keep = keep_of(claim, state)
+  -- What is only tried is nobody's hold yet.
+  local is_tried = claim.part and not keep and delay == 0 or nil
+  local is_first = not claim.is_counted and not is_tried or nil
+  claim.is_counted = claim.is_counted or is_first
   return {
-    n = is_first, i = claim.id, u = state.units, r = state.is_released, p = not keep,
+    n = is_first, x = is_tried, i = claim.id, u = state.units, r = state.is_released, p = not keep,
     k = keep or ARRIVAL + delay, s = mono,
   }
 end
@@ -78,15 +89,17 @@ end
 
 local function charge_and_hold(claim, states, passes)
   conclude(states, passes, true)
-  local delay = 0
+  local delay = claim.delay or 0
   for _, state in ipairs(states) do
     if claim.turn >= 0 and not state.ask.shadow then delay = max(delay, state.delay) end
   end
   for _, state in ipairs(states) do
     local is_kept = keep_of(claim, state) or delay > 0
-    if passes and state.fits and not state.is_banned and is_kept then
+    -- Until it is known whether the other slots of the set pass, all can be taken back.
+    if passes and state.fits and not state.is_banned and (is_kept or claim.part) then
       local hold = new_hold(claim, state, delay)
       hold.t, hold.e, hold.m = mono, mono + hold.k, mark_of(state.ask, state.usage)
+      state.is_tried = hold.x
       insert(state.holds, hold)
       reconcile(state)
       state.is_held, state.writes = true, true
@@ -95,24 +108,29 @@ local function charge_and_hold(claim, states, passes)
 end
 
 local function remember(claim, states, decisions, wait)
-  local places, keep, longest = {}, claim.keep, max(wait, 0)
+  local places, held = {}, 0
+  local keep, longest = max(claim.keep, claim.stay or -1), max(wait, claim.delay or 0)
   for i, state in ipairs(states) do
     if state.is_held then
       insert(places, {state.key, ARGV[2 + 2 * i], state.units, state.scales})
+      held = (held == 1 or not state.is_tried) and 1 or 2
     end
     keep, longest = max(keep, state.lease), max(longest, state.delay)
   end
-  if #places == 0 then return false end
+  if #places == 0 then return 0 end
   if keep < 0 then keep = ARRIVAL end
-  local record = {f = 0, p = places, d = decisions, k = keep, u = mono + longest + keep, w = wait >= 0}
+  local record = {
+    f = 0, p = places, d = decisions, k = keep, u = mono + longest + keep, w = wait >= 0, a = claim.attempt,
+  }
   write_record(KEYS[1], record)
-  return true
+  return held
 end
 
 -- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
 -- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
 -- answered before, 2 if the id stands for something else and 3 if there are too many holds, the wait
--- (-1: none), whether something is held, how many holds were over, and what each limit says.
+-- (-1: none), whether something is held (2: only until the whole set is known to pass), how many holds
+-- were over, and what each limit says.
 local function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do
@@ -123,7 +141,14 @@ local function claim_all()
   end
   local record = read_record(KEYS[1])
   if record then
-    if record.f > 0 or not is_same(record, claim, states) then return pack('>ddddd', mono, 2, -1, 0, 0) end
+    local is_later = (record.a or 0) > (claim.attempt or 0)
+    if record.f > 0 or is_later or not is_same(record, claim, states) then
+      return pack('>ddddd', mono, 2, -1, 0, 0)
+    end
+    if record.a ~= claim.attempt then
+      record.a = claim.attempt
+      write_record(KEYS[1], record)
+    end
     return pack('>ddddd', mono, 1, -1, 1, 0) .. record.d
   end
   for i, asked in ipairs(states) do
@@ -133,14 +158,15 @@ local function claim_all()
     states[i] = state
   end
   local passes, is_full, most = judge(states), false, 0
+  passes = passes and claim.part ~= 1
   conclude(states, passes, false)
   for _, state in ipairs(states) do
     is_full = is_full or #state.holds >= MOST_HOLDS
-    most = max(most, state.delay)
+    if not state.ask.shadow then most = max(most, state.delay) end
   end
   if is_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end
   local wait
-  if claim.turn >= 0 and passes and most > claim.in_all then
+  if claim.turn >= 0 and passes and (most > claim.in_all or claim.part == 2) then
     too_long(claim, states)
   else
     if claim.turn > 0 and not passes then wait = queue(claim, states) end
@@ -148,6 +174,6 @@ local function claim_all()
   end
   local decisions = told(states)
   store_all(states)
-  local is_held = remember(claim, states, decisions, wait or -1)
-  return pack('>ddddd', mono, 0, wait or -1, is_held and 1 or 0, lapsed) .. decisions
+  local held = remember(claim, states, decisions, wait or -1)
+  return pack('>ddddd', mono, 0, wait or -1, held, lapsed) .. decisions
 end

@@ -1,5 +1,6 @@
--- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail.
-local SETTLE, CANCEL, RENEW, ARRIVE, FAIL = 0, 1, 3, 4, 5
+-- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail; and of one part of a set that
+-- spans slots, by the attempt that made it: 6 it is taken back, 7 what was tried is charged for good.
+local SETTLE, CANCEL, RENEW, ARRIVE, FAIL, TAKE_BACK = 0, 1, 3, 4, 5, 6
 local FATES = {1, 2, 3, 4, 3, 3}
 
 -- What the end of a hold does to what was used; says whether it may let somebody pass.
@@ -76,7 +77,11 @@ end
 -- was so before, how long until its turn (-1: none), how many holds were over, and who may go sooner now.
 local function end_all()
   local ending, units = unpack('>Bd', ARGV[2])
-  local id, record = ARGV[3], read_record(KEYS[1])
+  local id, record, is_part = ARGV[3], read_record(KEYS[1]), ending >= TAKE_BACK
+  if is_part then
+    if record and (record.f > 0 or record.a ~= unpack('>d', ARGV[2], 10)) then record = nil end
+    ending = ending == TAKE_BACK and CANCEL or ARRIVE
+  end
   if not record then return pack('>ddddd', mono, -1, 1, -1, 0) end
   if record.f > 0 then
     end_what_is_over(record)
@@ -98,7 +103,7 @@ local function end_all()
   local fate = 0
   if wait < 0 and not stands then
     fate = found and FATES[ending + 1] or 4
-    finish_record(KEYS[1], record, fate)
+    if is_part then call('DEL', KEYS[1]) else finish_record(KEYS[1], record, fate) end
   elseif wait < 0 and (ending == RENEW or ending == ARRIVE) then
     record.w, record.u = false, mono + record.k
     write_record(KEYS[1], record)
@@ -145,9 +150,19 @@ local function advance_all()
   return pack('>ddd', mono, max(go - mono, 0), lapsed) .. packed(next_ids)
 end
 
+-- What is known of an id in this slot: a clock, what became of its hold (-1: nothing is known), whether
+-- it is a part of a set that spans slots, the states that it stands on, and what was answered.
+local function look_up()
+  local record, parts = read_record(KEYS[1]), {}
+  if not record then return pack('>dd', mono, -1) end
+  for i, place in ipairs(record.p) do parts[i] = pack('>Hc0d', #place[1], place[1], place[3]) end
+  return pack('>dddd', mono, record.f, record.a and 1 or 0, #parts) .. concat(parts) .. record.d
+end
+
 if op == 8 then return claim_all() end
 if op == 9 then return end_all() end
 if op == 10 then return advance_all() end
+if op == 11 then return look_up() end
 
 local states = {}
 for i, key in ipairs(KEYS) do

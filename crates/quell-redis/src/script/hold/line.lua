@@ -1,7 +1,7 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
 -- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
 -- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
--- charge lies.
+-- charge lies. One with x stands only until it is known whether the other slots of its set pass.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
 
 local function due_of(hold) return hold.g or hold.e end
@@ -46,21 +46,29 @@ local function reconcile(state)
   state.usage = {used = used, unit = usage and usage.unit or limit.first, till = usage and usage.till or 0}
 end
 
--- Lets happen what is due by now, in the order of its instants; says whether anything was.
-local function round(state)
+-- Lets happen what is due by now, in the order of its instants: a hold that is taken meanwhile may be
+-- over before another is taken.
+local function happen_by_now(state)
   local now, now_wall, holds, due = mono, wall, state.holds, {}
   for i, hold in ipairs(holds) do
     if due_of(hold) <= now then insert(due, {at = due_of(hold), i = i}) end
   end
-  if #due == 0 then return false end
-  table.sort(due, function(a, b) return is_before(a.at, a.i, b.at, b.i) end)
-  for _, one in ipairs(due) do
+  if #due == 0 then return end
+  local function comes_first(a, b) return is_before(a.at, a.i, b.at, b.i) end
+  table.sort(due, comes_first)
+  -- The list grows while it is walked.
+  for n, one in ipairs(due) do
     local hold = holds[one.i]
     mono, wall = one.at, now_wall - (now - one.at)
     if hold.g then
       state.usage = take_units(state.ask, settle_plain(state.ask, state.usage), hold.u)
       hold.g, hold.t, hold.e = nil, mono, mono + hold.k
       hold.m = mark_of(state.ask, state.usage)
+      if hold.e <= now then
+        local over, place = {at = hold.e, i = one.i}, n + 1
+        while due[place] and comes_first(due[place], over) do place = place + 1 end
+        insert(due, place, over)
+      end
     else
       if hold.r then state.usage = return_units(state.ask, state.usage, hold.m, hold.u, holds) end
       if state.ask.limit.least then
@@ -77,7 +85,6 @@ local function round(state)
     if not hold.is_over then insert(kept, hold) end
   end
   state.holds = kept
-  return true
 end
 
 -- Brings a state to now.
@@ -92,8 +99,7 @@ local function settle_state(state)
     end
     hold.s = mono
   end
-  -- Twice at most: what is taken in the first round may be over in the second.
-  while round(state) do end
+  happen_by_now(state)
   local late
   state.usage, late = settle_plain(state.ask, state.usage)
   state.is_late = state.is_late or late
@@ -105,7 +111,7 @@ local function copy_of(state, id)
   local copy, is_behind = {ask = state.ask, units = state.units, holds = {}}, false
   for _, hold in ipairs(state.holds) do
     if id and hold.i == id then is_behind = true end
-    if not (is_behind and hold.g) then
+    if not (is_behind and hold.g) and not hold.x then
       copy.holds[#copy.holds + 1] = {
         i = hold.i, u = hold.u, r = hold.r, p = hold.p, k = hold.k, s = hold.s,
         g = hold.g, t = hold.t, e = hold.e, m = hold.m,
@@ -173,7 +179,7 @@ local function reset_of(state, roughly)
   -- What is learned from those that end by themselves is remembered for longer.
   local last, owed, is_simple = mono, 0, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
-    last = max(last, hold.e or hold.g + hold.k)
+    if roughly or not hold.x then last = max(last, hold.e or hold.g + hold.k) end
     -- On credit it may take longer to repay than a full charge counts.
     if hold.g and state.ask.limit.credit then owed = owed + longest_debt(state.ask, hold.u) end
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)

@@ -13,18 +13,20 @@ const SHELF: usize = 512;
 /// Shelves, enough for all lines that can be linked to.
 const SHELVES: usize = (MAX_LINES + 1) / PIECE / SHELF;
 
-type Shelf = Box<[OnceLock<Box<[Line]>>]>;
+type Piece = [Line; PIECE];
+type Shelf = [OnceLock<Box<Piece>>; SHELF];
 
-/// Lines that are made when first asked for.
+/// Lines that are made when first asked for. The lengths of its parts are known to the compiler, so
+/// that none is looked up on the way to a line.
 #[derive(Debug)]
 pub(super) struct Arena {
-    shelves: Box<[OnceLock<Shelf>]>,
+    shelves: Box<[OnceLock<Box<Shelf>>; SHELVES]>,
 }
 
 impl Default for Arena {
     fn default() -> Self {
         Self {
-            shelves: (0..SHELVES).map(|_| OnceLock::new()).collect(),
+            shelves: Box::new([const { OnceLock::new() }; SHELVES]),
         }
     }
 }
@@ -34,17 +36,26 @@ impl Arena {
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Line> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?.get()?;
-        let piece = shelf.get(index / PIECE % SHELF)?.get()?;
-        piece.get(index % PIECE)
+        let piece = shelf[index / PIECE % SHELF].get()?;
+        Some(&piece[index % PIECE])
     }
 
     /// The line of this number, made with its neighbours if it was not there; `None` past
     /// [`MAX_LINES`].
     pub(super) fn make(&self, index: usize) -> Option<&Line> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?;
-        let shelf = shelf.get_or_init(|| (0..SHELF).map(|_| OnceLock::new()).collect());
-        let piece = shelf.get(index / PIECE % SHELF)?;
-        let piece = piece.get_or_init(|| (0..PIECE).map(|_| Line::default()).collect());
-        piece.get(index % PIECE)
+        let shelf = shelf.get_or_init(|| Box::new([const { OnceLock::new() }; SHELF]));
+        let piece = shelf[index / PIECE % SHELF].get_or_init(piece);
+        Some(&piece[index % PIECE])
+    }
+}
+
+/// Empty lines, made where they stay.
+fn piece() -> Box<Piece> {
+    let lines: Box<[Line]> = (0..PIECE).map(|_| Line::default()).collect();
+    match lines.try_into() {
+        Ok(piece) => piece,
+        // Of another length than it was made with: never.
+        Err(_) => Box::new(std::array::from_fn(|_| Line::default())),
     }
 }

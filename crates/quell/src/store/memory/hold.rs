@@ -63,7 +63,7 @@ impl MemoryStore {
         let held = !places.is_empty();
         if held {
             let limits = places.iter().map(|place| place.limit);
-            self.registry.read().note_holds(limits);
+            self.registry.limits().note_holds(limits);
             let leases = touched.states.iter();
             let leases = leases.filter_map(|state| state.charge.installed.limit.lease());
             let delays = decisions.iter().map(|decision| decision.delay).max();
@@ -183,7 +183,7 @@ impl MemoryStore {
         let both = places.iter().map(|place| [place.own, place.charged]);
         let both: Vec<_> = both.collect();
         let (chains, loaded) = self.table.load_known(&both, now, keeper);
-        let registry = self.registry.read();
+        let registry = self.registry.limits();
         let known = loaded.into_iter().zip(places).map(|(held, place)| {
             let mut held = held?;
             let installed = registry.bring(&mut held.state, place.edges)?;

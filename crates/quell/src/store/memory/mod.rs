@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
@@ -53,15 +53,11 @@ pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
 pub const MAX_NAMED_BANS: usize = 100_000;
 
-/// Limits that change under one lock: whoever asks under new rules for the first time and needs it
-/// waits some tens of microseconds, however many limits a reload changes.
-const AT_ONCE: usize = 128;
-
 /// States in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
     table: Table,
-    registry: RwLock<Registry>,
+    registry: Registry,
     names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
     holds: Holds,
     next_shard: AtomicUsize,
@@ -94,7 +90,7 @@ impl MemoryStore {
     pub fn with(max_keys: usize, key: HashKey) -> Self {
         Self {
             table: Table::new(max_keys, key),
-            registry: RwLock::default(),
+            registry: Registry::default(),
             names: Mutex::default(),
             holds: Holds::new(),
             next_shard: AtomicUsize::new(0),
@@ -142,9 +138,8 @@ impl MemoryStore {
     }
 
     fn forget_outlived(&self, now: Now) {
-        let outlived = self.registry.read().outlived(now);
-        for limits in outlived.chunks(AT_ONCE) {
-            self.registry.write().remove(limits);
+        if !self.registry.limits().outlived(now).is_empty() {
+            self.registry.change(|limits| limits.forget_outlived(now));
         }
     }
 
@@ -177,13 +172,13 @@ impl MemoryStore {
     /// The limits under which exported states can stand.
     #[must_use]
     pub fn limits(&self) -> Vec<Installed> {
-        self.registry.read().all().cloned().collect()
+        self.registry.limits().all().cloned().collect()
     }
 
     /// Adds what a snapshot holds: its limits, under names that this store has not seen, and its
     /// states, charged under them. What is in force now takes over at `now`.
     pub fn import(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
-        self.registry.write().restore(limits, now);
+        self.registry.change(|known| known.restore(limits, now));
         let keeper = Keeping { store: self, now };
         for saved in states {
             let fingerprint = saved.fingerprint.kept();
@@ -221,7 +216,7 @@ impl MemoryStore {
     /// Brings a loaded state under the limit of the charge that is made on it.
     fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         if state.limit != charge.installed.id {
-            self.registry.read().carry(state, charge, now);
+            self.registry.limits().carry(state, charge, now);
         }
     }
 
@@ -233,11 +228,11 @@ impl MemoryStore {
         now: Now,
     ) -> Decision {
         let key = self.load_key(name, charge);
-        let in_place = self
-            .table
-            .decide_in_place(key.fingerprint, &charge.due(), operation, now);
-        if let Some(decision) = in_place {
-            return decision;
+        let in_place =
+            self.table
+                .decide_in_place(key.fingerprint, &charge.due(), operation, || now.monotonic);
+        if let Some(decided) = in_place {
+            return decided.decision();
         }
         let keeper = Keeping { store: self, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
@@ -265,9 +260,6 @@ impl MemoryStore {
 }
 
 /// What the table asks of the store while it holds a lock.
-///
-/// Locks are taken in one order, those of the table before the registry's, and that for one look
-/// only: a reload that waits for the registry holds up nobody who holds a part of the table.
 struct Keeping<'a> {
     store: &'a MemoryStore,
     now: Now,
@@ -275,15 +267,15 @@ struct Keeping<'a> {
 
 impl Keeper for Keeping<'_> {
     fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R {
-        act(self.store.registry.read().limit(id))
+        act(self.store.registry.limits().limit(id))
     }
 
     fn may_drop(&self, state: &State) -> bool {
-        self.store.registry.read().may_drop(state, self.now)
+        self.store.registry.limits().may_drop(state, self.now)
     }
 
     fn group(&self, limit: LimitId) -> u32 {
-        self.store.registry.read().root(limit).0
+        self.store.registry.limits().root(limit).0
     }
 }
 
@@ -341,18 +333,14 @@ impl Store for MemoryStore {
     }
 
     fn adopt(&self, changes: &Changes) {
-        for limits in changes.installed.chunks(AT_ONCE) {
-            self.registry.write().add(limits);
-        }
-        for limits in changes.replaced.chunks(AT_ONCE) {
-            self.registry.write().replace(limits);
-        }
-        for limits in changes.removed.chunks(AT_ONCE) {
-            self.registry.write().remove(limits);
-        }
-        if let Some(latest) = changes.replaced.last() {
-            self.forget_outlived(latest.at);
-        }
+        self.registry.change(|limits| {
+            limits.add(&changes.installed);
+            limits.replace(&changes.replaced);
+            limits.remove(&changes.removed);
+            if let Some(latest) = changes.replaced.last() {
+                limits.forget_outlived(latest.at);
+            }
+        });
     }
 
     async fn charge(
@@ -452,7 +440,7 @@ impl Store for MemoryStore {
         for (fingerprint, name) in named {
             self.table.with_state(fingerprint, now, &keeper, |state| {
                 // State under a limit that is gone is as good as gone.
-                let state = state.filter(|state| self.registry.read().knows(state.limit));
+                let state = state.filter(|state| self.registry.limits().knows(state.limit));
                 let left = state.and_then(|state| state.banned_for(now.monotonic));
                 match (left, KeyName::parse(&name)) {
                     (Some(left), Some(key)) => bans.push(Banned { key, left }),

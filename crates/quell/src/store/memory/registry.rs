@@ -1,10 +1,18 @@
 //! Registry: the limits that states in the table can have been charged under.
+//!
+//! Who looks takes no lock, and waits for nobody who changes it: a change makes another version, which
+//! shares all that is the same, and puts it in the place of the last one. A version knows all limits
+//! that were in force when it was looked up, so that has to come after the state whose limit is
+//! looked for.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
@@ -12,14 +20,24 @@ use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Replaced;
 use quell_core::state::State;
 use quell_core::time::Now;
+use rpds::HashTrieMapSync;
 
-/// Limits by name, with what became of them.
+/// The limits of a store, as they are now.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    known: HashMap<LimitId, Known>,
+    now: ArcSwap<Limits>,
+    /// What was there before the last change, so that it goes with the next one and not with a call
+    /// that looked at it last. Its lock keeps two changes apart.
+    before: Mutex<Arc<Limits>>,
 }
 
-#[derive(Debug)]
+/// Limits by name, with what became of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Limits {
+    known: HashTrieMapSync<LimitId, Known>,
+}
+
+#[derive(Clone, Debug)]
 struct Known {
     installed: Installed,
     fate: Fate,
@@ -27,8 +45,8 @@ struct Known {
     /// limit's numbers change.
     root: LimitId,
     /// Whether anything was held on a state under it: such states can live longer, for what is owed
-    /// and for what can still be settled.
-    holds: AtomicBool,
+    /// and for what can still be settled. One for all versions.
+    holds: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +61,23 @@ enum Fate {
 }
 
 impl Registry {
+    /// The limits that are known by now.
+    pub(super) fn limits(&self) -> impl Deref<Target = Arc<Limits>> {
+        self.now.load()
+    }
+
+    /// Changes them, in one step for whoever looks.
+    ///
+    /// Cost: in proportion to what is changed, and to the logarithm of the limits that are known.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Limits)) {
+        let mut before = self.before.lock();
+        let mut next = Limits::clone(&self.limits());
+        change(&mut next);
+        *before = self.now.swap(Arc::new(next));
+    }
+}
+
+impl Limits {
     /// Adds limits that come into force.
     pub(super) fn add(&mut self, limits: &[Installed]) {
         for installed in limits {
@@ -72,8 +107,14 @@ impl Registry {
     /// Forgets limits, and with them what was used under them.
     pub(super) fn remove(&mut self, limits: &[LimitId]) {
         for id in limits {
-            self.known.remove(id);
+            self.known.remove_mut(id);
         }
+    }
+
+    /// Forgets limits under which no state can still be away from rest.
+    pub(super) fn forget_outlived(&mut self, now: Now) {
+        let outlived = self.outlived(now);
+        self.remove(&outlived);
     }
 
     /// Adds limits of a snapshot: the one that stands in the place of each now took over at `at`. A
@@ -99,9 +140,9 @@ impl Registry {
             installed,
             fate,
             root,
-            holds: AtomicBool::new(false),
+            holds: Arc::default(),
         };
-        self.known.insert(root, known);
+        self.known.insert_mut(root, known);
     }
 
     /// Notes that something is held under these limits.
@@ -133,7 +174,7 @@ impl Registry {
     /// under a limit that took over later.
     /// `holds` says whether anything was held under one before.
     fn is_outlived_from(&self, mut id: LimitId, mut at: Now, now: Now, mut holds: bool) -> bool {
-        for _ in 0..=self.known.len() {
+        for _ in 0..=self.known.size() {
             let Some(known) = self.known.get(&id) else {
                 return true;
             };
@@ -161,7 +202,7 @@ impl Registry {
     /// Whether a state is at rest under the limit that is in force in place of its own: at rest under
     /// its own is not at rest under a slower one.
     fn is_at_rest_under_successor(&self, mut state: State, now: Now) -> bool {
-        for _ in 0..=self.known.len() {
+        for _ in 0..=self.known.size() {
             let Some(known) = self.known.get(&state.limit) else {
                 return true;
             };
@@ -204,7 +245,7 @@ impl Registry {
     /// Brings a state under the limit of `charge`, change by change.
     pub(super) fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         // Each hop goes to a limit that was in force later, so there are at most as many as limits.
-        for _ in 0..=self.known.len() {
+        for _ in 0..=self.known.size() {
             if state.limit == charge.installed.id {
                 return;
             }
@@ -235,7 +276,7 @@ impl Registry {
     /// Brings a state under the limit that took the place of its own, change by change, and returns
     /// that; `None` if it is gone. `edges` are those of the calendar window around now.
     pub(super) fn bring(&self, state: &mut State, edges: Option<Edges>) -> Option<Installed> {
-        for _ in 0..=self.known.len() {
+        for _ in 0..=self.known.size() {
             let known = self.known.get(&state.limit)?;
             let Fate::Replaced { to, at } = known.fate else {
                 return Some(known.installed.clone());

@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::charge::{Due, Operation};
-use quell_core::decision::Decision;
 use quell_core::limit::{Limit, LimitId};
-use quell_core::packed::decide_packed;
+use quell_core::packed::{Packed, decide_packed};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use smallvec::SmallVec;
@@ -27,7 +26,7 @@ use super::arena::Arena;
 use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
 use super::fingerprint::{Fingerprint, HashKey};
-use super::line::{Content, Line, Slot};
+use super::line::{Content, Line, Slot, Sought};
 
 mod load;
 mod upkeep;
@@ -108,7 +107,8 @@ impl<'t> Chains<'t> {
 /// The home of a key among `size` chains.
 #[inline]
 const fn home(fingerprint: Fingerprint, size: usize) -> usize {
-    let mask = size.next_power_of_two() - 1;
+    // Ones, as many as the largest chain's number has digits; not 0, of which there are too many.
+    let mask = usize::MAX >> ((size - 1) | 1).leading_zeros();
     #[expect(clippy::cast_possible_truncation, reason = "the lower bits are meant")]
     let wide = fingerprint.high as usize & mask;
     if wide < size {
@@ -156,6 +156,7 @@ impl Table {
         PARTS
     }
 
+    #[inline]
     fn size(&self) -> usize {
         self.size.load(Ordering::Acquire)
     }
@@ -176,24 +177,28 @@ impl Table {
     /// Decides a charge on the word where it lies; `None` if that takes the long way: the key is new
     /// or was charged under another limit, or the limit is no simple bucket.
     ///
-    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing.
+    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. `now` is read
+    /// for each try once the line's header has been: while the processor waits for the line, and so
+    /// that what is written was not seen by anyone who read later.
     #[inline]
-    pub(crate) fn decide_in_place(
+    pub(crate) fn decide_in_place<'l>(
         &self,
         fingerprint: Fingerprint,
-        due: &Due<'_>,
+        due: &Due<'l>,
         operation: Operation,
-        now: Now,
-    ) -> Option<Decision> {
-        let origin = self.origin(now);
+        now: impl Fn() -> Monotonic,
+    ) -> Option<Packed<'l>> {
+        let sought = Sought::new(fingerprint, due.installed.id);
         for _ in 0..TRIES {
             let line = self.lines.get(home(fingerprint, self.size()))?;
             let Some(glance) = line.glance() else {
                 std::hint::spin_loop();
                 continue;
             };
-            let slot = self.seek(line, glance.link(), fingerprint)?;
-            let word = slot.packed_under(due.installed.id)?;
+            let now = now();
+            let (slot, word) = self.seek(line, glance.link(), sought)?;
+            // Where a word is, the origin is set.
+            let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
             let decided = decide_packed(now, operation, due, word, origin)?;
             let stands = if decided.word == word {
                 glance.still_stands()
@@ -201,29 +206,32 @@ impl Table {
                 glance.replace(slot, decided.word)
             };
             if stands {
-                return Some(decided.decision);
+                return Some(decided);
             }
         }
         None
     }
 
-    /// Looks for a key without a lock; what comes of it holds if the glance still stands after.
+    /// Looks for a state without a lock; what comes of it holds if the glance still stands after.
     #[inline]
     fn seek<'t>(
         &'t self,
         line: &'t Line,
-        mut link: Option<usize>,
-        fingerprint: Fingerprint,
-    ) -> Option<&'t Slot> {
-        if let Some(slot) = line.find(fingerprint) {
-            return Some(slot);
-        }
+        link: Option<usize>,
+        sought: Sought,
+    ) -> Option<(&'t Slot, u64)> {
+        line.seek(sought)
+            .or_else(|| self.seek_behind(link?, sought))
+    }
+
+    fn seek_behind(&self, mut link: usize, sought: Sought) -> Option<(&Slot, u64)> {
         for _ in 0..DEPTH {
-            let line = self.spare.get(link?)?;
-            if let Some(slot) = line.find(fingerprint) {
-                return Some(slot);
+            let line = self.spare.get(link)?;
+            let found = line.seek_in_order(sought);
+            if found.is_some() {
+                return found;
             }
-            link = line.next();
+            link = line.next()?;
         }
         None
     }

@@ -1,0 +1,248 @@
+//! Finish: how holds are ended, renewed and moved up on the store.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quell::store::{Fate, Finished};
+use quell_core::hold::{Ending, HoldId};
+use quell_core::time::Now;
+use redis::{Cmd, Value};
+
+use crate::answer::Reply;
+use crate::asked::strange;
+use crate::hold::{ids, number};
+use crate::link::Failure;
+use crate::slots::{Pointer, Spot};
+use crate::store::{RedisStore, Request};
+use crate::ticks::MOST_UNITS;
+
+/// How long the pointer of a hold that is over may take to be told so, which nobody waits for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl RedisStore {
+    /// Ends or renews a hold; `None` if nothing is known of it.
+    pub(crate) async fn try_end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, Failure> {
+        self.catch_up().await?;
+        let arguments = self.ending(id, ending, now);
+        let finished = if self.link.is_spread() {
+            self.end_in_slots(id, ending, &arguments).await?
+        } else {
+            let spot = self.way().spot(id, Vec::new());
+            self.end_at(&[spot], &arguments).await?
+        };
+        if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
+            self.calls.leave(id);
+        }
+        match &finished {
+            Some(ended) if ended.fate != Fate::Stands => self.own.over(id),
+            Some(ended) if ended.wait.is_some() => {}
+            Some(_) if matches!(ending, Ending::Renew | Ending::Arrive) => {
+                self.own.lasts(id, now.monotonic);
+            }
+            Some(_) => {}
+            None => self.own.over(id),
+        }
+        Ok(finished)
+    }
+
+    /// Looks whether the turn of a hold comes sooner now; how long until then, and who is behind it.
+    pub(crate) async fn try_advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
+        self.catch_up().await?;
+        let spots = if self.link.is_spread() {
+            let states = match self.remembered.get(id) {
+                Some(pointer) => pointer.states.clone(),
+                None => self.pointer(id).await?.unwrap_or_default().states,
+            };
+            self.way().spots(id, &states)
+        } else {
+            vec![self.way().spot(id, Vec::new())]
+        };
+        let arguments = self.about(Request::Advance, id, Vec::new(), now);
+        let asked = spots
+            .iter()
+            .map(|spot| self.run_hold(spot.keys(), &arguments));
+        // It waits in one of them, if it does.
+        let mut advanced = None;
+        for reply in join_all(asked).await {
+            let reply = reply?;
+            let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
+            let (Some(_), Some(wait), Some(expired)) =
+                (read.natural(), read.number(), read.natural())
+            else {
+                return Err(strange(&reply));
+            };
+            self.own.expired(expired);
+            if let Ok(wait) = u64::try_from(wait) {
+                advanced = Some((Duration::from_micros(wait), ids(&mut read)));
+            }
+        }
+        Ok(advanced)
+    }
+
+    /// Ends a hold where its id points to: as this node remembers it, and else as the store says.
+    async fn end_in_slots(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        arguments: &[Vec<u8>],
+    ) -> Result<Option<Finished>, Failure> {
+        if let Some(pointer) = self.remembered.get(id) {
+            let finished = self.end_pointed(id, &pointer, ending, arguments).await?;
+            if finished.is_some() {
+                return Ok(finished);
+            }
+        }
+        match self.pointer(id).await? {
+            Some(pointer) => self.end_pointed(id, &pointer, ending, arguments).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn end_pointed(
+        &self,
+        id: &HoldId,
+        pointer: &Pointer,
+        ending: Ending,
+        arguments: &[Vec<u8>],
+    ) -> Result<Option<Finished>, Failure> {
+        let spots = self.way().spots(id, &pointer.states);
+        let finished = self.end_at(&spots, arguments).await?;
+        if let Some(finished) = &finished {
+            let stands = finished.fate == Fate::Stands && finished.wait.is_none();
+            if stands && matches!(ending, Ending::Renew | Ending::Arrive) {
+                self.prolong(id, pointer, Duration::ZERO).await;
+            } else if finished.fate != Fate::Stands && !finished.repeated {
+                self.let_expire(id, pointer);
+            }
+        }
+        Ok(finished)
+    }
+
+    async fn end_at(
+        &self,
+        spots: &[Spot],
+        arguments: &[Vec<u8>],
+    ) -> Result<Option<Finished>, Failure> {
+        let asked = spots
+            .iter()
+            .map(|spot| self.run_hold(spot.keys(), arguments));
+        let mut all = Vec::new();
+        for reply in join_all(asked).await {
+            let reply = reply?;
+            let (ended, expired) = read_end(&reply).ok_or_else(|| strange(&reply))?;
+            self.own.expired(expired);
+            all.extend(ended);
+        }
+        Ok(together(all))
+    }
+
+    /// What the store says of where an id points to.
+    pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
+        let name = self.names.pointer(id.as_bytes());
+        let way = self.way();
+        self.in_time(&name, way.pointer(id)).await
+    }
+
+    /// Lets the pointer of a hold that is over go as soon as what is known of that; nobody waits.
+    fn let_expire(&self, id: &HoldId, pointer: &Pointer) {
+        if pointer.keep.is_zero() {
+            return;
+        }
+        let name = self.names.pointer(id.as_bytes());
+        let expiry = Pointer::rest().max(self.shortest_expiry());
+        let link = self.link.clone();
+        tokio::spawn(async move {
+            let mut expire = Cmd::new();
+            expire.arg("PEXPIRE").arg(name.as_slice()).arg(expiry);
+            // If that fails it stands as long as what it pointed to would have.
+            let told = tokio::time::timeout(PATIENCE, link.call(&name, &expire));
+            told.await.ok();
+        });
+    }
+
+    pub(crate) async fn run_hold(
+        &self,
+        keys: Vec<Vec<u8>>,
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, Failure> {
+        let ran = self.scripts.hold.run(&self.link, &keys, arguments);
+        let name = keys.first().map_or(&[][..], Vec::as_slice);
+        self.in_time(name, ran).await
+    }
+
+    /// What the script is told to end or renew a hold.
+    pub(crate) fn ending(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<Vec<u8>> {
+        let (code, units) = match ending {
+            Ending::Settle(units) => (0, units.min(MOST_UNITS)),
+            Ending::Cancel => (1, 0),
+            Ending::Release => (2, 0),
+            Ending::Renew => (3, 0),
+            Ending::Arrive => (4, 0),
+            Ending::Fail => (5, 0),
+        };
+        let mut argument = vec![code];
+        argument.extend_from_slice(&number(units));
+        self.about(Request::End, id, argument, now)
+    }
+
+    fn about(&self, request: Request, id: &HoldId, argument: Vec<u8>, now: Now) -> Vec<Vec<u8>> {
+        let head = self.head(request, Duration::ZERO, now);
+        vec![head, argument, id.as_bytes().to_vec()]
+    }
+}
+
+/// What one script says of an ending, nothing if the id is not known there; and how many holds were
+/// over by themselves.
+fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
+    let mut reply = Reply::of(reply)?;
+    reply.natural()?;
+    let fate = match reply.number()? {
+        -1 => None,
+        0 => Some(Fate::Stands),
+        1 => Some(Fate::Settled),
+        2 => Some(Fate::Cancelled),
+        3 => Some(Fate::Released),
+        _ => Some(Fate::Expired),
+    };
+    let repeated = reply.natural()? != 0;
+    let wait = u64::try_from(reply.number()?).ok();
+    let expired = reply.natural()?;
+    let next = ids(&mut reply);
+    let finished = fate.map(|fate| Finished {
+        fate,
+        repeated,
+        wait: wait.map(Duration::from_micros),
+        next,
+    });
+    Some((finished, expired))
+}
+
+/// What became of a hold of which several slots say something: it stands if it does in any, and is
+/// expired only if it is in all.
+fn together(all: Vec<Finished>) -> Option<Finished> {
+    all.into_iter().reduce(|mut one, other| {
+        let rank = |fate| match fate {
+            Fate::Stands => 0,
+            Fate::Expired => 2,
+            _ => 1,
+        };
+        if rank(other.fate) < rank(one.fate) {
+            one.fate = other.fate;
+        }
+        one.repeated &= other.repeated;
+        one.wait = one.wait.max(other.wait);
+        one.next.extend(other.next);
+        one.next.sort_unstable();
+        one.next.dedup();
+        one
+    })
+}

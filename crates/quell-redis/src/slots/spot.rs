@@ -1,0 +1,124 @@
+//! Spot: where something is known of an id, and the way there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use quell_core::hold::HoldId;
+use redis::{Cmd, Value};
+
+use super::pointer::{Pointer, Remembered};
+use crate::answer::Reply;
+use crate::asked::strange;
+use crate::hold::ids;
+use crate::key::Names;
+use crate::link::{Failure, Link};
+use crate::script::Scripts;
+
+/// What one script may see of an id: the only one of a server, or one of each slot of a cluster.
+#[derive(Debug)]
+pub(crate) struct Spot {
+    /// The name of what is known of the id.
+    pub(crate) record: Vec<u8>,
+    /// The name of the line of those who are called.
+    pub(crate) calls: Vec<u8>,
+    /// On a cluster, the states that it may stand on: whoever has not all of them runs nothing.
+    pub(crate) states: Vec<Vec<u8>>,
+}
+
+impl Spot {
+    /// What the script is given to end a hold.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys = vec![self.record.clone(), self.calls.clone()];
+        keys.extend(self.states.iter().cloned());
+        keys
+    }
+}
+
+/// The way to what is known of ids, for calls and for tasks that nobody waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) link: Arc<Link>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) names: Names,
+    pub(crate) remembered: Arc<Remembered>,
+}
+
+impl Way {
+    /// The spot of states that lie in one slot.
+    pub(crate) fn spot(&self, id: &HoldId, states: Vec<Vec<u8>>) -> Spot {
+        let first = states.first().map_or(&[][..], Vec::as_slice);
+        let tag = self.link.tag_of(first);
+        let is_spread = self.link.is_spread();
+        Spot {
+            record: self.names.hold(id.as_bytes(), tag),
+            calls: self.names.calls(tag),
+            states: if is_spread { states } else { Vec::new() },
+        }
+    }
+
+    /// The spots of states wherever they lie.
+    pub(crate) fn spots(&self, id: &HoldId, states: &[Vec<u8>]) -> Vec<Spot> {
+        let mut slots: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
+        for state in states {
+            let slot = slots.entry(self.link.group_of(state)).or_default();
+            slot.push(state.clone());
+        }
+        slots
+            .into_values()
+            .map(|states| self.spot(id, states))
+            .collect()
+    }
+
+    /// What stands in the store of where an id points to.
+    pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
+        let name = self.names.pointer(id.as_bytes());
+        let mut get = Cmd::new();
+        get.arg("GET").arg(name.as_slice());
+        match self.link.call(&name, &get).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => read(&bytes).map(Some),
+            reply => Err(strange(&reply)),
+        }
+    }
+
+    /// Ends a hold without a caller that waits for it; returns who may go sooner now, and how many holds
+    /// were over by themselves.
+    pub(crate) async fn end(
+        &self,
+        id: &HoldId,
+        arguments: &[Vec<u8>],
+    ) -> Result<(Vec<HoldId>, u64), Failure> {
+        let spots = if self.link.is_spread() {
+            let states = match self.remembered.get(id) {
+                Some(pointer) => pointer.states.clone(),
+                None => self.pointer(id).await?.unwrap_or_default().states,
+            };
+            self.spots(id, &states)
+        } else {
+            vec![self.spot(id, Vec::new())]
+        };
+        let script = &self.scripts.hold;
+        let ended = spots.iter().map(|spot| async move {
+            let keys = spot.keys();
+            script.run(&self.link, &keys, arguments).await
+        });
+        let (mut called, mut expired) = (Vec::new(), 0);
+        for reply in join_all(ended).await {
+            let reply = reply?;
+            if let Some(mut reply) = Reply::of(&reply)
+                && (0..4).all(|_| reply.number().is_some())
+            {
+                expired += reply.natural().unwrap_or_default();
+                called.extend(ids(&mut reply));
+            }
+        }
+        Ok((called, expired))
+    }
+}
+
+/// A pointer that is one of ours.
+pub(super) fn read(bytes: &[u8]) -> Result<Pointer, Failure> {
+    let foreign = || Failure::Foreign("what says where an id points to".to_owned());
+    Pointer::read(bytes).ok_or_else(foreign)
+}

@@ -1,0 +1,327 @@
+//! Holds of many nodes on a cluster: found wherever they lie, never more than any limit, and exactly
+//! given back, whoever goes away in between.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use quell::store::Fate;
+use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter, Verdict};
+use quell_core::rule::DomainRules;
+use quell_redis::RedisStore;
+
+use crate::cluster::Cluster;
+use crate::held::{self, node, permits, query};
+use crate::limits::{SECOND, built, rule};
+use crate::patience::{PATIENCE, after_fail_over};
+use crate::server::Server;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn servers(cluster: &Cluster) -> Vec<&Server> {
+    cluster.servers.iter().collect()
+}
+
+fn hourly(limit: u64) -> Limit {
+    built(Limit::fixed_window(limit, HOUR).build())
+}
+
+/// What is left of each limit.
+async fn left(subject: &Limiter<RedisStore>) -> Vec<u64> {
+    let peeked = subject.peek(&query(1)).await.unwrap();
+    let each = peeked.decisions.iter();
+    each.map(|one| one.decision.remaining).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
+    let cluster = Cluster::start(0);
+    held::killed(cluster.store().build(), &cluster.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_of_two_nodes_never_hold_more_than_there_is_and_end_at_none() {
+    let cluster = Cluster::start(0);
+    held::a_thousand(|| cluster.store()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_hears_of_what_another_node_gives_back() {
+    let cluster = Cluster::start(0);
+    held::heard(&servers(&cluster), || cluster.store()).await;
+    for server in &cluster.servers {
+        server.command(&["FLUSHALL"]);
+    }
+    held::given_back(&servers(&cluster), || cluster.store()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_key_of_a_hold_expires() {
+    let cluster = Cluster::start(0);
+    let worst = held::expires(&servers(&cluster), || cluster.store()).await;
+    // A pointer stands for three minutes longer than the longest lease, and first of all for as long
+    // as a minute's wait would take.
+    assert!(worst <= 2 * 153_000, "{worst}");
+}
+
+/// Limits that have a value in common lie in one slot: a set of them waits in line as on one server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_in_one_slot_waits_in_line() {
+    let cluster = Cluster::start(0);
+    let limits = [permits(2, HOUR), hourly(1_000)];
+    let nodes = [(); 2].map(|()| {
+        let rules = limits.iter().enumerate().map(|(number, limit)| {
+            let mut rule = rule(number, &["user"], limit);
+            for per in &mut rule.per {
+                per.colocate = true;
+            }
+            rule
+        });
+        let limiter = Limiter::new(cluster.store().build());
+        let domain = DomainRules {
+            domain: Arc::from("d"),
+            rules: rules.collect(),
+        };
+        limiter.set_rules(vec![domain]).unwrap();
+        Arc::new(limiter)
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let subject = Arc::clone(&nodes[number % 2]);
+        tasks.spawn(async move {
+            let verdict = subject.acquire(&query(1)).await.unwrap();
+            assert!(verdict.is_allow(), "{verdict:?}");
+            let ended = subject.release("d", &verdict.id.unwrap()).await.unwrap();
+            assert_eq!(ended.fate, Fate::Released);
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(left(&nodes[0]).await, [2, 940]);
+}
+
+/// Nobody stands in several lines: who would have to is refused, and is told when to come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_over_many_slots_is_refused_where_it_would_have_to_wait() {
+    let cluster = Cluster::start(0);
+    let limits = [permits(1, HOUR), hourly(10)];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    let first = nodes[0].acquire(&query(1)).await.unwrap();
+    assert!(first.is_allow());
+    let refused = nodes[1].acquire(&query(1)).await.unwrap();
+    assert!(!refused.is_allow() && refused.id.is_none());
+    let wait = held::wait_of(&refused);
+    assert!(wait > HOUR - PATIENCE && wait <= HOUR, "{wait:?}");
+    assert_eq!(left(&nodes[1]).await, [0, 9], "and charged nothing");
+    nodes[1].release("d", &first.id.unwrap()).await.unwrap();
+    assert!(nodes[1].acquire(&query(1)).await.unwrap().is_allow());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_over_many_slots_hold_never_more_than_any_limit() {
+    const MOST: u64 = 5;
+    const HOURLY: u64 = 120;
+    let cluster = Cluster::start(0);
+    let limits = [permits(MOST, HOUR), hourly(HOURLY), hourly(1_000)];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    let (held, passed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..16 {
+        let subject = Arc::clone(&nodes[number % 2]);
+        let (held, passed) = (Arc::clone(&held), Arc::clone(&passed));
+        tasks.spawn(async move {
+            for _ in 0..40 {
+                let verdict = subject.try_acquire(&query(1)).await.unwrap();
+                if !verdict.is_allow() {
+                    continue;
+                }
+                passed.fetch_add(1, Ordering::SeqCst);
+                let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(now <= MOST, "{now} at once");
+                tokio::task::yield_now().await;
+                held.fetch_sub(1, Ordering::SeqCst);
+                let id = verdict.id.unwrap();
+                let ended = nodes_release(&subject, &id).await;
+                assert_eq!(ended, Fate::Released);
+            }
+        });
+    }
+    tasks.join_all().await;
+    let passed = passed.load(Ordering::SeqCst);
+    assert!(passed > 0 && passed <= HOURLY, "{passed}");
+    // What refused sets charged in one slot was given back in all of it.
+    assert_eq!(
+        left(&nodes[0]).await,
+        [MOST, HOURLY - passed, 1_000 - passed]
+    );
+}
+
+async fn nodes_release(subject: &Limiter<RedisStore>, id: &str) -> Fate {
+    subject.release("d", id).await.unwrap().fate
+}
+
+/// Polls a future so often and then drops it, as who goes away does.
+async fn polled<F: Future>(future: F, mut times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if times == 0 {
+            return Poll::Ready(None);
+        }
+        times -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// A caller goes away at any step of a claim and says it again elsewhere: it is charged once, and what
+/// is given back is all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_broken_off_at_any_step_can_be_said_again() {
+    let cluster = Cluster::start(0);
+    let limits = [
+        hourly(1_000),
+        built(Limit::sliding_log(1_000, HOUR).build()),
+        permits(1_000, HOUR),
+    ];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    for subject in &nodes {
+        subject.peek(&query(1)).await.unwrap();
+    }
+    let mut used = 0;
+    let mut broken = BTreeSet::new();
+    for number in 0..240_usize {
+        let name = format!("job-{number}");
+        let steps = number % 24;
+        let asked = query(3);
+        let claim = nodes[0].reserve(&asked, HOUR, Some(&name));
+        let said = polled(claim, steps).await;
+        broken.extend(said.is_none().then_some(steps));
+        let again = nodes[1].reserve(&query(3), HOUR, Some(&name)).await;
+        let again = again.unwrap();
+        assert!(again.is_allow(), "{name}: {again:?}");
+        let (ended, fate) = match number % 3 {
+            0 => (nodes[0].cancel("d", &name).await, Fate::Cancelled),
+            1 => {
+                used += 1;
+                (nodes[1].settle("d", &name, 1).await, Fate::Settled)
+            }
+            _ => {
+                used += 3;
+                (nodes[0].release("d", &name).await, Fate::Released)
+            }
+        };
+        assert_eq!(ended.unwrap().fate, fate, "{name}");
+    }
+    assert!(broken.len() > 3, "{broken:?}");
+    let expected = [1_000 - used, 1_000 - used, 1_000];
+    assert_eq!(left(&nodes[1]).await, expected);
+}
+
+/// The answer is late: said again under the same name, it was charged once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_after_a_timeout_changes_nothing() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(1_000)];
+    let weak = node(cluster.store().timeout(SECOND / 4).build(), &limits);
+    let sure = node(cluster.store().build(), &limits);
+    sure.reserve(&query(1), HOUR, Some("warm")).await.unwrap();
+    weak.reserve(&query(1), HOUR, Some("warm")).await.unwrap();
+    let script = "return #redis.call('KEYS', '*:id:*')";
+    let has_state = |server: &&Server| server.command(&["EVAL", script, "0"]) == "1";
+    let frozen = servers(&cluster).into_iter().find(has_state).unwrap();
+    frozen.freeze();
+    let names: Vec<_> = (0..8).map(|number| format!("job-{number}")).collect();
+    for name in &names {
+        let lost = weak.reserve(&query(50), HOUR, Some(name)).await;
+        assert!(lost.is_err(), "{lost:?}");
+    }
+    frozen.thaw();
+    for name in &names {
+        for _ in 0..3 {
+            let again = sure.reserve(&query(50), HOUR, Some(name)).await;
+            assert!(again.unwrap().is_allow());
+        }
+    }
+    assert_eq!(left(&sure).await, [1_000 - 1 - 8 * 50]);
+    let other = sure.reserve(&query(51), HOUR, Some("job-1")).await;
+    assert!(matches!(other, Err(AskError::Store(_))), "{other:?}");
+    for name in &names {
+        let settled = sure.settle("d", name, 20).await.unwrap();
+        assert!(!settled.repeated);
+        let again = sure.settle("d", name, 40).await.unwrap();
+        assert!(again.repeated && again.fate == Fate::Settled);
+    }
+    assert_eq!(left(&sure).await, [1_000 - 1 - 8 * 20]);
+}
+
+/// Holds move with their slots, and are ended wherever they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resharding_loses_no_hold() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(1_000_000), permits(10_000, HOUR)];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    let user = |number: usize| {
+        let query = Query::new("d").entry("user", format!("user-{}", number % 20));
+        query.cost(Cost::new(2).unwrap())
+    };
+    let moving = cluster.reshard(3_000);
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let nodes = nodes.clone();
+        tasks.spawn(async move {
+            for number in 0..150 {
+                let name = format!("job-{task}-{number}");
+                let [first, second] = &nodes;
+                let query = user(number);
+                let held = first.reserve(&query, HOUR, Some(&name)).await.unwrap();
+                assert!(held.is_allow(), "{held:?}");
+                // The other node has to ask where it is.
+                let ended = second.settle("d", &name, 1).await.unwrap();
+                assert_eq!((ended.fate, ended.repeated), (Fate::Settled, false));
+            }
+        });
+    }
+    tasks.join_all().await;
+    moving.await.unwrap();
+    let mut used = 0;
+    for number in 0..20 {
+        let peeked: Verdict = nodes[0].peek(&user(number)).await.unwrap();
+        used += 1_000_000 - peeked.decisions[0].decision.remaining;
+        assert_eq!(peeked.decisions[1].decision.remaining, 10_000);
+    }
+    assert_eq!(used, 4 * 150);
+}
+
+/// A primary is lost: what its replica has heard of can be ended there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_outlive_a_primary() {
+    let mut cluster = Cluster::start(1);
+    let limits = [hourly(1_000), permits(1_000, HOUR)];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    let names: Vec<_> = (0..20).map(|number| format!("job-{number}")).collect();
+    for name in &names {
+        let held = nodes[0].reserve(&query(3), HOUR, Some(name)).await.unwrap();
+        assert!(held.is_allow());
+    }
+    // Who knows one server only has to find the others while that stands.
+    assert_eq!(left(&nodes[1]).await, [1_000 - 60, 1_000 - 60]);
+    for server in &cluster.servers {
+        if Cluster::is_primary(server) {
+            server.is_replicated();
+        }
+    }
+    let lost = cluster.servers.iter().position(Cluster::is_primary);
+    cluster.servers[lost.unwrap()].kill();
+    for name in &names {
+        after_fail_over("it is settled", async || {
+            nodes[1].settle("d", name, 1).await.is_ok()
+        })
+        .await;
+    }
+    assert_eq!(left(&nodes[1]).await, [1_000 - 20, 1_000]);
+    let again = nodes[0].reserve(&query(1_000), HOUR, None).await.unwrap();
+    assert!(matches!(again.retry_after, Some(RetryAfter::After(_))));
+}
