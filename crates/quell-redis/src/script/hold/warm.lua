@@ -45,6 +45,7 @@ function warming.settle(ask, usage)
   if is_past and cooled(limit, now.heat, idle_quanta(limit, limit, now.tat, now.r)) == 0 then
     return nil, false
   end
+  now.b = usage.b
   return now, back > 0
 end
 
@@ -60,7 +61,21 @@ function warming.take(ask, usage, units)
   end
   local tat, r = plus(limit, mono + ahead, ahead_r, need, need_r)
   tat, r = plus(limit, tat, r, in_parts(limit, dearness(limit, stored) - dearness(limit, left)))
-  return warmed(ask, tat, r, most_heat(limit) - left)
+  local charged = warmed(ask, tat, r, most_heat(limit) - left)
+  -- What was before it, for a charge that is taken back since a limit in another slot refused.
+  charged.b = {at = mono, u = units, tat = usage and usage.tat, r = usage and usage.r, heat = usage and usage.heat}
+  return charged
+end
+
+-- Takes back what was charged at `at`: all of it if that came last, else as much as at the rate.
+function warming.refund(ask, usage, units, at)
+  local before = usage.b
+  if before and before.at == at and before.u == units then
+    if not before.tat then return nil end
+    return {tat = before.tat, r = before.r, heat = before.heat, as_of = mono}
+  end
+  local after = give_back(ask.limit, ask, usage, at) or {tat = mono, r = 0}
+  return {tat = after.tat, r = after.r, heat = usage.heat, as_of = mono}
 end
 
 function warming.rest(limit, usage)
