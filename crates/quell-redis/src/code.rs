@@ -10,6 +10,7 @@ use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::algorithm::warm_up::Warming;
 use quell_core::ban::Ban;
 use quell_core::charge::Charge;
 use quell_core::limit::Limit;
@@ -28,6 +29,8 @@ const SEGMENTS: u8 = 6;
 const LOG: u8 = 7;
 /// Permits: no kind of its own, and the flag of what needs holds.
 const PERMITS: u8 = NEEDS_HOLDS;
+/// A bucket on credit that warms up: a kind that is on no credit else, and the flag of what needs holds.
+const WARMING: u8 = LEAKY;
 /// Set if the limit has a ban.
 const HAS_BAN: u8 = 8;
 /// Set if the tick is not a whole unit.
@@ -185,7 +188,7 @@ impl Writer {
             push_varint(&mut self.bytes, *number);
         }
         self.bytes.extend_from_slice(rest);
-        // Five numbers of nine bytes at the most.
+        // Eight numbers of eight bytes at the most.
         let length = u8::try_from(self.bytes.len() - at - 1).unwrap_or(u8::MAX);
         if let Some(place) = self.bytes.get_mut(at) {
             *place = length;
@@ -234,7 +237,9 @@ impl Writer {
         charge: &Charge<'_>,
     ) -> Ticks {
         let burst = burst.min(MOST_UNITS);
+        let warming = warming(charge);
         let ticks = Ticks::new(rate, burst);
+        let ticks = warming.map_or(ticks, |warming| ticks.in_quanta(warming.per_micro));
         let most = most_on_credit(charge, ticks, burst);
         let mut flags = if most.is_some() { NEEDS_HOLDS } else { 0 };
         let mut numbers = Vec::with_capacity(5);
@@ -252,7 +257,10 @@ impl Writer {
             flags |= HAS_MORE;
             numbers.push(more);
         }
-        self.limit(kind, flags, &numbers);
+        if let Some(warming) = warming {
+            numbers.extend([warming.window, warming.factor, warming.per_micro]);
+        }
+        self.limit(warming.map_or(kind, |_| WARMING), flags, &numbers);
         let is_whole = ticks.parts == 1 && ticks.shift == 0;
         let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
         let full = ticks.span(burst);
@@ -420,6 +428,14 @@ fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> 
     let owable = (full * 64).max(hour).min(u128::from(NEVER) * parts - full);
     let most = (full + owable) / u128::from(ticks.interval);
     Some(u64::try_from(most).unwrap_or(u64::MAX))
+}
+
+/// The numbers of a bucket that warms up.
+fn warming(charge: &Charge<'_>) -> Option<Warming> {
+    match charge.installed.limit.algorithm() {
+        Algorithm::TokenBucket(spec) => spec.warming_numbers(),
+        _ => None,
+    }
 }
 
 /// Units that are missing when the rule comes into force.

@@ -22,7 +22,7 @@ use crate::gather::Words;
 use crate::link::Failure;
 use crate::own::Standing;
 use crate::slots::Part;
-use crate::store::{RedisStore, Request, able};
+use crate::store::{RedisStore, Request};
 use crate::ticks::MOST_UNITS;
 
 /// Holds whose time was over that are asked about at once.
@@ -122,7 +122,6 @@ impl RedisStore {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, Trouble> {
-        able(set).map_err(Trouble::Refused)?;
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let answer = if self.link.is_spread() {

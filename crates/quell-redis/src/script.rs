@@ -51,6 +51,7 @@ const HOLD: &str = concat!(
     algorithms!(),
     include_str!("script/hold/adaptive.lua"),
     include_str!("script/hold/engine.lua"),
+    include_str!("script/hold/warm.lua"),
     include_str!("script/hold/line.lua"),
     include_str!("script/hold/box.lua"),
     include_str!("script/hold/ask.lua"),

@@ -40,9 +40,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
 
-/// Its products are longer than the numbers of a script.
-const NO_WARM_UP: &str = "warm_up is for a store in one process: leave --store out, or write debt: true in place of warm_up";
-
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreClock {
@@ -202,7 +199,12 @@ impl RedisStore {
             for name in change.carried {
                 let keys = [name];
                 let [name] = &keys;
-                let carried = self.scripts.ask(&self.link, &keys, &arguments);
+                let carried = async {
+                    match needs_holds(&charge) {
+                        true => self.scripts.hold.run(&self.link, &keys, &arguments).await,
+                        false => self.scripts.ask(&self.link, &keys, &arguments).await,
+                    }
+                };
                 self.in_time(name, carried).await?;
             }
         }
@@ -279,18 +281,6 @@ pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
     }
 }
 
-/// Whether this store can decide a set.
-pub(crate) fn able(set: &LimitSet<'_>) -> Result<(), StoreError> {
-    let warms_up = |charge: &Charge<'_>| match charge.installed.limit.algorithm() {
-        Algorithm::TokenBucket(spec) => spec.warming().is_some(),
-        _ => false,
-    };
-    match set.charges().iter().any(warms_up) {
-        true => Err(StoreError::Unable(NO_WARM_UP)),
-        false => Ok(()),
-    }
-}
-
 /// A whole number as the script reads it.
 #[expect(
     clippy::cast_precision_loss,
@@ -327,7 +317,6 @@ impl Store for RedisStore {
         if set.charges().is_empty() {
             return Ok(Answer::default());
         }
-        able(set)?;
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
         Ok(Answer {

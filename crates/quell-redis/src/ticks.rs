@@ -53,6 +53,18 @@ impl Ticks {
         }
     }
 
+    /// The same with parts that are whole parts of the `quanta` of a microsecond: of a limit that was
+    /// proved to have them.
+    pub(crate) fn in_quanta(self, quanta: u64) -> Self {
+        let common = gcd(u128::from(self.parts), u128::from(quanta));
+        let times = u128::from(quanta) / common;
+        Self {
+            interval: narrow(u128::from(self.interval) * times),
+            parts: narrow(u128::from(self.parts) * times),
+            shift: self.shift,
+        }
+    }
+
     /// How long `count` units take.
     pub(crate) fn span(&self, count: u64) -> Span {
         let ticks = u128::from(count) * u128::from(self.interval);

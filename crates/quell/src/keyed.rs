@@ -17,7 +17,6 @@ use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
-use quell_core::packed::Packed;
 use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
@@ -114,19 +113,16 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     /// Asks for one unit, and charges it if it fits.
-    #[inline]
     pub fn try_acquire<Q: Borrow<K> + ?Sized>(&self, key: &Q) -> Decision {
         self.ask(Operation::Acquire, key.borrow(), Cost::ONE)
     }
 
     /// Asks for `cost` units, and charges them if they fit.
-    #[inline]
     pub fn try_acquire_n<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
         self.ask(Operation::Acquire, key.borrow(), cost)
     }
 
     /// Asks for `cost` units without charging.
-    #[inline]
     pub fn peek<Q: Borrow<K> + ?Sized>(&self, key: &Q, cost: Cost) -> Decision {
         self.ask(Operation::Peek, key.borrow(), cost)
     }
@@ -181,31 +177,21 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         turn::acquire(&line, &self.room, &self.clock, most).await
     }
 
-    #[inline]
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        match self.ask_in_place(operation, key, cost) {
-            Ok(decided) => decided.decision(),
-            Err(fingerprint) => self.ask_under_lock(operation, fingerprint, cost),
-        }
-    }
-
-    /// Asks without a lock; the key's fingerprint if that cannot be.
-    fn ask_in_place(
-        &self,
-        operation: Operation,
-        key: &K,
-        cost: Cost,
-    ) -> Result<Packed<'_>, Fingerprint> {
         let fingerprint = self.table.hash_key().of(key);
         let due = Due {
             installed: &self.installed,
             cost,
         };
         let clock = || self.clock.monotonic();
-        let decided = self
+        let in_place = self
             .table
             .decide_in_place(fingerprint, &due, operation, clock);
-        decided.ok_or(fingerprint)
+        match in_place {
+            // Only now that the word is written are units and durations made of ticks.
+            Some(decided) => decided.decision(),
+            None => self.ask_under_lock(operation, fingerprint, cost),
+        }
     }
 
     #[cold]

@@ -408,8 +408,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "warm-up: stored permits cost as much as others",
         file: "crates/quell-core/src/algorithm/warm_up.rs",
-        original: "let steep = u128::from(self.factor - 1) *",
-        replacement: "let steep = u128::from(self.factor / 1_001) *",
+        original: "(above * u128::from(self.factor - 1) * above)",
+        replacement: "(above * u128::from(self.factor / 1_001) * above)",
         package: "quell-core",
         caught_by: "warm_up::",
     },

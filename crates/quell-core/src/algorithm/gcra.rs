@@ -70,10 +70,10 @@ impl Gcra {
         u128::from(units) * u128::from(self.interval)
     }
 
-    /// How many nanoseconds ago `tat` was, rounded up.
+    /// How many nanoseconds ago `tat` was, rounded down.
     pub(super) fn idle(&self, tat: u128, now: Monotonic) -> u64 {
         let ticks = self.ticks(now).saturating_sub(tat);
-        u64::try_from(div_ceil(ticks, self.per_nano)).unwrap_or(u64::MAX)
+        u64::try_from(div_floor(ticks, self.per_nano)).unwrap_or(u64::MAX)
     }
 
     /// How far `tat` lies ahead of `now`: what is used, in ticks.

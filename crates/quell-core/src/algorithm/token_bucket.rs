@@ -23,7 +23,7 @@ use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::refill::RefillEngine;
-use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp};
+use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp, Warming};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::limit::{Limit, LimitError};
@@ -128,7 +128,7 @@ impl TokenBucket {
             return Err(LimitError::ZeroRefill);
         }
         let rate = Rate::new(self.count, self.period)?;
-        let warm_up = self.proved_warm_up()?;
+        let warm_up = self.proved_warm_up(rate)?;
         let burst = match (warm_up, self.burst) {
             (Some(_), _) => 1,
             (None, said) => said.unwrap_or(self.count),
@@ -160,7 +160,7 @@ impl TokenBucket {
         Ok(Limit::from_parts(Algorithm::TokenBucket(spec), engine))
     }
 
-    fn proved_warm_up(&self) -> Result<Option<WarmUp>, LimitError> {
+    fn proved_warm_up(&self, rate: Rate) -> Result<Option<WarmUp>, LimitError> {
         let Some(window) = self.warm_up else {
             let is_alone = self.cold_factor.is_none();
             return is_alone.then_some(None).ok_or(LimitError::ColdFactorAlone);
@@ -171,7 +171,7 @@ impl TokenBucket {
             return Err(LimitError::WarmUpWithBurst);
         }
         let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
-        WarmUp::new(window, factor).map(Some)
+        WarmUp::new(window, factor, rate).map(Some)
     }
 
     /// How long it takes to warm up, and how many times as long its coldest interval is.
@@ -179,6 +179,14 @@ impl TokenBucket {
     pub fn warming(&self) -> Option<(Duration, u32)> {
         let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
         self.warm_up.map(|window| (window, factor))
+    }
+
+    /// The same in the numbers that a charge is worked out in; `None` if they are not possible.
+    #[must_use]
+    pub fn warming_numbers(&self) -> Option<Warming> {
+        let rate = Rate::new(self.count, self.period).ok()?;
+        let warm_up = self.proved_warm_up(rate).ok()?;
+        warm_up.map(|warm_up| warm_up.numbers())
     }
 
     /// The units per period, as said.

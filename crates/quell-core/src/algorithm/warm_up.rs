@@ -21,14 +21,21 @@
 //! Kept: the TAT, and the *heat*, which is what is missing of the most that can be stored, so that
 //! at rest is cold and a key that was never seen is too. In `1/(2 + 2c)` of a nanosecond of the
 //! steady rate all of it is whole: the most is `W*(5+c)`, the slope begins at `W*(1+c)` and is `4W`
-//! wide, and a nanosecond cools by `5+c`. The area of a charge is
+//! wide, and a nanosecond cools by `5+c`. A charge of n costs `n*T`, to the tick, and what the slope
+//! puts on top: `F(A) - F(B)`, where A and B are what stands above the slope's beginning before and
+//! after it, and
 //!
 //! ```text
-//! (8W*(a - b) + (c-1)*(A^2 - B^2)) / (8W * (2 + 2c))
+//! F(x) = (c-1) * x^2 / (16W * (1+c))          rounded up to a nanosecond
 //! ```
 //!
-//! from stored a to b, where A and B are what stands above the slope's beginning; rounded up, once in
-//! a charge. With nothing stored a charge costs n*T to the tick, so a hot key keeps its rate exactly.
+//! Being a difference of roundings, what is rounded never adds up: all charges from cold to here cost
+//! F of cold less F of here. With nothing above the slope's beginning a charge costs n*T, so a hot key
+//! keeps its rate exactly.
+//!
+//! A store in which numbers end at 2^53 takes the same steps: `(c-1) * x` and `16W * (1+c)` stay below
+//! 2^52 since `W*(5+c)` is at most 2^48. Where nanoseconds would make it more, as in a day with c = 3,
+//! or an interval of years too long, all of it is counted in *quanta* of 10, 100 or 1,000 of them.
 //!
 //! Example, 2/s, W = 4 s, c = 3: calls of one from cold wait 0, 1.375, 1.125, 0.875, 0.625 and then
 //! 0.5 s each; after 2 s of idleness 0.5 s again, after 4 s it is cold.
@@ -41,6 +48,7 @@ use core::time::Duration;
 use super::At;
 use super::gcra::Gcra;
 use crate::limit::LimitError;
+use crate::rate::Rate;
 use crate::state::Usage;
 use crate::time::{duration_from_nanos, saturating_nanos};
 
@@ -53,33 +61,97 @@ pub const DEFAULT_COLD_FACTOR: u32 = 3;
 /// The largest cold factor.
 pub const MAX_COLD_FACTOR: u32 = 1_000;
 
+/// The most heat that there may be, so that 53 bits are enough for every step.
+const MOST_HEAT: u64 = 1 << 48;
+
+/// The same of the two numbers of an interval.
+const MOST_PARTS: u128 = 1 << 52;
+
 /// A warm-up with its numbers worked out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarmUp {
-    /// In nanoseconds.
+    /// In quanta.
     window: u64,
     factor: u64,
+    /// How many quanta are a microsecond.
+    per_micro: u64,
+}
+
+/// What a store that counts for itself has to know of a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warming {
+    /// How long it takes, in quanta, rounded up; times `5 + factor` at most 2^48.
+    pub window: u64,
+    /// How many times as long the coldest interval is.
+    pub factor: u64,
+    /// How many quanta are a microsecond: 1,000, 100, 10 or 1, the most of them that fit.
+    pub per_micro: u64,
+}
+
+/// Whether the interval of a rate is a fraction of a microsecond whose parts are whole parts of a
+/// quantum, and both of its numbers short enough for every store.
+fn has_whole_quanta(rate: Rate, per_micro: u64) -> bool {
+    let ticks = rate.ticks();
+    let (interval, parts) = (
+        u128::from(ticks.interval),
+        u128::from(ticks.per_nano) * 1_000,
+    );
+    let common = gcd(interval, parts);
+    let (interval, parts) = (interval / common, parts / common);
+    let quanta = u128::from(per_micro);
+    let times = quanta / gcd(parts, quanta);
+    interval.max(parts) * times <= MOST_PARTS
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 impl WarmUp {
-    pub(super) fn new(window: Duration, factor: u32) -> Result<Self, LimitError> {
+    pub(super) fn new(window: Duration, factor: u32, rate: Rate) -> Result<Self, LimitError> {
         if window.is_zero() || window > MAX_WARM_UP {
             return Err(LimitError::WarmUp);
         }
         if !(2..=MAX_COLD_FACTOR).contains(&factor) {
             return Err(LimitError::ColdFactor);
         }
+        let (nanos, factor) = (saturating_nanos(window), u64::from(factor));
+        let mut per_micro = 1_000;
+        let fits = |per_micro: u64| {
+            nanos.div_ceil(1_000 / per_micro) * (5 + factor) <= MOST_HEAT
+                && has_whole_quanta(rate, per_micro)
+        };
+        while per_micro > 1 && !fits(per_micro) {
+            per_micro /= 10;
+        }
         Ok(Self {
-            window: saturating_nanos(window),
-            factor: u64::from(factor),
+            window: nanos.div_ceil(1_000 / per_micro),
+            factor,
+            per_micro,
         })
     }
 
     pub(super) const fn window(&self) -> Duration {
-        Duration::from_nanos(self.window)
+        Duration::from_nanos(self.window * self.quantum())
     }
 
-    /// What a nanosecond of idleness cools.
+    pub(super) const fn numbers(&self) -> Warming {
+        Warming {
+            window: self.window,
+            factor: self.factor,
+            per_micro: self.per_micro,
+        }
+    }
+
+    /// In nanoseconds.
+    const fn quantum(&self) -> u64 {
+        1_000 / self.per_micro
+    }
+
+    /// What a quantum of idleness cools.
     const fn cooling(&self) -> u64 {
         5 + self.factor
     }
@@ -89,45 +161,43 @@ impl WarmUp {
         self.window * self.cooling()
     }
 
-    /// Parts of a nanosecond.
+    /// Parts of a quantum.
     const fn parts(&self) -> u64 {
         2 + 2 * self.factor
     }
 
     /// What is left of `heat` after so many nanoseconds.
     pub(super) fn cooled(&self, heat: u64, nanos: u64) -> u64 {
+        let quanta = nanos / self.quantum();
         heat.min(self.most())
-            .saturating_sub(nanos.saturating_mul(self.cooling()))
+            .saturating_sub(quanta.saturating_mul(self.cooling()))
     }
 
     /// How long until `heat` is gone.
     fn until_cold(&self, heat: u64) -> Duration {
-        let heat = heat.min(self.most());
-        duration_from_nanos(u128::from(heat.div_ceil(self.cooling())))
+        let quanta = heat.min(self.most()).div_ceil(self.cooling());
+        duration_from_nanos(u128::from(quanta) * u128::from(self.quantum()))
+    }
+
+    /// What it costs above the steady rate, in quanta, to take all that is stored.
+    fn dearness(&self, stored: u64) -> u64 {
+        let slope = self.window * (1 + self.factor);
+        let above = u128::from(stored.saturating_sub(slope));
+        let width = 16 * u128::from(self.window) * u128::from(1 + self.factor);
+        let quanta = (above * u128::from(self.factor - 1) * above).div_ceil(width);
+        u64::try_from(quanta).unwrap_or(u64::MAX)
     }
 
     /// Takes so many ticks at the steady rate; the ticks that this costs in truth, and the heat after
     /// it.
     fn charge(&self, heat: u64, steady: u128, per_nano: u64) -> (u128, u64) {
-        let per_nano = u128::from(per_nano);
-        let parts = u128::from(self.parts());
-        let stored = u128::from(self.most() - heat.min(self.most()));
-        let taken = steady.saturating_mul(parts) / per_nano;
-        let (left, fresh) = match stored.checked_sub(taken) {
-            Some(left) => (left, 0),
-            None => (0, steady.saturating_sub(stored * per_nano / parts)),
-        };
-        let window = u128::from(self.window);
-        let slope = window * u128::from(1 + self.factor);
-        let (above, below) = (stored.saturating_sub(slope), left.saturating_sub(slope));
-        let steep = u128::from(self.factor - 1) * (above * above - below * below);
-        let area = 8 * window * (stored - left) + steep;
-        let unit = 8 * window * parts;
-        // Whole nanoseconds first, so that the product stays in 128 bits.
-        let rest = (area % unit * per_nano).div_ceil(unit);
-        let ticks = (area / unit * per_nano + rest).saturating_add(fresh);
-        let heat = u128::from(self.most()) - left;
-        (ticks, u64::try_from(heat).unwrap_or(self.most()))
+        let stored = self.most() - heat.min(self.most());
+        let quantum = u128::from(per_nano) * u128::from(self.quantum());
+        let taken = steady.saturating_mul(u128::from(self.parts())) / quantum;
+        let left = stored.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
+        let dearer = self.dearness(stored) - self.dearness(left);
+        let dearer = u128::from(dearer) * quantum;
+        (steady.saturating_add(dearer), self.most() - left)
     }
 
     /// Brings a usage to an instant.

@@ -90,8 +90,26 @@ proptest! {
         gaps in vec((0..=1_000_u64, 1..=10_u64, 0..=0_u64, 0..=3_000_u64), 1..=20),
     ) {
         let lease = Duration::from_secs(10);
-        let limit = Limit::concurrency(permits).lease(lease).build().unwrap();
-        compare(Bench::of(limit, false, START, START), &gaps);
+        let permits = Limit::concurrency(permits).lease(lease);
+        let limits = [permits.clone().queue(3), permits.clone().adaptive(1), permits];
+        for limit in limits {
+            compare(Bench::of(limit.build().unwrap(), false, START, START), &gaps);
+        }
+    }
+
+    /// The same of buckets that may owe, and of those that warm up.
+    #[test]
+    fn looking_at_debts_changes_nothing(
+        burst in 1..=20_u64,
+        is_released in any::<bool>(),
+        gaps in vec((0..=1_500_u64, 1..=30_u64, 0..=1_500_u64, 0..=6_000_u64), 1..=14),
+    ) {
+        let warming = Limit::per_second(1).warm_up(Duration::from_secs(10));
+        let on_expiry = if is_released { OnExpiry::Release } else { OnExpiry::Charge };
+        for bucket in [Limit::per_second(1).burst(burst).debt(true), warming] {
+            let limit = bucket.build().unwrap().on_expiry(on_expiry);
+            compare(Bench::of(limit, false, START, START), &gaps);
+        }
     }
 }
 

@@ -207,6 +207,40 @@ impl Bench {
     }
 }
 
+/// Where a day leaves no room for nanoseconds it is counted in longer quanta.
+#[test]
+fn the_longest_warm_up_is_guava_s_too() {
+    let day = 86_400 * SECOND;
+    for factor in [2, 47, 1_000] {
+        let mut guava = Guava::new(SECOND as f64, day as f64, f64::from(factor));
+        let mut bench = bench(limit(1, SECOND, day, factor));
+        for step in 0..200_u64 {
+            bench.now += step % 7 * (step * 31 % 50) * SECOND;
+            let before = (bench.now - START) as f64;
+            let wait = acquire(&mut bench, 1) as f64;
+            let expected = guava.acquire(before, 1.0);
+            let tolerated = 1_000.0 + expected.max(wait) * 1e-6;
+            assert!((wait - expected).abs() <= tolerated, "{wait} {expected}");
+            guava.next_free += (bench.now - START) as f64 - (before + expected);
+        }
+    }
+}
+
+/// From cold, all charges together cost what the area under the slope is, whatever each was rounded.
+#[test]
+fn what_is_rounded_never_adds_up() {
+    let mut bench = bench(limit(100_003, SECOND, SECOND, 3));
+    let stored = 100_003 * 3 / 4;
+    for _ in 0..stored {
+        acquire(&mut bench, 1);
+    }
+    acquire(&mut bench, 1);
+    // Half of the window for the slope below the rate, and all of it for what is on the slope.
+    let took = bench.now - START;
+    let expected = SECOND + SECOND / 4;
+    assert!(took.abs_diff(expected) < 50_000, "{took}");
+}
+
 /// Once hot it is a bucket with a burst of one, to the tick.
 #[test]
 fn a_hot_key_keeps_its_rate_exactly() {

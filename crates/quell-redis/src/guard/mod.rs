@@ -27,7 +27,7 @@ use quell_core::time::{Now, Wall};
 
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
-use crate::store::{RedisStore, able, needs_holds};
+use crate::store::{RedisStore, needs_holds};
 use crate::url::StoreUrl;
 
 mod apart;
@@ -183,7 +183,6 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        able(set)?;
         if let Some(failure) = self.gone(set, None) {
             return self.fall_back(set, operation, now, &failure);
         }

@@ -9,8 +9,9 @@ local function describe(s)
   local function number(name) limit[name], at = varint(s, at) end
   limit.bans = has(8)
   if has(128) then
-    -- Permits, or a bucket that grants on credit.
+    -- Permits, or a bucket that grants on credit; one that warms up stands as a leaky one would.
     if limit.kind == 0 then limit.kind = PERMITS else limit.credit = true end
+    if limit.kind == LEAKY then limit.kind, limit.warm = TOKEN, 1 end
   end
   if limit.kind == PERMITS then
     number('max') number('limit') number('lease') number('first')
@@ -24,6 +25,7 @@ local function describe(s)
     if has(32) then number('k') limit.unit = 2 ^ limit.k end
     number('limit')
     if has(64) then number('more') end
+    if limit.warm then number('warm') number('factor') number('fine') end
   elseif limit.kind == REFILL then
     number('amount') number('every') number('limit')
     if has(64) then number('more') end

@@ -31,6 +31,12 @@ fn window(limit: u64, window: Duration, segments: u32) -> Limit {
     )
 }
 
+fn warm(count: u64, period: Duration, window: Duration, factor: u32) -> Limit {
+    let rate = Rate::new(count, period).unwrap();
+    let bucket = Limit::token_bucket(rate).warm_up(window);
+    built(bucket.cold_factor(factor).build())
+}
+
 fn all() -> Vec<Limit> {
     let minute = 60 * SECOND;
     let refill = TokenBucket::refill(100, SECOND).burst(1_000).initial(3);
@@ -45,6 +51,11 @@ fn all() -> Vec<Limit> {
         token(1, YEAR, 100),
         token(1, 100 * YEAR, 1),
         token(1_000, SECOND, 1 << 40),
+        warm(1, SECOND, DAY, 1_000),
+        warm(999_999_999, SECOND, DAY, 2),
+        warm(7, minute, DAY, 47),
+        warm(3, Duration::from_nanos(1_001), SECOND, 3),
+        warm(1, YEAR, Duration::from_nanos(1), 1_000),
         leaky(7, 90 * SECOND, 3, 1),
         leaky(999_999_937, DAY, 1 << 30, 1 << 20),
         built(refill.build()),

@@ -142,16 +142,18 @@ pub(crate) async fn a_thousand(store: impl Fn() -> RedisStoreBuilder) {
 #[tokio::test]
 async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
     let server = Server::start(&[]);
-    let limit = built(Limit::per_second(20).burst(1).build());
+    let limit = built(Limit::per_second(4).burst(16).build());
     let nodes = [(); 3].map(|()| node(server.store().build(), std::slice::from_ref(&limit)));
-    assert!(nodes[0].try_acquire(&query(1)).await.unwrap().is_allow());
+    assert!(nodes[0].try_acquire(&query(16)).await.unwrap().is_allow());
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..9_usize {
         let asker = Arc::clone(&nodes[number % 3]);
         let order = Arc::clone(&order);
         tasks.spawn(async move {
-            let verdict = asker.acquire_timeout(&query(1), PATIENCE).await.unwrap();
+            // The first waits for four seconds, in which the others take their places behind it.
+            let cost = if number == 0 { 16 } else { 1 };
+            let verdict = asker.acquire_timeout(&query(cost), PATIENCE).await.unwrap();
             assert!(verdict.is_allow(), "{verdict:?}");
             order.lock().push(number);
         });

@@ -3,7 +3,9 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use quell::conformance::{Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros};
+use quell::conformance::{
+    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
+};
 use quell::{Cost, Operation, Query};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::hold::{Claim, HoldId, OnExpiry, Patience};
@@ -43,6 +45,16 @@ async fn a_ceiling_is_learned_as_in_one_process() {
         ceilings += learns_as_model_in_micros(store.build(), seed, 1_500).await;
     }
     assert!(ceilings > 40, "it moved {ceilings} times in all");
+}
+
+#[tokio::test]
+async fn a_bucket_warms_up_as_in_one_process() {
+    let server = Server::start(&[]);
+    for seed in seeds(24) {
+        let name = format!("warm-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        warms_as_model_in_micros(store.build(), seed, 400).await;
+    }
 }
 
 /// One hold is over while another has yet to be taken, and both are by the time that anybody looks.

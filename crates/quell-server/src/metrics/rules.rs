@@ -42,8 +42,12 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct RuleTallies {
     table: ArcSwap<Table>,
-    /// Rules that decided before the table knew of them: a reload is on its way.
-    early: Mutex<BTreeMap<Name, Arc<RuleTally>>>,
+    /// Rules that decided before the table knew of them: a reload is on its way. Calls wait for this
+    /// lock, so it is held for a moment only, however many rules there are.
+    early: Mutex<BTreeMap<Name, RuleTally>>,
+    /// The table before the last one, so that it goes with the next reload and not with a call that
+    /// looked at it last. Its lock keeps two reloads apart.
+    before: Mutex<Arc<Table>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,32 +63,17 @@ pub(crate) struct Table {
 impl RuleTallies {
     /// Takes over the rules in force: what they have counted stays, what others have goes.
     pub(crate) fn adopt(&self, rules: &RuleSet) {
+        let mut before = self.before.lock();
+        let table = Arc::new(self.table.load().succeed(rules));
         let mut early = self.early.lock();
-        let before = self.table.load();
-        let mut table = Table::default();
-        for domain in rules.domains() {
-            let known = before.domains.get(domain).cloned();
-            let tally = known.unwrap_or_else(|| Arc::new(Tally::new()));
-            table.domains.insert(Arc::from(domain), tally);
-        }
-        for (domain, in_force) in rules.all() {
-            let name = (Arc::from(domain), Arc::clone(&in_force.rule().name));
-            let known = before.by_name.get(&name).or_else(|| early.get(&name));
-            let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
-            for installed in in_force.limits() {
-                table.by_limit.insert(installed.id, Arc::clone(&tally));
-                if installed.limit.is_learned() {
-                    let known = before.learned.get(&name).cloned().unwrap_or_default();
-                    let number = table.learned.entry(name.clone()).or_insert(known);
-                    table
-                        .learned_by_limit
-                        .insert(installed.id, Arc::clone(number));
-                }
+        for (name, counted) in std::mem::take(&mut *early) {
+            if let Some(tally) = table.by_name.get(&name) {
+                tally.take_over(&counted);
             }
-            table.by_name.insert(name, tally);
         }
-        self.table.store(Arc::new(table));
-        early.clear();
+        let last = self.table.swap(table);
+        drop(early);
+        *before = last;
     }
 
     /// Counts the decision of a rule.
@@ -117,11 +106,10 @@ impl RuleTallies {
         let mut early = self.early.lock();
         let name = (Arc::from(domain), Arc::clone(&decided.rule));
         // Looked up under the lock: the table may have been swapped by now.
-        let tally = match self.table.load().by_name.get(&name) {
-            Some(tally) => Arc::clone(tally),
-            None => Arc::clone(early.entry(name).or_insert_with(|| Arc::new(Tally::new()))),
-        };
-        tally.add(place, 1);
+        match self.table.load().by_name.get(&name) {
+            Some(tally) => tally.add(place, 1),
+            None => early.entry(name).or_insert_with(Tally::new).add(place, 1),
+        }
     }
 
     /// Counts a query of a domain.
@@ -159,6 +147,34 @@ impl RuleTallies {
     }
 }
 
+impl Table {
+    /// The table of `rules`, in place of this one.
+    fn succeed(&self, rules: &RuleSet) -> Self {
+        let mut table = Self::default();
+        for domain in rules.domains() {
+            let known = self.domains.get(domain).cloned();
+            let tally = known.unwrap_or_else(|| Arc::new(Tally::new()));
+            table.domains.insert(Arc::from(domain), tally);
+        }
+        for (domain, in_force) in rules.all() {
+            let name = (Arc::from(domain), Arc::clone(&in_force.rule().name));
+            let known = self.by_name.get(&name);
+            let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
+            for installed in in_force.limits() {
+                table.by_limit.insert(installed.id, Arc::clone(&tally));
+                if installed.limit.is_learned() {
+                    let known = self.learned.get(&name).cloned().unwrap_or_default();
+                    let number = table.learned.entry(name.clone()).or_insert(known);
+                    let number = Arc::clone(number);
+                    table.learned_by_limit.insert(installed.id, number);
+                }
+            }
+            table.by_name.insert(name, tally);
+        }
+        table
+    }
+}
+
 /// Hashes the name of a limit, a number that the server itself chose: multiplying is enough.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
@@ -177,5 +193,55 @@ impl Hasher for IdHasher {
     fn write_u32(&mut self, number: u32) {
         let mixed = self.0 ^ u64::from(number);
         self.0 = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::decision::{Decision, Outcome};
+    use quell_core::limit::{Installed, Limit};
+    use quell_core::rule::LimitIds;
+    use quell_core::time::{Monotonic, Now};
+
+    use super::*;
+
+    #[test]
+    fn what_decided_before_its_reload_was_over_is_counted() {
+        let text = "domain: d\nrules: [{name: a, rate: 1/s}]";
+        let domains = quell_rules::parse_str("test", text).unwrap().domains;
+        let ids = LimitIds::default();
+        let (rules, _) = RuleSet::default().succeed(domains, Now::default(), &ids);
+        let installed = Installed {
+            id: LimitId(9_999),
+            limit: Limit::per_second(1).build().unwrap(),
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let charge = Charge::alone(&installed, quell_core::cost::Cost::ONE);
+        let decided = |rule: &str| RuleDecision {
+            rule: Arc::from(rule),
+            shadow: false,
+            decision: Decision {
+                outcome: Outcome::Allow,
+                limit: 1,
+                remaining: 0,
+                reset_after: std::time::Duration::ZERO,
+                delay: std::time::Duration::ZERO,
+                banned: false,
+            },
+        };
+        let tallies = RuleTallies::default();
+        let count = |rule| tallies.count(Operation::Acquire, "d", &charge, &decided(rule));
+        count("a");
+        count("gone");
+        tallies.adopt(&rules);
+        count("a");
+        tallies.adopt(&rules);
+        let counted: Vec<_> = tallies
+            .rules()
+            .into_iter()
+            .map(|((_, name), tally)| (name, tally.sum(0)))
+            .collect();
+        assert_eq!(counted, [(Arc::from("a"), 2)]);
     }
 }

@@ -43,6 +43,13 @@ impl<const N: usize> Tally<N> {
         }
     }
 
+    /// Adds what another has counted.
+    pub(crate) fn take_over(&self, other: &Self) {
+        for index in 0..N {
+            self.add(index, other.sum(index));
+        }
+    }
+
     /// Number `index`.
     pub(crate) fn sum(&self, index: usize) -> u64 {
         let of_line = |line: &Line<N>| {

@@ -26,11 +26,13 @@ mod model;
 mod model_holds;
 mod model_in_micros;
 mod rules;
+mod warming;
 
 pub use holds::{Lines, holds_as_model, holds_as_model_in_micros};
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, InMicros, ModelStore};
 use rules::{Random, random_rules};
+pub use warming::warms_as_model_in_micros;
 
 /// A limiter on `store` whose clock stands until it is moved, and that clock.
 fn limiter<S: Store>(store: S, now: Now) -> (Limiter<S>, Arc<ManualClock>) {

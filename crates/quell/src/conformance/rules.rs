@@ -122,6 +122,7 @@ pub(super) fn with_permits(
                 .lease(Duration::from_millis(1 + random.below(20_000)))
                 .unit_delay(Duration::from_millis(random.below(200)))
                 .build(),
+            2 if random.one_in(2) => warm(random),
             2 => Limit::per_second(random.divisor(&[1, 2, 3]))
                 .debt(true)
                 .build(),
@@ -133,6 +134,18 @@ pub(super) fn with_permits(
         }
     }
     rules
+}
+
+/// A limit that warms up; in microseconds one that counts in them, which takes a long window.
+fn warm(random: &mut Random) -> Result<Limit, LimitError> {
+    let (window, factor) = match random.in_micros {
+        true => (86_400_000 - random.below(1_000_000), 400),
+        false => (1 + random.below(9_000), 2 + random.below(4)),
+    };
+    Limit::per_second(random.divisor(&[1, 2, 3]))
+        .warm_up(Duration::from_millis(window))
+        .cold_factor(u32::try_from(factor).unwrap_or(2))
+        .build()
 }
 
 fn random_rule(random: &mut Random, name: &str) -> Rule {

@@ -2,6 +2,7 @@
 
 use crate::mutants::Mutant;
 
+const WARM: &str = "crates/quell-redis/src/script/hold/warm.lua";
 const STRAIGHT: &str = "crates/quell-redis/src/script/straight.lua";
 
 /// Every mistake in a script that must be caught.
@@ -69,5 +70,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "if hold then state.lapsed",
         package: "quell-redis",
         caught_by: "held_numbers::what_nobody_ends_is_counted_once_in_all",
+    },
+    Mutant {
+        name: "stored permits cost as much as others: script",
+        file: WARM,
+        original: "above * (limit.factor - 1), above",
+        replacement: "0, above",
+        package: "quell-redis",
+        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+    },
+    Mutant {
+        name: "a bucket cools for longer than it was idle: script",
+        file: WARM,
+        original: "return idle * to.fine - (over > 0 and parts + 1 or parts)",
+        replacement: "return idle * to.fine - parts",
+        package: "quell-redis",
+        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+    },
+    Mutant {
+        name: "a bucket that rests before it is cold: script",
+        file: WARM,
+        original: "return micros(limit, plus(limit, ahead, ahead_r, in_parts(limit, quanta)))",
+        replacement: "return micros(limit, ahead, ahead_r)",
+        package: "quell-redis",
+        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+    },
+    Mutant {
+        name: "how warm it was is forgotten with a changed limit: script",
+        file: WARM,
+        original: "if from.warm then",
+        replacement: "if not from then",
+        package: "quell-redis",
+        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
     },
 ];

@@ -112,9 +112,15 @@ local function administer(states)
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
     elseif op == 7 and state.usage and not state.is_changed then
-      local owed = state.usage.as_of
-      state.usage = give_back(ask.limit, ask, state.usage, length)
-      if owed and state.usage then state.usage = owing(ask.limit, ask, state.usage.tat, state.usage.r) end
+      local before = state.usage
+      local after = give_back(ask.limit, ask, before, length)
+      if before.heat then
+        after = after or {tat = mono, r = 0}
+        after = {tat = after.tat, r = after.r, heat = before.heat, as_of = mono}
+      elseif before.as_of and after then
+        after = owing(ask.limit, ask, after.tat, after.r)
+      end
+      state.usage = after
     end
     if op ~= 6 then store(state) end
   end

@@ -70,7 +70,7 @@ end
 local function carry_state(state, ask)
   local from = state.ask.limit
   settle_state(state)
-  local usage, owed = state.usage, state.usage and units_owed(state.ask, state.usage) or 0
+  local usage, before, owed = state.usage, state.usage, state.usage and units_owed(state.ask, state.usage) or 0
   local is_token = from.kind == TOKEN or from.kind == REFILL
   local is_kin = from.kind == ask.limit.kind or is_token and (ask.limit.kind == TOKEN or ask.limit.kind == REFILL)
   state.ask = ask
@@ -80,7 +80,11 @@ local function carry_state(state, ask)
     if owed > 0 and from.kind == REFILL then usage = {at = usage.at, used = from.limit} end
     state.usage = carry(from, usage, ask)
   end
-  if is_kin then state.usage = owe(ask, state.usage, owed) end
+  if is_kin and ask.limit.warm then
+    state.usage = before and warming.carry(from, before, state.usage, ask, owed)
+  elseif is_kin then
+    state.usage = owe(ask, state.usage, owed)
+  end
   local kept = {}
   for _, hold in ipairs(state.holds) do
     if not hold.g then hold.m = moved_mark(from, ask, hold.m) end

@@ -2,6 +2,8 @@
 -- owes has `as_of`, when it was last looked at, and that of permits is what was learned of how long a
 -- call takes, with the sum of the holds (adaptive.lua has more).
 local WIDE = 4503599627370496
+-- What buckets that warm up do in other ways: see warm.lua.
+local warming = {}
 local HOUR = 3600000000
 
 -- What `units` take, in units of a bucket's tick and parts of one.
@@ -64,6 +66,8 @@ local function settle_plain(ask, usage)
   local limit = ask.limit
   if limit.least then
     return settle_learned(limit, usage), false
+  elseif limit.warm then
+    return warming.settle(ask, usage)
   elseif limit.kind == PERMITS then
     local till = usage and min(usage.till, mono + limit.lease) or 0
     return till > mono and {used = 0, unit = usage.unit, till = till} or nil, false
@@ -83,7 +87,9 @@ local function can_ever(ask, units)
   local limit = ask.limit
   if not limit.credit then return units <= limit.limit end
   local most, most_r = bounds(limit, ask)
-  local need, need_r = span(limit, units)
+  -- Where it warms up all of them may be as dear as can be; so many no rate repays in time.
+  if units * (limit.factor or 1) >= WIDE then return false end
+  local need, need_r = span(limit, units * (limit.factor or 1))
   return not is_before(most - floor(mono / limit.unit), most_r, need, need_r)
 end
 
@@ -135,6 +141,7 @@ local function rest_plain(ask, usage)
   local limit = ask.limit
   if not usage then return 0 end
   if limit.kind == PERMITS then return max(usage.till - mono, 0) end
+  if limit.warm then return warming.rest(limit, usage) end
   if limit.kind <= LEAKY then return micros(limit, ahead_of(limit, usage)) end
   return rest_of(limit, usage)
 end
@@ -143,11 +150,17 @@ end
 local function longest_rest(ask)
   local limit = ask.limit
   if limit.kind == PERMITS then return limit.lease end
+  if limit.warm then return ask.full + math.ceil(limit.warm / limit.fine) + 2 end
   if limit.kind <= LEAKY then return (ask.full + 1) * limit.unit end
   if limit.kind == REFILL then return math.ceil(limit.limit / limit.amount) * limit.every end
   if limit.kind == CALENDAR then return ask.longest end
   if limit.kind == SEGMENTS then return segment_start(limit, limit.n + 2) end
   return limit.window
+end
+
+-- How long it takes at most to repay so many units.
+local function longest_debt(ask, units)
+  return (span(ask.limit, units * (ask.limit.factor or 1)) + 1) * ask.limit.unit
 end
 
 local function delay_plain(ask, usage)
@@ -166,6 +179,7 @@ end
 local function take_units(ask, usage, units)
   local limit = ask.limit
   if limit.kind == PERMITS then return usage end
+  if limit.warm then return warming.take(ask, usage, units) end
   if limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
     local tat, r = span(limit, units)
@@ -187,6 +201,7 @@ end
 local function owe(ask, usage, units)
   local limit = ask.limit
   if units == 0 or limit.kind == PERMITS then return usage end
+  if limit.warm then return warming.take(ask, usage, units) end
   if limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
     local tat, r = span(limit, units)
@@ -230,7 +245,7 @@ local function return_units(ask, usage, mark, units, others)
         other.m = {a, ar}
       end
     end
-    return {tat = tat, r = r, as_of = usage.as_of}
+    return {tat = tat, r = r, heat = usage.heat, as_of = usage.as_of}
   elseif limit.kind == REFILL then
     local left = ticked(limit, min(mark[1], mono), mark[2]).used
     local back = min(units, left, usage.used)

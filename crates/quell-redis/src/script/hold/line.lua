@@ -177,14 +177,16 @@ end
 -- `roughly` will do.
 local function reset_of(state, roughly)
   -- What is learned from those that end by themselves is remembered for longer.
-  local last, is_simple = mono, not state.ask.limit.least or #state.holds == 0
+  local last, owed, is_simple = mono, 0, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
     if roughly or not hold.x then last = max(last, hold.e or hold.g + hold.k) end
+    -- On credit it may take longer to repay than a full charge counts.
+    if hold.g and state.ask.limit.credit then owed = owed + longest_debt(state.ask, hold.u) end
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)
   end
   if is_simple then return max(last - mono, rest_plain(state.ask, state.usage)) end
   if roughly then
-    return last - mono + rest_plain(state.ask, state.usage) + longest_rest(state.ask)
+    return last - mono + owed + rest_plain(state.ask, state.usage) + longest_rest(state.ask)
   end
   local now, now_wall, copy = mono, wall, copy_of(state)
   while #copy.holds > 0 do
