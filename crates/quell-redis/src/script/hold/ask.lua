@@ -25,7 +25,13 @@ local function conclude(states, passes, charges)
       if passes then
         state.delay = delay_plain(state.ask, state.usage)
         if charges then
-          state.usage, state.writes = take_units(state.ask, state.usage, state.units), true
+          local before = state.usage
+          state.usage, state.writes = take_units(state.ask, before, state.units), true
+          -- What was taken while it warms up cannot be worked out backwards.
+          if op == 1 and state.ask.limit.warm then
+            state.usage.v = state.units
+            state.usage.b = before and {tat = before.tat, r = before.r, heat = before.heat, as_of = mono} or false
+          end
         end
       end
     elseif charges and not state.is_banned and state.ask.limit.bans then
@@ -87,6 +93,12 @@ local function administer(states)
   for i, state in ipairs(states) do
     local ask, rest_ban = state.ask, rest_of_ban(state.ask, state.ban)
     local rest = op == 2 and max(reset_of(state), rest_ban) or 0
+    local charged, is_undone = state.usage, false
+    local is_warmed = op == 7 and ask.limit.warm and charged and charged.b ~= nil
+    if is_warmed and charged.as_of == length and charged.v == state.units then
+      -- Nobody has charged it since: it is as it was before.
+      state.usage, is_undone = charged.b or nil, true
+    end
     if state.usage or #state.holds > 0 then settle_state(state) end
     if op == 2 then
       if rest > 0 then changed = changed + 1 end
@@ -111,7 +123,7 @@ local function administer(states)
     elseif op == 6 then
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
-    elseif op == 7 and state.usage and not state.is_changed then
+    elseif op == 7 and state.usage and not state.is_changed and not is_undone then
       local before = state.usage
       local after = give_back(ask.limit, ask, before, length)
       if before.heat then
