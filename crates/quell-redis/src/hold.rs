@@ -133,7 +133,7 @@ impl RedisStore {
             self.in_time(&name, claimed).await?
         };
         let refused = match answer.status {
-            2 => Some(StoreError::HoldTaken),
+            2 | 4 => Some(StoreError::HoldTaken),
             3 => Some(StoreError::TooManyHolds),
             _ => None,
         };
@@ -283,7 +283,7 @@ pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
 pub(crate) struct Claimed {
     pub(crate) clock: u64,
     /// 0 if it is new, 1 if it was answered before, 2 if the id stands for something else, 3 if there
-    /// are too many holds.
+    /// are too many holds, 4 if a later attempt at the same has it.
     pub(crate) status: u64,
     pub(crate) wait: Option<Duration>,
     /// 0 if nothing is held, 1 if something is, 2 if it is until the whole set is known to pass.

@@ -96,7 +96,10 @@ impl Link {
             Shape::Sentinel { sentinels, name } => {
                 Self::Sentinel(Sentinel::new(sentinels, name, settings))
             }
-            Shape::Cluster(seeds) => Self::Cluster(Arc::new(Cluster::new(seeds, settings))),
+            Shape::Cluster(seeds) => {
+                tags::prepare();
+                Self::Cluster(Arc::new(Cluster::new(seeds, settings)))
+            }
         }
     }
 

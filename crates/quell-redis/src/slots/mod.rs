@@ -43,6 +43,15 @@ use spread::Spread;
 /// How often a pointer is written while others write it, too.
 const MOST_TRIES: usize = 5;
 
+/// Pauses after which a claim is made again that another attempt at the same overtook: longer than that
+/// takes for the rest of its way.
+const OVERTAKEN: [Duration; 4] = [
+    Duration::from_millis(2),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::ZERO,
+];
+
 /// How long a claim may wait before its pointer has to stand for longer.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
@@ -82,7 +91,7 @@ impl RedisStore {
         let group = match asked.groups.as_slice() {
             [] => return self.claim_nothing(asked, set, claim, now).await,
             [group] => group,
-            _ => return Spread::claim(self, asked, set, claim, now).await,
+            _ => return self.claim_spread(asked, set, claim, now).await,
         };
         let pointer = match self.point(asked, set, claim, now).await? {
             Pointing::Answered(claimed) => return Ok(claimed),
@@ -96,6 +105,26 @@ impl RedisStore {
             self.prolong(claim.id, &pointer, longest).await;
         }
         Ok(claimed)
+    }
+
+    /// Makes a claim in several slots. Who is overtaken by another attempt at the same looks again a
+    /// little later what became of that.
+    async fn claim_spread(
+        &self,
+        asked: &Asked<'_>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Claimed, Trouble> {
+        for pause in OVERTAKEN {
+            if let Some(claimed) = Spread::claim(self, asked, set, claim, now).await? {
+                return Ok(claimed);
+            }
+            // Not all at the same moment.
+            let share = u32::try_from(any() % 256).unwrap_or(0);
+            tokio::time::sleep(pause + pause * share / 256).await;
+        }
+        Ok(Claimed::taken())
     }
 
     /// Answers a claim on no limits: there is nothing to hold, and perhaps the id is known.

@@ -20,6 +20,9 @@ use crate::store::{RedisStore, Request};
 /// Ends a part as if it had not been.
 const TAKE_BACK: u8 = 6;
 
+/// Another attempt at the same has it.
+const OVERTAKEN: u64 = 4;
+
 /// Charges for good what was only tried.
 const CONCLUDE: u8 = 7;
 
@@ -61,18 +64,19 @@ pub(super) struct Spread<'a> {
 type Answers = Vec<Result<Claimed, Failure>>;
 
 impl<'a> Spread<'a> {
+    /// Makes the claim; nothing if another attempt at the same overtook it.
     pub(super) async fn claim(
         store: &'a RedisStore,
         asked: &'a Asked<'a>,
         set: &'a LimitSet<'a>,
         claim: &Claim<'a>,
         now: Now,
-    ) -> Result<Claimed, Trouble> {
+    ) -> Result<Option<Claimed>, Trouble> {
         let point = store.point(asked, set, claim, now);
         let look = asked.charge(Operation::Peek, now);
         let (pointing, peeked) = join(point, look).await;
         let pointer = match pointing? {
-            Pointing::Answered(claimed) => return Ok(claimed),
+            Pointing::Answered(claimed) => return Ok(Some(claimed)),
             Pointing::Free(pointer) => pointer,
         };
         let peeked = decisions(set.charges(), asked.numbers(), &peeked?, Operation::Peek);
@@ -98,7 +102,7 @@ impl<'a> Spread<'a> {
         spread.decide(peeked).await
     }
 
-    async fn decide(&self, peeked: Vec<Decision>) -> Result<Claimed, Trouble> {
+    async fn decide(&self, peeked: Vec<Decision>) -> Result<Option<Claimed>, Trouble> {
         let delay = self.with_say(&peeked).map(|one| one.delay).max();
         let delay = self.claim.wait.and(delay).unwrap_or_default();
         let most = self.claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
@@ -130,6 +134,9 @@ impl<'a> Spread<'a> {
             Whole::Passes => {
                 // Somebody came in between.
                 self.take_back(&answers).await;
+                if claimed.status == OVERTAKEN {
+                    return Ok(None);
+                }
                 if claimed.is_sound() {
                     self.restate(&mut claimed, &answers).await?;
                 }
@@ -140,7 +147,7 @@ impl<'a> Spread<'a> {
             Whole::Refused | Whole::TooLong => {}
         }
         claimed.held = 0;
-        Ok(claimed)
+        Ok((claimed.status != OVERTAKEN).then_some(claimed))
     }
 
     fn with_say<'d>(&self, decisions: &'d [Decision]) -> impl Iterator<Item = &'d Decision> {
@@ -280,7 +287,7 @@ impl<'a> Spread<'a> {
         claimed: Claimed,
         answers: &Answers,
         part: Part,
-    ) -> Result<Claimed, Trouble> {
+    ) -> Result<Option<Claimed>, Trouble> {
         let mut done = self.pointer.clone();
         let mut answer = Vec::new();
         for said in &claimed.said {
@@ -294,7 +301,7 @@ impl<'a> Spread<'a> {
             match self.store.write_pointer(id, &before, &done, wait).await {
                 Ok(None) => {}
                 // Somebody else asked for the same, found what is charged, and has it now.
-                Ok(Some(_)) => return Ok(Claimed::taken()),
+                Ok(Some(_)) => return Ok(None),
                 Err(failure) => {
                     self.take_back(answers).await;
                     return Err(Trouble::Failed(failure));
@@ -311,6 +318,6 @@ impl<'a> Spread<'a> {
             let tried = spots.filter(|(_, group)| is_tried(group));
             self.end_parts(tried.map(|(spot, _)| spot), CONCLUDE).await;
         }
-        Ok(claimed)
+        Ok(Some(claimed))
     }
 }

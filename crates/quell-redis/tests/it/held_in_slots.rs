@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use quell::store::Fate;
+use quell::store::{Fate, StoreError};
 use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
@@ -218,6 +218,41 @@ async fn a_claim_that_is_broken_off_at_any_step_can_be_said_again() {
     assert!(broken.len() > 3, "{broken:?}");
     let expected = [1_000 - used, 1_000 - used, 1_000];
     assert_eq!(left(&nodes[1]).await, expected);
+}
+
+/// Who is told that it holds does, and nobody pays twice: whoever was overtaken takes nothing back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_claim_on_two_nodes_at_once_is_charged_once() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(1_000), hourly(1_001), permits(1_000, HOUR)];
+    let nodes = [(); 2].map(|()| node(cluster.store().build(), &limits));
+    for subject in &nodes {
+        subject.peek(&query(1)).await.unwrap();
+    }
+    let mut told = 0;
+    for number in 0..120_u64 {
+        let name = format!("job-{number}");
+        let claims = nodes.clone().map(|subject| {
+            let name = name.clone();
+            tokio::spawn(async move { subject.reserve(&query(3), HOUR, Some(&name)).await })
+        });
+        let mut passed = 0;
+        for claim in claims {
+            match claim.await.unwrap() {
+                Ok(verdict) => passed += u64::from(verdict.is_allow()),
+                Err(AskError::Store(StoreError::HoldTaken)) => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        assert!(passed > 0, "{name}");
+        told += passed;
+        let used = number + 3;
+        assert_eq!(left(&nodes[0]).await, [1_000 - used, 1_001 - used, 997]);
+        let settled = nodes[1].settle("d", &name, 1).await.unwrap();
+        assert_eq!((settled.fate, settled.repeated), (Fate::Settled, false));
+    }
+    assert_eq!(left(&nodes[0]).await, [880, 881, 1_000]);
+    assert!(told > 120, "nobody heard what the other did");
 }
 
 /// The answer is late: said again under the same name, it was charged once.

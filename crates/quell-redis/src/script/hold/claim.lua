@@ -128,7 +128,8 @@ end
 
 -- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
 -- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
--- answered before, 2 if the id stands for something else and 3 if there are too many holds, the wait
+-- answered before, 2 if the id stands for something else, 3 if there are too many holds and 4 if a
+-- later attempt at the same has it, the wait
 -- (-1: none), whether something is held (2: only until the whole set is known to pass), how many holds
 -- were over, and what each limit says.
 local function claim_all()
@@ -141,10 +142,8 @@ local function claim_all()
   end
   local record = read_record(KEYS[1])
   if record then
-    local is_later = (record.a or 0) > (claim.attempt or 0)
-    if record.f > 0 or is_later or not is_same(record, claim, states) then
-      return pack('>ddddd', mono, 2, -1, 0, 0)
-    end
+    if record.f > 0 or not is_same(record, claim, states) then return pack('>ddddd', mono, 2, -1, 0, 0) end
+    if (record.a or 0) > (claim.attempt or 0) then return pack('>ddddd', mono, 4, -1, 0, 0) end
     if record.a ~= claim.attempt then
       record.a = claim.attempt
       write_record(KEYS[1], record)
