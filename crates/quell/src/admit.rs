@@ -51,6 +51,7 @@ impl<S: Store> Limiter<S> {
                 id: &id,
                 hold,
                 wait: may_wait.then_some(patience),
+                is_named: false,
             };
             self.claim_set(&rules, query, &set, &claim, now).await?
         };

@@ -52,6 +52,7 @@ pub(crate) const fn plain(id: &HoldId) -> Claim<'_> {
         id,
         hold: None,
         wait: None,
+        is_named: false,
     }
 }
 
@@ -114,6 +115,7 @@ impl<S: Store> Limiter<S> {
             id: &id,
             hold: None,
             wait: Some(Patience::of(most)),
+            is_named: false,
         };
         self.claim(query, &claim).await
     }
@@ -148,6 +150,7 @@ impl<S: Store> Limiter<S> {
             id: &id,
             hold: Some(hold),
             wait: None,
+            is_named: name.is_some(),
         };
         self.claim(query, &claim).await
     }

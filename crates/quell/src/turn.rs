@@ -65,6 +65,7 @@ pub(crate) async fn acquire(
         id: &id,
         hold: None,
         wait: Some(Patience::of(if has_seat { most } else { Duration::ZERO })),
+        is_named: false,
     };
     let (now, decision, turn) = line.with(|now, charge, state| {
         let entry = Entry { charge, state };

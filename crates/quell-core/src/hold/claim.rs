@@ -20,6 +20,9 @@ pub struct Claim<'a> {
     pub hold: Option<Duration>,
     /// How long the caller would wait; `None` if it does not, and is told of a delay only.
     pub wait: Option<Patience>,
+    /// Whether the caller made the name up, and may say it again after a timeout: then nobody takes
+    /// back what was perhaps made under it.
+    pub is_named: bool,
 }
 
 /// How long a caller would wait.

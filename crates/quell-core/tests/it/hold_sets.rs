@@ -86,6 +86,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
         id: &id,
         hold: None,
         wait: Some(Patience::of(wait)),
+        is_named: true,
     };
     hold::claim(now, &claim, &mut entries).expect("there is room")
 }

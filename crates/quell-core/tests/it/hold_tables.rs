@@ -131,6 +131,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
         id: &id(1),
         hold: None,
         wait: Some(Patience::of(Duration::from_secs(1))),
+        is_named: true,
     };
     let claimed = hold::claim(Now::from_nanos(START), &claim, entries).unwrap();
     assert!(claimed.decisions.iter().all(|one| one.outcome.is_allow()));

@@ -65,6 +65,7 @@ impl Bench {
             id: &id,
             hold,
             wait,
+            is_named: true,
         };
         let claimed = hold::claim(Now::from_nanos(self.now), &claim, &mut [entry]);
         self.state = state;

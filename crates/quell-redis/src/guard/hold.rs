@@ -41,8 +41,9 @@ impl Inner {
             }
             Err(Trouble::Refused(error)) => Err(error),
             Err(Trouble::Failed(failure)) => {
-                if matches!(failure, Failure::Unknown(_)) {
-                    // Perhaps it was made, and what is answered in its place holds nothing.
+                // Perhaps it was made, and what is answered in its place holds nothing. A name that its
+                // caller may say again, here or on another node, would end what that one holds.
+                if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
                 if self.outage.failed(&failure, Instant::now()) {

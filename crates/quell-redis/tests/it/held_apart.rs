@@ -8,6 +8,9 @@ use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::guarded::{Node, declaring, share};
 use crate::limits::{SECOND, built};
+use crate::patience::until_it;
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
 
 const HOLD: Duration = Duration::from_secs(60);
 
@@ -69,4 +72,42 @@ async fn what_declares_nothing_has_no_answer() {
     let node = Node::new(nowhere(), declaring(&[permits()], None));
     let asked = node.limiter.try_acquire(&query(1)).await;
     assert!(matches!(asked, Err(AskError::Store(_))), "{asked:?}");
+}
+
+/// A claim whose answer is lost may have been made. Nobody else knows the name that was made up for it;
+/// a name that its caller may say again, on any node, is left alone.
+#[tokio::test]
+async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let weak = RedisStore::builder(url.parse().unwrap()).timeout(3 * SECOND);
+    let rules = declaring(&[rate()], Some(OnFailure::Deny));
+    let (weak, sure) = (
+        Node::new(weak, rules.clone()),
+        Node::new(server.store(), rules),
+    );
+    // The script is known there, so that each call below is one command.
+    let known = weak.limiter.reserve(&query(1), HOLD, Some("known")).await;
+    assert!(known.unwrap().id.is_some());
+    assert!(weak.limiter.cancel("d", "known").await.is_ok());
+    proxy.set(Weather::NoAnswers);
+    for (name, cost) in [(Some("named"), 3), (None, 4)] {
+        let lost = weak
+            .limiter
+            .reserve(&query(cost), HOLD, name)
+            .await
+            .unwrap();
+        assert!(lost.degraded && lost.id.is_none(), "{lost:?}");
+    }
+    until_it("what nobody can say again is taken back", async || {
+        sure.peek("a").await.remaining == Some(7)
+    })
+    .await;
+    let again = sure.limiter.reserve(&query(3), HOLD, Some("named")).await;
+    assert!(again.unwrap().is_allow());
+    let settled = sure.limiter.settle("d", "named", 2).await.unwrap();
+    assert!(!settled.repeated, "it stood until now");
+    assert_eq!(sure.peek("a").await.remaining, Some(8));
+    proxy.set(Weather::Fine);
 }

@@ -35,6 +35,7 @@ impl Node {
             id: &id,
             hold,
             wait: (hold.is_none()).then(|| Patience::of(60 * SECOND)),
+            is_named: true,
         };
         let query = Query::new("d").entry("user", "a");
         let query = query.cost(Cost::new(cost).unwrap());

@@ -73,6 +73,7 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
                 id: &id,
                 hold: hold.map(Duration::from_millis),
                 wait: Some(Patience::of(60 * SECOND)),
+                is_named: true,
             };
             let query = Query::new("d").entry("user", "u");
             let query = query.cost(Cost::new(cost).unwrap());

@@ -25,6 +25,7 @@ async fn acquire(node: &Limiter<RedisStore>, id: &HoldId, now: u64) -> bool {
         id,
         hold: None,
         wait: None,
+        is_named: true,
     };
     let verdict = node.hold_at(&query, &claim, at(now)).await.unwrap();
     verdict.is_allow()

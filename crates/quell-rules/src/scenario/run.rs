@@ -180,6 +180,7 @@ fn make_calls(
                     id: &holds.id,
                     hold: holds.hold,
                     wait: holds.wait.map(Patience::of),
+                    is_named: true,
                 };
                 subject.hold(&claim, &query, now)?
             }

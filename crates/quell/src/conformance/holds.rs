@@ -149,6 +149,7 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<
             },
             in_all: wait,
         }),
+        is_named: true,
     }
 }
 

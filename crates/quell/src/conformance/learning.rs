@@ -94,6 +94,7 @@ async fn claim_both<S: Store, M: Store>(
         id,
         hold: None,
         wait: None,
+        is_named: true,
     };
     let query = Query::new("d");
     let (ours, theirs) = (subject.rules(), model.rules());

@@ -84,6 +84,7 @@ async fn reserve<S: Store, M: Store>(
         id,
         hold: Some(Duration::from_millis(700)),
         wait: None,
+        is_named: true,
     };
     let (ours, theirs) = (subject.rules(), model.rules());
     if let (Ok(set), Ok(model_set)) = (
