@@ -50,7 +50,8 @@ async fn a_ceiling_is_learned_as_in_one_process() {
 #[tokio::test]
 async fn a_bucket_warms_up_as_in_one_process() {
     let server = Server::start(&[]);
-    for seed in seeds(24) {
+    // A quantum too much or too little shows in one of 25: in these two, for one.
+    for seed in seeds(16).chain([39, 58]) {
         let name = format!("warm-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         warms_as_model_in_micros(store.build(), seed, 400).await;
