@@ -189,13 +189,14 @@ fn reload_under_load(
                 let begun = clock.raw();
                 let verdict = limiter.try_acquire_local(black_box(&query));
                 waits.add(clock.delta_as_nanos(begun, clock.raw()));
-                ensure!(verdict?.is_allow(), "refused during a reload");
+                let verdict = verdict?;
+                ensure!(verdict.is_allow(), "refused during a reload: {verdict:?}");
             }
             Ok(waits)
         });
         let begun = Instant::now();
         let reloads = (0..RELOADS)
-            .try_for_each(|round| bring_into_force(limiter, &file(rules, 10_000_000 + round)));
+            .try_for_each(|round| bring_into_force(limiter, &file(rules, 1_000_000_000 + round)));
         let took = millis(begun) / RELOADS as f64;
         is_over.store(true, Ordering::Relaxed);
         let waits = asking.join().ok().context("the caller panicked")?;
