@@ -61,7 +61,7 @@ into_limit!(
 
 /// One limit on many keys, in memory.
 ///
-/// Keys are kept as fingerprints: 38 bytes each for a bucket, whatever their length. Cost of a call:
+/// Keys are kept as fingerprints: 39 bytes each for a bucket, whatever their length. Cost of a call:
 /// one hash, one reading of the clock, one compare-and-swap if it is allowed.
 ///
 /// ```

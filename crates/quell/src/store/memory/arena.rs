@@ -1,10 +1,10 @@
-//! Arena: lines by number. It grows by one piece at a time, and nothing in it ever moves.
+//! Arena: lines, or spills, by number. It grows by one piece at a time, and nothing in it ever moves.
 
 use std::sync::OnceLock;
 
-use super::line::{Line, MAX_LINES};
+use super::line::MAX_LINES;
 
-/// Lines of a piece: 64 KiB, which are there in a few microseconds.
+/// Lines of a piece: 64 KiB, which are there in a few microseconds; of spills half of that.
 const PIECE: usize = 512;
 
 /// Pieces of a shelf: 8 KiB of pointers.
@@ -13,17 +13,17 @@ const SHELF: usize = 512;
 /// Shelves, enough for all lines that can be linked to.
 const SHELVES: usize = (MAX_LINES + 1) / PIECE / SHELF;
 
-type Piece = [Line; PIECE];
-type Shelf = [OnceLock<Box<Piece>>; SHELF];
+type Piece<T> = [T; PIECE];
+type Shelf<T> = [OnceLock<Box<Piece<T>>>; SHELF];
 
-/// Lines that are made when first asked for. The lengths of its parts are known to the compiler, so
-/// that none is looked up on the way to a line.
+/// Things that are made when first asked for. The lengths of its parts are known to the compiler, so
+/// that none is looked up on the way.
 #[derive(Debug)]
-pub(super) struct Arena {
-    shelves: Box<[OnceLock<Box<Shelf>>; SHELVES]>,
+pub(super) struct Arena<T> {
+    shelves: Box<[OnceLock<Box<Shelf<T>>>; SHELVES]>,
 }
 
-impl Default for Arena {
+impl<T> Default for Arena<T> {
     fn default() -> Self {
         Self {
             shelves: Box::new([const { OnceLock::new() }; SHELVES]),
@@ -31,18 +31,18 @@ impl Default for Arena {
     }
 }
 
-impl Arena {
-    /// The line of this number, if it was made.
+impl<T: Default> Arena<T> {
+    /// The one of this number, if it was made.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&Line> {
+    pub(super) fn get(&self, index: usize) -> Option<&T> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?.get()?;
         let piece = shelf[index / PIECE % SHELF].get()?;
         Some(&piece[index % PIECE])
     }
 
-    /// The line of this number, made with its neighbours if it was not there; `None` past
+    /// The one of this number, made with its neighbours if it was not there; `None` past
     /// [`MAX_LINES`].
-    pub(super) fn make(&self, index: usize) -> Option<&Line> {
+    pub(super) fn make(&self, index: usize) -> Option<&T> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?;
         let shelf = shelf.get_or_init(|| Box::new([const { OnceLock::new() }; SHELF]));
         let piece = shelf[index / PIECE % SHELF].get_or_init(piece);
@@ -50,12 +50,12 @@ impl Arena {
     }
 }
 
-/// Empty lines, made where they stay.
-fn piece() -> Box<Piece> {
-    let lines: Box<[Line]> = (0..PIECE).map(|_| Line::default()).collect();
-    match lines.try_into() {
+/// Empty ones, made where they stay.
+fn piece<T: Default>() -> Box<Piece<T>> {
+    let piece: Box<[T]> = (0..PIECE).map(|_| T::default()).collect();
+    match piece.try_into() {
         Ok(piece) => piece,
         // Of another length than it was made with: never.
-        Err(_) => Box::new(std::array::from_fn(|_| Line::default())),
+        Err(_) => Box::new(std::array::from_fn(|_| T::default())),
     }
 }

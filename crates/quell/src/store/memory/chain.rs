@@ -1,42 +1,43 @@
 //! Chain: the states whose keys have one home, in as many lines as they need, under one lock.
 //!
-//! Most chains are one line. What does not fit its five slots lies in spare lines behind it, which
-//! go back to the others when they are empty.
+//! Most chains are one line. What does not fit its five slots lies in spills behind it, which go back
+//! to the others when they are empty.
 
 use parking_lot::Mutex;
 
 use super::arena::Arena;
 use super::fingerprint::Fingerprint;
-use super::line::{Content, Line, Locked, Slot};
+use super::line::{Content, Locked, Slot};
+use super::spill::Spill;
 
-/// Lines behind the first ones.
+/// What lies behind lines.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    lines: Arena,
+    spills: Arena<Spill>,
     unused: Mutex<Unused>,
 }
 
 #[derive(Debug, Default)]
 struct Unused {
-    /// Lines from here on were never used.
+    /// Spills from here on were never used.
     next: usize,
     returned: Vec<usize>,
 }
 
 impl Spare {
-    /// The line of this number.
+    /// The spill of this number.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&Line> {
-        self.lines.get(index)
+    pub(super) fn get(&self, index: usize) -> Option<&Spill> {
+        self.spills.get(index)
     }
 
-    /// An empty line; `None` if as many are in use as can be linked to.
-    fn take(&self) -> Option<(usize, &Line)> {
+    /// An empty spill; `None` if as many are in use as can be linked to.
+    fn take(&self) -> Option<(usize, &Spill)> {
         let mut unused = self.unused.lock();
         let index = unused.returned.pop().unwrap_or(unused.next);
-        let line = self.lines.make(index)?;
+        let spill = self.spills.make(index)?;
         unused.next = unused.next.max(index + 1);
-        Some((index, line))
+        Some((index, spill))
     }
 
     fn give_back(&self, index: usize) {
@@ -58,23 +59,20 @@ impl<'a> Chain<'a> {
 
     /// The slot of `fingerprint`, if its state is here.
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&'a Slot> {
-        self.lines().find_map(|line| line.find(fingerprint))
+        self.slots().find(|slot| slot.holds(fingerprint))
     }
 
     /// All slots, empty ones included.
     pub(super) fn slots(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
-        self.lines().flat_map(Line::slots)
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &'a Line> + use<'a> {
         let spare = self.spare;
         let mut next = self.first.next();
         let behind = std::iter::from_fn(move || {
-            let line = spare.get(next?)?;
-            next = line.next();
-            Some(line)
+            let spill = spare.get(next?)?;
+            next = spill.next();
+            Some(spill)
         });
-        std::iter::once(self.first.line()).chain(behind)
+        let first = self.first.line().slots().iter();
+        first.chain(behind.flat_map(Spill::slots))
     }
 
     /// Puts a content that is not here into an empty slot. Says whether there was one to be had:
@@ -87,11 +85,11 @@ impl<'a> Chain<'a> {
             slot.set(Some(content));
             return true;
         }
-        let Some((index, line)) = self.spare.take() else {
+        let Some((index, spill)) = self.spare.take() else {
             return false;
         };
-        line.set_next(self.first.next());
-        if let Some(slot) = line.slots().first() {
+        spill.set_next(self.first.next());
+        if let Some(slot) = spill.slots().first() {
             slot.set(Some(content));
         }
         self.first.set_next(Some(index));
@@ -107,18 +105,18 @@ impl<'a> Chain<'a> {
         self.trim();
     }
 
-    /// Gives back the spare lines that are empty. To be called when slots were emptied, and not
-    /// while they are walked: a line that was given back may be another chain's.
+    /// Gives back the spills that are empty. To be called when slots were emptied, and not while they
+    /// are walked: a spill that was given back may be another chain's.
     pub(super) fn trim(&mut self) {
-        let mut before: Option<&Line> = None;
+        let mut before: Option<&Spill> = None;
         let mut next = self.first.next();
         while let Some(index) = next
-            && let Some(line) = self.spare.get(index)
+            && let Some(spill) = self.spare.get(index)
         {
-            next = line.next();
-            let is_empty = line.slots().iter().all(|slot| slot.get().is_none());
+            next = spill.next();
+            let is_empty = spill.slots().iter().all(|slot| slot.get().is_none());
             if !is_empty {
-                before = Some(line);
+                before = Some(spill);
                 continue;
             }
             match before {

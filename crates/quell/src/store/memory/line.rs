@@ -18,9 +18,9 @@
 //! The version has 36 bits. To be fooled, a thread must stop between its two looks while others write
 //! to the same line exactly 2^36 times, which takes most of an hour.
 //!
-//! Lines can be linked; those behind the first of a chain have no lock of their own and are read and
-//! written under that of the first. Every word is an atomic, so a torn read is a wrong value that the
-//! second look refuses, never undefined behaviour.
+//! A line can be linked to a [`Spill`](super::spill::Spill), which is read and written under the line's
+//! lock. Every word is an atomic, so a torn read is a wrong value that the second look refuses, never
+//! undefined behaviour.
 
 use super::sync::{AtomicU64, Ordering, fence, pause};
 
@@ -31,7 +31,7 @@ use super::fingerprint::Fingerprint;
 /// Slots of a line.
 pub(super) const SLOTS: usize = 5;
 
-/// Lines that can be linked to, one less than 27 bits say.
+/// Lines there can be, and spills: one less than 27 bits say.
 pub(super) const MAX_LINES: usize = (1 << LINK_BITS) - 1;
 
 const LOCKED: u64 = 1;
@@ -132,7 +132,7 @@ impl Slot {
 
     /// The word of the state that is sought, if that is here.
     #[inline]
-    fn word_of(&self, sought: Sought) -> Option<u64> {
+    pub(super) fn word_of(&self, sought: Sought) -> Option<u64> {
         let is_here = self.high.load(Ordering::Relaxed) == sought.high
             && self.meta.load(Ordering::Relaxed) == sought.meta;
         is_here.then(|| self.word.load(Ordering::Relaxed))
@@ -173,7 +173,7 @@ const fn favourite(high: u64) -> usize {
     (((high >> 32) * SLOTS as u64) >> 32) as usize
 }
 
-/// The header of a chain's first line as a reader found it, not locked.
+/// The header of a line as a reader found it, not locked.
 #[derive(Debug)]
 pub(super) struct Glance<'a> {
     line: &'a Line,
@@ -181,7 +181,7 @@ pub(super) struct Glance<'a> {
 }
 
 impl Glance<'_> {
-    /// The line that is linked to.
+    /// The spill that is linked to.
     #[inline]
     pub(super) const fn link(&self) -> Option<usize> {
         link(self.header)
@@ -223,12 +223,6 @@ impl Line {
         &self.slots
     }
 
-    /// The slot of `fingerprint`, if its state is in this line.
-    #[inline]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&Slot> {
-        self.slots.iter().find(|slot| slot.holds(fingerprint))
-    }
-
     /// The slot of the state that is sought, and its word, if it is in this line.
     #[inline]
     pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
@@ -236,17 +230,11 @@ impl Line {
         if let Some(word) = first.word_of(sought) {
             return Some((first, word));
         }
-        self.seek_in_order(sought)
-    }
-
-    /// The same for a line behind the first one of a chain, which is filled from its start.
-    #[inline]
-    pub(super) fn seek_in_order(&self, sought: Sought) -> Option<(&Slot, u64)> {
         let mut slots = self.slots.iter();
         slots.find_map(|slot| slot.word_of(sought).map(|word| (slot, word)))
     }
 
-    /// The slot in which `fingerprint` is looked for first, if this is the first line of a chain.
+    /// The slot in which `fingerprint` is looked for first.
     pub(super) fn favourite(&self, fingerprint: Fingerprint) -> Option<&Slot> {
         self.slots.get(favourite(fingerprint.high))
     }
@@ -258,17 +246,6 @@ impl Line {
         let _ = self.slots[SLOTS - 1].meta.load(Ordering::Relaxed);
         let header = self.header.load(Ordering::Acquire);
         (header & LOCKED == 0).then_some(Glance { line: self, header })
-    }
-
-    /// The line behind this one; only under the lock of the chain, or between two looks.
-    #[inline]
-    pub(super) fn next(&self) -> Option<usize> {
-        link(self.header.load(Ordering::Relaxed))
-    }
-
-    /// Links this line, which is not the first of its chain, to another.
-    pub(super) fn set_next(&self, next: Option<usize>) {
-        self.header.store(with_link(0, next), Ordering::Relaxed);
     }
 
     /// Locks the chain that this line is the first of, if nobody else has.
@@ -310,12 +287,12 @@ impl<'a> Locked<'a> {
         self.line
     }
 
-    /// The second line.
+    /// The first spill.
     pub(super) const fn next(&self) -> Option<usize> {
         link(self.header)
     }
 
-    /// Links the first line to another.
+    /// Links the line to a spill.
     pub(super) fn set_next(&mut self, next: Option<usize>) {
         self.header = with_link(self.header, next);
     }
@@ -471,7 +448,7 @@ mod tests {
                 let mut locked = line.lock();
                 locked.set_next(next);
                 drop(locked);
-                assert_eq!(line.next(), next);
+                assert_eq!(line.glance().unwrap().link(), next);
                 assert_eq!(line.lock().next(), next);
             }
         });

@@ -37,6 +37,7 @@ mod line;
 mod registry;
 mod set;
 mod siphash;
+mod spill;
 mod sync;
 mod table;
 
@@ -47,7 +48,7 @@ use registry::Registry;
 use table::Held;
 pub(crate) use table::{Keeper, LoadKey, Table};
 
-/// Keys unless said: 38 bytes each for a bucket, so less than half a gigabyte when full.
+/// Keys unless said: 39 bytes each for a bucket, so less than half a gigabyte when full.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.

@@ -43,7 +43,7 @@ const MOST_KEYS: usize = 1 << 28;
 /// Tries to decide without a lock while others write to the same line.
 const TRIES: usize = 64;
 
-/// Lines behind the first that are looked at without a lock.
+/// Spills behind a line that are looked at without a lock.
 const DEPTH: usize = 16;
 
 /// How far before the first call packed states can reach: a clock may go back by this much before
@@ -56,7 +56,7 @@ const NEVER: u64 = u64::MAX;
 /// All states.
 #[derive(Debug)]
 pub(crate) struct Table {
-    lines: Arena,
+    lines: Arena<Line>,
     /// Chains that there are.
     size: AtomicUsize,
     /// From where packed states count.
@@ -226,12 +226,12 @@ impl Table {
 
     fn seek_behind(&self, mut link: usize, sought: Sought) -> Option<(&Slot, u64)> {
         for _ in 0..DEPTH {
-            let line = self.spare.get(link)?;
-            let found = line.seek_in_order(sought);
+            let spill = self.spare.get(link)?;
+            let found = spill.seek(sought);
             if found.is_some() {
                 return found;
             }
-            link = line.next()?;
+            link = spill.next()?;
         }
         None
     }

@@ -10,10 +10,10 @@ use crate::store::memory::chain::Chain;
 use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Line, Slot};
 
-/// There are at most this many halves of a key for each chain before the next one is made: chains
-/// are between 3 and 9 keys long, a fifth of the keys lie behind their first line, and a key costs
-/// 38 bytes.
-const HALF_KEYS_PER_CHAIN: usize = 9;
+/// There are at most this many quarters of a key for each chain before the next one is made: chains
+/// are between 2 and 8 keys long, a tenth of the keys lie behind their line, and
+/// a key costs 39 bytes.
+const QUARTER_KEYS_PER_CHAIN: usize = 15;
 
 /// Chains made for one key that comes: more than it takes to keep up.
 const STEPS_PER_KEY: usize = 2;
@@ -27,7 +27,7 @@ impl Table {
     pub(crate) fn make_way(&self, now: Now, keeper: &impl Keeper) {
         self.sweep_some(LOOK_PER_KEY, now, keeper);
         for _ in 0..STEPS_PER_KEY {
-            if self.keys() * 2 <= self.size() * HALF_KEYS_PER_CHAIN {
+            if self.keys() * 4 <= self.size() * QUARTER_KEYS_PER_CHAIN {
                 return;
             }
             // Somebody else is at it.

@@ -1,0 +1,46 @@
+//! Spill: 64 bytes behind a line that is full, for two states more.
+//!
+//! A chain is four keys long in the mean, and one in six is longer than its line; most of those by
+//! one key or two. So what lies behind a line is half as large as the line: the memory that this
+//! saves buys more lines, and more keys are found in the first place that is looked at.
+//!
+//! Spills have no lock of their own; they are read and written under that of their chain's line.
+
+use super::line::{Slot, Sought};
+use super::sync::{AtomicU64, Ordering};
+
+/// A link and two slots; one cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Spill {
+    /// The number of the next one behind this, and one more; 0 is none.
+    next: AtomicU64,
+    slots: [Slot; 2],
+}
+
+impl Spill {
+    /// The slots.
+    pub(super) const fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The slot of the state that is sought, and its word, if it is here.
+    #[inline]
+    pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
+        let mut slots = self.slots.iter();
+        slots.find_map(|slot| slot.word_of(sought).map(|word| (slot, word)))
+    }
+
+    /// The spill behind this one; only under the lock of the chain, or between two looks.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "it was an index")]
+    pub(super) fn next(&self) -> Option<usize> {
+        (self.next.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// Links this one to another.
+    pub(super) fn set_next(&self, next: Option<usize>) {
+        let next = next.map_or(0, |index| index as u64 + 1);
+        self.next.store(next, Ordering::Relaxed);
+    }
+}
