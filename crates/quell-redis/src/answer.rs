@@ -9,8 +9,7 @@ use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use redis::Value;
 
-use crate::code::Numbers;
-use crate::store::whole;
+use crate::code::{Numbers, number};
 use crate::ticks::{Span, Ticks};
 
 const FITS: u8 = 1;
@@ -58,17 +57,15 @@ impl Told {
     }
 
     fn write(self, bytes: &mut Vec<u8>) {
-        let wait = self.wait.map_or(-1.0, whole);
+        let never = (-1.0_f64).to_be_bytes();
         let numbers = [
-            whole(self.limit),
-            whole(self.remaining),
-            wait,
-            whole(self.reset_after),
-            whole(self.delay),
+            number(self.limit),
+            number(self.remaining),
+            self.wait.map_or(never, number),
+            number(self.reset_after),
+            number(self.delay),
         ];
-        for number in numbers {
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
+        bytes.extend_from_slice(&numbers.concat());
     }
 
     fn decision(self, said: Said) -> Decision {
@@ -123,7 +120,7 @@ impl Said {
         bytes.push(self.flags);
         told.write(bytes);
         if self.is_banned() {
-            bytes.extend_from_slice(&whole(self.left).to_be_bytes());
+            bytes.extend_from_slice(&number(self.left));
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) const MOST_LOOKS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     store: &'a RedisStore,
-    set: &'a LimitSet<'a>,
+    pub(crate) set: &'a LimitSet<'a>,
     pub(crate) names: Vec<Vec<u8>>,
     numbers: Vec<Numbers>,
     /// Which charges one script call may see together.

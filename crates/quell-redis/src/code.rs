@@ -207,14 +207,8 @@ impl Writer {
         }
     }
 
-    /// Appends a number, exact up to 2^53; nothing here is above it.
-    fn number(&mut self, number: u64) {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "at most 2^53, where doubles are exact"
-        )]
-        let double = number.min(1 << 53) as f64;
-        self.bytes.extend_from_slice(&double.to_be_bytes());
+    fn number(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&number(value));
     }
 
     fn span(&mut self, span: Span) {
@@ -465,6 +459,20 @@ fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
 
 fn low_bits(number: u64) -> u8 {
     number.to_le_bytes()[0] & 0x7f
+}
+
+/// A whole number as scripts read it: exact up to 2^53, and never above that.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "at most 2^53, where doubles are exact"
+)]
+pub(crate) fn whole(number: u64) -> f64 {
+    number.min(1 << 53) as f64
+}
+
+/// The bytes of [`whole`].
+pub(crate) fn number(number: u64) -> [u8; 8] {
+    whole(number).to_be_bytes()
 }
 
 /// A duration in microseconds, rounded up; at most 2^52.

@@ -10,7 +10,8 @@ use redis::{Cmd, Value};
 
 use crate::answer::Reply;
 use crate::asked::strange;
-use crate::hold::{ids, number};
+use crate::code::number;
+use crate::hold::ids;
 use crate::link::Failure;
 use crate::slots::{Pointer, Spot};
 use crate::store::{RedisStore, Request};
@@ -57,15 +58,7 @@ impl RedisStore {
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
         self.catch_up().await?;
-        let spots = if self.link.is_spread() {
-            let states = match self.remembered.get(id) {
-                Some(pointer) => pointer.states.clone(),
-                None => self.pointer(id).await?.unwrap_or_default().states,
-            };
-            self.way().spots(id, &states)
-        } else {
-            vec![self.way().spot(id, Vec::new())]
-        };
+        let spots = self.way().spots_of(id, self.pointer(id)).await?;
         let arguments = self.about(Request::Advance, id, Vec::new(), now);
         let asked = spots
             .iter()

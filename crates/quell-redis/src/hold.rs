@@ -17,7 +17,7 @@ use redis::Value;
 use crate::answer::{Reply, Said};
 use crate::asked::{Asked, MOST_LOOKS, strange};
 use crate::boxed::is_boxed;
-use crate::code::micros_up;
+use crate::code::{micros_up, number};
 use crate::gather::Words;
 use crate::link::Failure;
 use crate::own::Standing;
@@ -65,14 +65,6 @@ fn extra(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
     bytes.extend_from_slice(&perhaps(limit.lease()));
     bytes.push(u8::from(is_released) + 2 * u8::from(!charge.counts_calls));
     bytes
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "at most 2^53, where doubles are exact"
-)]
-pub(crate) fn number(number: u64) -> [u8; 8] {
-    (number.min(1 << 53) as f64).to_be_bytes()
 }
 
 /// A duration in microseconds; -1 for none.
@@ -125,11 +117,11 @@ impl RedisStore {
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let answer = if self.link.is_spread() {
-            self.claim_in_slots(&asked, set, claim, now).await?
+            self.claim_in_slots(&asked, claim, now).await?
         } else {
             let all: Vec<_> = (0..asked.names.len()).collect();
             let name = self.names.hold(claim.id.as_bytes(), None);
-            let claimed = self.claim_at(&asked, set, &all, claim, &name, None, now);
+            let claimed = self.claim_at(&asked, &all, claim, &name, None, now);
             self.in_time(&name, claimed).await?
         };
         let refused = match answer.status {
@@ -172,11 +164,9 @@ impl RedisStore {
     }
 
     /// Makes a claim on charges that one script may see, under the record of this name.
-    #[expect(clippy::too_many_arguments, reason = "a claim, and where it is made")]
     pub(crate) async fn claim_at(
         &self,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         group: &[usize],
         claim: &Claim<'_>,
         record: &[u8],
@@ -188,7 +178,7 @@ impl RedisStore {
         let mut arguments = vec![head, wish(claim, part), claim.id.as_bytes().to_vec()];
         for index in group {
             let name = asked.names.get(*index);
-            let (code, charge) = (asked.codes.get(*index), set.charges().get(*index));
+            let (code, charge) = (asked.codes.get(*index), asked.set.charges().get(*index));
             let (Some(name), Some(code), Some(charge)) = (name, code, charge) else {
                 continue;
             };

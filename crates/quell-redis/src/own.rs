@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quell::store::HoldTotals;
+use quell::store::{Counted, HoldTotals};
 use quell_core::charge::LimitSet;
 use quell_core::decision::Decision;
 use quell_core::hold::{ARRIVAL, Claim, HoldId};
@@ -36,9 +36,8 @@ struct Inner {
     /// When each is over.
     due: BTreeSet<(Monotonic, HoldId)>,
     overdue: VecDeque<(Monotonic, HoldId)>,
-    waiting: u64,
-    reservations: u64,
-    permits: u64,
+    /// Of those that are known.
+    totals: HoldTotals,
 }
 
 /// Holds whose time was over, and since when.
@@ -47,12 +46,7 @@ pub(crate) type Overdue = Vec<(Monotonic, HoldId)>;
 /// One hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Permits that it holds, or will.
-    permits: u64,
-    /// Whether something of it can be settled.
-    is_reservation: bool,
-    /// Whether its caller has yet to go on.
-    waits: bool,
+    counted: Counted,
     /// How long it lasts once taken.
     keep: Duration,
     /// How long until it is over.
@@ -85,9 +79,11 @@ impl Standing {
         let leases = charges.filter_map(|charge| charge.installed.limit.lease());
         let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
         Self {
-            permits,
-            is_reservation,
-            waits: wait.is_some(),
+            counted: Counted {
+                waits: wait.is_some(),
+                is_reservation,
+                permits,
+            },
             keep,
             left: wait.unwrap_or_default().max(delay).saturating_add(keep),
         }
@@ -107,7 +103,7 @@ impl Own {
     pub(crate) fn lasts(&self, id: &HoldId, now: Monotonic) {
         let mut inner = self.inner.lock();
         if let Some(mut standing) = inner.remove(id) {
-            (standing.waits, standing.left) = (false, standing.keep);
+            (standing.counted.waits, standing.left) = (false, standing.keep);
             inner.keep(id, standing, now);
         }
     }
@@ -127,10 +123,8 @@ impl Own {
         let mut inner = self.inner.lock();
         inner.settle(now);
         HoldTotals {
-            waiting: inner.waiting,
-            reservations: inner.reservations,
-            permits: inner.permits,
             expired: self.expired.load(Ordering::Relaxed),
+            ..inner.totals
         }
     }
 
@@ -157,29 +151,13 @@ impl Own {
 }
 
 impl Inner {
-    fn count(&mut self, standing: &Standing, comes: bool) {
-        let change = |number: &mut u64, by: u64| {
-            *number = if comes {
-                number.saturating_add(by)
-            } else {
-                number.saturating_sub(by)
-            };
-        };
-        if standing.waits {
-            change(&mut self.waiting, 1);
-        } else {
-            change(&mut self.permits, standing.permits);
-            change(&mut self.reservations, u64::from(standing.is_reservation));
-        }
-    }
-
     fn keep(&mut self, id: &HoldId, standing: Standing, now: Monotonic) {
         if self.known.len() >= MOST
             && let Some((_, first)) = self.due.first().cloned()
         {
             self.remove(&first);
         }
-        self.count(&standing, true);
+        self.totals.add(standing.counted);
         let due = now.saturating_add(standing.left);
         self.due.insert((due, id.clone()));
         self.known.insert(id.clone(), (standing, due));
@@ -188,7 +166,7 @@ impl Inner {
     fn remove(&mut self, id: &HoldId) -> Option<Standing> {
         let (standing, due) = self.known.remove(id)?;
         self.due.remove(&(due, id.clone()));
-        self.count(&standing, false);
+        self.totals.remove(standing.counted);
         Some(standing)
     }
 
@@ -221,9 +199,11 @@ mod tests {
     fn standing(permits: u64, waits: bool) -> Standing {
         let keep = Duration::from_secs(10);
         Standing {
-            permits,
-            is_reservation: permits == 0,
-            waits,
+            counted: Counted {
+                waits,
+                is_reservation: permits == 0,
+                permits,
+            },
             keep,
             left: keep + Duration::from_secs(if waits { 5 } else { 0 }),
         }

@@ -18,7 +18,7 @@ use crate::answer::{Said, decisions};
 use crate::asked::Asked;
 use crate::bans::Bans;
 use crate::calls::Calls;
-use crate::code::code;
+use crate::code::{code, micros_up, whole};
 use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
@@ -167,7 +167,7 @@ impl RedisStore {
                 whole(self.shortest_expiry()),
             ],
         };
-        for number in given.iter().chain([&whole(crate::code::micros_up(length))]) {
+        for number in given.iter().chain([&whole(micros_up(length))]) {
             head.extend_from_slice(&number.to_be_bytes());
         }
         head
@@ -262,7 +262,7 @@ impl RedisStore {
         let asked = Asked::new(self, set);
         let (changed, clock) = asked.administer(request, length, now).await?;
         if let Action::Ban(length) = action {
-            let until = clock.saturating_add(crate::code::micros_up(length));
+            let until = clock.saturating_add(micros_up(length));
             for charge in set.charges() {
                 self.name_ban(set.key(charge), until, clock).await;
             }
@@ -279,15 +279,6 @@ pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
         _ => false,
     }
-}
-
-/// A whole number as the script reads it.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "at most 2^53, where doubles are exact"
-)]
-pub(crate) fn whole(number: u64) -> f64 {
-    number.min(1 << 53) as f64
 }
 
 impl Store for RedisStore {

@@ -1,10 +1,9 @@
 //! Holds of servers that share a store: made by one, ended by another, over HTTP and RESP.
 
 use crate::clients::{curl, redis_cli};
-use crate::files::Folder;
 use crate::process::{run, until};
 use crate::server::Server;
-use crate::shared_store::Redis;
+use crate::shared_store::{Redis, two_servers};
 
 const RULES: &str = "
 domain: models
@@ -20,24 +19,6 @@ rules:
     lease: 30m
 ";
 
-/// Two servers on one store.
-fn servers(redis: &Redis) -> [Server; 2] {
-    let folder = Folder::new();
-    let rules = folder.write("models.yaml", RULES);
-    let store = redis.url();
-    [(); 2].map(|()| {
-        let arguments = [
-            "--rules",
-            &rules,
-            "--store",
-            &store,
-            "--store-timeout",
-            "10s",
-        ];
-        Server::start(&arguments)
-    })
-}
-
 fn post(server: &Server, path: &str, body: &str) -> String {
     let output = run(curl().args(["-s", &server.url(path), "--json", body]));
     output.expect_success()
@@ -46,7 +27,7 @@ fn post(server: &Server, path: &str, body: &str) -> String {
 #[test]
 fn a_reservation_of_one_server_is_settled_at_the_other() {
     let redis = Redis::start();
-    let [one, other] = servers(&redis);
+    let [one, other] = two_servers(&redis, RULES);
     let reserve = r#"{"domain":"models","entries":{"team":"red"},"cost":4000,"id":"a"}"#;
     for server in [&one, &other, &one] {
         let verdict = post(server, "/v1/reserve", reserve);
@@ -77,7 +58,7 @@ fn a_reservation_of_one_server_is_settled_at_the_other() {
 #[test]
 fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
     let redis = Redis::start();
-    let [one, other] = servers(&redis);
+    let [one, other] = two_servers(&redis, RULES);
     let say = |server: &Server, words: &[&str]| run(redis_cli(server.resp).args(words)).stdout;
     let reserved = say(
         &one,
@@ -134,7 +115,7 @@ fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
 #[test]
 fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
     let redis = Redis::start();
-    let [one, other] = servers(&redis);
+    let [one, other] = two_servers(&redis, RULES);
     let numbers = |server: &Server| {
         let metric = |name: &str| server.metric(name).unwrap();
         [
@@ -191,21 +172,8 @@ fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
 #[test]
 fn a_ceiling_is_learned_by_all_servers_together() {
     let redis = Redis::start();
-    let folder = Folder::new();
     let rules = "{domain: d, defaults: {on_failure: deny}, rules: [{name: x, algorithm: concurrency, adaptive: {min: 2, max: 9}}]}";
-    let rules = folder.write("learned.yaml", rules);
-    let store = redis.url();
-    let start = || {
-        Server::start(&[
-            "--rules",
-            &rules,
-            "--store",
-            &store,
-            "--store-timeout",
-            "10s",
-        ])
-    };
-    let [one, other] = [start(), start()];
+    let [one, other] = two_servers(&redis, rules);
     let ask = |server: &Server| post(server, "/v1/acquire", r#"{"domain":"d"}"#);
     for server in [&one, &other] {
         let held = ask(server);

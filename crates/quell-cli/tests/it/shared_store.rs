@@ -63,6 +63,15 @@ impl Redis {
     }
 }
 
+/// Two servers that follow the same rules and share a store, which has time even on a busy machine.
+pub(crate) fn two_servers(redis: &Redis, rules: &str) -> [Server; 2] {
+    let (folder, store) = (Folder::new(), redis.url());
+    let rules = folder.write("shared.yaml", rules);
+    let arguments = ["--rules", &rules, "--store", &store];
+    let arguments = [&arguments[..], &["--store-timeout", "10s"]].concat();
+    [(); 2].map(|()| Server::start(&arguments))
+}
+
 impl Drop for Redis {
     fn drop(&mut self) {
         drop(self.child.kill());
@@ -73,20 +82,7 @@ impl Drop for Redis {
 #[test]
 fn of_110_calls_spread_over_two_servers_100_pass() {
     let redis = Redis::start();
-    let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
-    let store = redis.url();
-    let start = || {
-        Server::start(&[
-            "--rules",
-            &rules,
-            "--store",
-            &store,
-            "--store-timeout",
-            "10s",
-        ])
-    };
-    let servers = [start(), start()];
+    let servers = two_servers(&redis, &shared_rules("ab", "100/min"));
     // At the same time, as two servers are asked.
     let reports = std::thread::scope(|scope| {
         let asked = servers.each_ref().map(|server| {

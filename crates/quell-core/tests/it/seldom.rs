@@ -14,7 +14,7 @@ use crate::config;
 use crate::holds::START;
 use crate::kind::{Kind, SECOND, kinds};
 
-/// The longest wait between two looks at the other key, in steps of each gap.
+/// How often the other key is looked at in each gap.
 const LOOKS: u64 = 7;
 
 fn reserved(kind: &Kind, is_released: bool) -> Bench {

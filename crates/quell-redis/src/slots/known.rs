@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quell_core::charge::LimitSet;
 use quell_core::hold::{Claim, HoldId};
 use quell_core::time::Now;
 use redis::Value;
@@ -61,7 +60,6 @@ impl RedisStore {
         &self,
         earlier: &Pointer,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Option<Claimed>, Failure> {
@@ -90,7 +88,8 @@ impl RedisStore {
             let is_same = places().all(|place| asked.names.contains(&place.0));
             return Ok((!is_same).then(Claimed::taken));
         };
-        let is_same = set
+        let is_same = asked
+            .set
             .charges()
             .iter()
             .zip(&asked.names)

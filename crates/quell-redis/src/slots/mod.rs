@@ -18,7 +18,6 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use quell_core::charge::LimitSet;
 use quell_core::hold::{Claim, HoldId};
 use quell_core::time::Now;
 use redis::Value;
@@ -81,7 +80,6 @@ impl RedisStore {
     pub(crate) async fn claim_in_slots(
         &self,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Claimed, Trouble> {
@@ -89,16 +87,16 @@ impl RedisStore {
             return Err(Trouble::Refused(StoreError::Unable(TOO_WIDE)));
         }
         let group = match asked.groups.as_slice() {
-            [] => return self.claim_nothing(asked, set, claim, now).await,
+            [] => return self.claim_nothing(asked, claim, now).await,
             [group] => group,
-            _ => return self.claim_spread(asked, set, claim, now).await,
+            _ => return self.claim_spread(asked, claim, now).await,
         };
-        let pointer = match self.point(asked, set, claim, now).await? {
+        let pointer = match self.point(asked, claim, now).await? {
             Pointing::Answered(claimed) => return Ok(claimed),
             Pointing::Free(pointer) => pointer,
         };
         let spot = self.way().spot(claim.id, asked.names.clone());
-        let claimed = self.claim_at(asked, set, group, claim, &spot.record, None, now);
+        let claimed = self.claim_at(asked, group, claim, &spot.record, None, now);
         let claimed = self.in_time(&spot.record, claimed).await?;
         let longest = claimed.longest();
         if longest > FIRST_WAIT {
@@ -112,12 +110,11 @@ impl RedisStore {
     async fn claim_spread(
         &self,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Claimed, Trouble> {
         for pause in OVERTAKEN {
-            if let Some(claimed) = Spread::claim(self, asked, set, claim, now).await? {
+            if let Some(claimed) = Spread::claim(self, asked, claim, now).await? {
                 return Ok(claimed);
             }
             // Not all at the same moment.
@@ -131,7 +128,6 @@ impl RedisStore {
     async fn claim_nothing(
         &self,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Claimed, Trouble> {
@@ -143,7 +139,7 @@ impl RedisStore {
         let Some(earlier) = earlier else {
             return Ok(Claimed::default());
         };
-        let known = self.known(&earlier, asked, set, claim, now).await?;
+        let known = self.known(&earlier, asked, claim, now).await?;
         Ok(known.unwrap_or_default())
     }
 
@@ -151,11 +147,10 @@ impl RedisStore {
     async fn point(
         &self,
         asked: &Asked<'_>,
-        set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Pointing, Trouble> {
-        let keep = keep_of(set, claim).unwrap_or_default();
+        let keep = keep_of(asked.set, claim).unwrap_or_default();
         let is_one = asked.groups.len() == 1;
         let remembered = self.remembered.get(claim.id);
         let mut expected = remembered.as_ref().map(|pointer| pointer.write());
@@ -170,9 +165,7 @@ impl RedisStore {
             };
             if let Some(earlier) = &seen {
                 let is_here = is_one && self.is_one_slot(&earlier.states, &asked.names);
-                if !is_here
-                    && let Some(claimed) = self.known(earlier, asked, set, claim, now).await?
-                {
+                if !is_here && let Some(claimed) = self.known(earlier, asked, claim, now).await? {
                     return Ok(Pointing::Answered(claimed));
                 }
                 new.attempt = earlier.attempt.saturating_add(1);

@@ -70,6 +70,23 @@ impl Way {
             .collect()
     }
 
+    /// The spots that an id points to: as this node remembers it, and else as `asked` says, which is
+    /// not awaited before.
+    pub(crate) async fn spots_of(
+        &self,
+        id: &HoldId,
+        asked: impl Future<Output = Result<Option<Pointer>, Failure>>,
+    ) -> Result<Vec<Spot>, Failure> {
+        if !self.link.is_spread() {
+            return Ok(vec![self.spot(id, Vec::new())]);
+        }
+        if let Some(pointer) = self.remembered.get(id) {
+            return Ok(self.spots(id, &pointer.states));
+        }
+        let pointer = asked.await?.unwrap_or_default();
+        Ok(self.spots(id, &pointer.states))
+    }
+
     /// What stands in the store of where an id points to.
     pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
         let name = self.names.pointer(id.as_bytes());
@@ -89,15 +106,7 @@ impl Way {
         id: &HoldId,
         arguments: &[Vec<u8>],
     ) -> Result<(Vec<HoldId>, u64), Failure> {
-        let spots = if self.link.is_spread() {
-            let states = match self.remembered.get(id) {
-                Some(pointer) => pointer.states.clone(),
-                None => self.pointer(id).await?.unwrap_or_default().states,
-            };
-            self.spots(id, &states)
-        } else {
-            vec![self.spot(id, Vec::new())]
-        };
+        let spots = self.spots_of(id, self.pointer(id)).await?;
         let script = &self.scripts.hold;
         let ended = spots.iter().map(|spot| async move {
             let keys = spot.keys();

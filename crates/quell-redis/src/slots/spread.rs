@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Patience};
 use quell_core::time::Now;
@@ -13,7 +13,8 @@ use super::spot::Spot;
 use super::{FIRST_WAIT, Pointing};
 use crate::answer::{Said, decisions};
 use crate::asked::Asked;
-use crate::hold::{Claimed, Trouble, keep_of, number};
+use crate::code::number;
+use crate::hold::{Claimed, Trouble, keep_of};
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
 
@@ -53,7 +54,6 @@ pub(crate) enum Whole {
 pub(super) struct Spread<'a> {
     store: &'a RedisStore,
     asked: &'a Asked<'a>,
-    set: &'a LimitSet<'a>,
     claim: Claim<'a>,
     now: Now,
     pointer: Pointer,
@@ -68,18 +68,22 @@ impl<'a> Spread<'a> {
     pub(super) async fn claim(
         store: &'a RedisStore,
         asked: &'a Asked<'a>,
-        set: &'a LimitSet<'a>,
         claim: &Claim<'a>,
         now: Now,
     ) -> Result<Option<Claimed>, Trouble> {
-        let point = store.point(asked, set, claim, now);
+        let point = store.point(asked, claim, now);
         let look = asked.charge(Operation::Peek, now);
         let (pointing, peeked) = join(point, look).await;
         let pointer = match pointing? {
             Pointing::Answered(claimed) => return Ok(Some(claimed)),
             Pointing::Free(pointer) => pointer,
         };
-        let peeked = decisions(set.charges(), asked.numbers(), &peeked?, Operation::Peek);
+        let peeked = decisions(
+            asked.set.charges(),
+            asked.numbers(),
+            &peeked?,
+            Operation::Peek,
+        );
         // Nobody stands in several lines.
         let wait = claim.wait.map(|wait| Patience {
             turn: Duration::ZERO,
@@ -95,7 +99,6 @@ impl<'a> Spread<'a> {
             claim: Claim { wait, ..*claim },
             store,
             asked,
-            set,
             now,
             pointer,
         };
@@ -113,7 +116,7 @@ impl<'a> Spread<'a> {
         };
         let part = Part {
             whole,
-            stay: keep_of(self.set, &self.claim),
+            stay: keep_of(self.asked.set, &self.claim),
             delay,
             attempt: self.pointer.attempt,
             counts: false,
@@ -151,13 +154,13 @@ impl<'a> Spread<'a> {
     }
 
     fn with_say<'d>(&self, decisions: &'d [Decision]) -> impl Iterator<Item = &'d Decision> {
-        let pairs = self.set.charges().iter().zip(decisions);
+        let pairs = self.asked.set.charges().iter().zip(decisions);
         let with_say: Vec<_> = pairs.filter(|(charge, _)| !charge.shadow).collect();
         with_say.into_iter().map(|(_, decision)| decision)
     }
 
     fn charges(&self, group: &[usize]) -> impl Iterator<Item = &Charge<'a>> {
-        let charges = self.set.charges();
+        let charges = self.asked.set.charges();
         let picked: Vec<_> = group
             .iter()
             .filter_map(|index| charges.get(*index))
@@ -183,8 +186,8 @@ impl<'a> Spread<'a> {
             let store = self.store;
             let (claim, now) = (&self.claim, self.now);
             let counts = place == counts.unwrap_or_default();
-            let (set, part) = (self.set, Some(Part { counts, ..part }));
-            let answer = store.claim_at(self.asked, set, group, claim, &spot.record, part, now);
+            let part = Some(Part { counts, ..part });
+            let answer = store.claim_at(self.asked, group, claim, &spot.record, part, now);
             store.in_time(&spot.record, answer).await
         });
         join_all(asked).await
@@ -253,7 +256,7 @@ impl<'a> Spread<'a> {
     async fn restate(&self, claimed: &mut Claimed, answers: &Answers) -> Result<(), Failure> {
         let peeked = self.asked.charge(Operation::Peek, self.now).await?;
         let numbers = self.asked.numbers();
-        let peeked = decisions(self.set.charges(), numbers, &peeked, Operation::Peek);
+        let peeked = decisions(self.asked.set.charges(), numbers, &peeked, Operation::Peek);
         for (group, answer) in self.asked.groups.iter().zip(answers) {
             if !answer.as_ref().is_ok_and(|answer| answer.held > 0) {
                 continue;
@@ -271,7 +274,7 @@ impl<'a> Spread<'a> {
 
     /// The delays that were asked for, as refusals.
     fn too_late(&self, mut decisions: Vec<Decision>, most: Duration) -> Vec<Decision> {
-        for (charge, decision) in self.set.charges().iter().zip(&mut decisions) {
+        for (charge, decision) in self.asked.set.charges().iter().zip(&mut decisions) {
             if !charge.shadow && decision.delay > most {
                 let excess = decision.delay.saturating_sub(most);
                 decision.outcome = Outcome::Deny(RetryAfter::After(excess));

@@ -1,4 +1,5 @@
-//! Edit: changes fields of one rule in a text of rules, and leaves every other byte as it is.
+//! Edit: changes fields of one rule, or of its overrides, in a text of rules, and leaves every other
+//! byte as it is.
 //!
 //! The bytes of a value are known from the parser, so comments, order and layout stay. What comes out
 //! is read again as a whole: it must be sound, and differ in that one rule only.
@@ -18,8 +19,17 @@ mod value;
 use spans::{Pair, Spanned};
 pub use value::Assignment;
 
-/// A new field stands after the first of these that the rule has.
-const NEIGHBOURS: [&str; 6] = ["rate", "refill", "limit", "window", "algorithm", "name"];
+/// A new field stands after the first of these that the rule, or the override, has.
+const NEIGHBOURS: [&str; 8] = [
+    "rate",
+    "refill",
+    "limit",
+    "window",
+    "algorithm",
+    "name",
+    "burst",
+    "when",
+];
 
 /// A text of rules in which one rule says something else.
 #[derive(Clone, Debug)]
@@ -59,6 +69,13 @@ pub enum EditError {
     Twice(String),
     /// A rule with another name is another rule.
     Name,
+    /// The rule has fewer overrides.
+    NoOverride {
+        /// The field that was said.
+        field: String,
+        /// How many it has.
+        count: usize,
+    },
     /// The field cannot be set where it stands.
     NotHere {
         /// The field, or the rule if it cannot be changed at all.
@@ -90,6 +107,16 @@ impl fmt::Display for EditError {
                 f,
                 "a rule with another name is another rule, and begins afresh: {BY_HAND}"
             ),
+            Self::NoOverride { field, count: 0 } => write!(
+                f,
+                "`{field}`: the rule has no overrides: write all that it shall have, as in \
+                 'overrides=[{{when: {{tenant: acme}}, rate: 1000/s}}]'"
+            ),
+            Self::NoOverride { field, count } => write!(
+                f,
+                "`{field}`: the last override is overrides[{}]; to add one, {BY_HAND}",
+                count.saturating_sub(1)
+            ),
             Self::NotHere { what, how } => write!(f, "{what} is written {how}: {BY_HAND}"),
             Self::Others(names) => {
                 write!(f, "{} would change as well: {BY_HAND}", names.join(", "))
@@ -107,8 +134,8 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, problems: &[Problem]) -> fmt::Re
         .try_for_each(|problem| write!(f, "\n  {problem}"))
 }
 
-/// Sets fields of the rule `rule` in `text`, which `name` stands for in messages. `domain` may be
-/// left out if only one has such a rule.
+/// Sets fields of the rule `rule` in `text`, which `name` stands for in messages, or of its overrides
+/// (`overrides[0].rate=1000/s`). `domain` may be left out if only one has such a rule.
 ///
 /// ```
 /// use quell_rules::set_fields;
@@ -168,6 +195,10 @@ fn check(assignments: &[Assignment]) -> Result<(), EditError> {
         if field == "name" {
             return Err(EditError::Name);
         }
+        let is_over = |other: &Assignment| other.over().is_some();
+        if field == "overrides" && assignments.iter().any(is_over) {
+            return Err(EditError::Twice(field.to_owned()));
+        }
     }
     Ok(())
 }
@@ -217,6 +248,23 @@ fn find_rule<'n>(roots: &'n [Spanned], domain: &str, rule: &str) -> Option<&'n S
     rules.find(|node| node.get("name").and_then(Spanned::text) == Some(rule))
 }
 
+/// The map that is an override of the rule, or the alias that stands for it.
+fn find_override<'n>(
+    rule: &'n Spanned,
+    index: usize,
+    assignment: &Assignment,
+) -> Result<&'n Spanned, EditError> {
+    let list = rule.get("overrides");
+    if let Some(alias) = list.filter(|list| list.is_alias()) {
+        return Ok(alias);
+    }
+    let items = list.map_or(&[][..], Spanned::items);
+    items.get(index).ok_or_else(|| EditError::NoOverride {
+        field: assignment.field().to_owned(),
+        count: items.len(),
+    })
+}
+
 /// Bytes that take the place of others.
 #[derive(Debug)]
 struct Edit {
@@ -225,12 +273,19 @@ struct Edit {
 }
 
 fn edit(text: &str, rule: &Spanned, assignment: &Assignment) -> Result<Edit, EditError> {
-    let field = assignment.field();
+    let field = assignment.name();
     let not_here = |how| EditError::NotHere {
-        what: format!("`{field}`"),
+        what: format!("`{}`", assignment.field()),
         how,
     };
-    if let Some(value) = rule.get(field) {
+    let node = match assignment.over() {
+        None => rule,
+        Some(index) => find_override(rule, index, assignment)?,
+    };
+    if node.is_alias() {
+        return Err(not_here("by way of an alias"));
+    }
+    if let Some(value) = node.get(field) {
         if !value.is_exact() {
             return Err(not_here("in lines of its own"));
         }
@@ -239,7 +294,7 @@ fn edit(text: &str, rule: &Spanned, assignment: &Assignment) -> Result<Edit, Edi
             text: assignment.written().to_owned(),
         });
     }
-    let (pairs, is_flow) = rule.map().unwrap_or_default();
+    let (pairs, is_flow) = node.map().unwrap_or_default();
     let neighbour = neighbour(pairs).ok_or_else(|| not_here("nowhere yet"))?;
     let end = neighbour.value.range.end;
     let pair = format!("{field}: {}", assignment.written());

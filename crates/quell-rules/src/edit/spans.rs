@@ -58,6 +58,11 @@ impl Spanned {
         }
     }
 
+    /// Whether another node is meant.
+    pub(super) const fn is_alias(&self) -> bool {
+        matches!(self.kind, Kind::Alias)
+    }
+
     /// The value of a map's key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let (pairs, _) = self.map()?;

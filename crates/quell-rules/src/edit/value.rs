@@ -5,19 +5,35 @@ use std::str::FromStr;
 
 use super::spans;
 
-/// A field of a rule and what it shall say: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`.
+/// A field of a rule and what it shall say: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; or
+/// one of an override, the first of which is 0: `overrides[0].rate=1000/s`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    field: String,
+    /// As it was said.
+    path: String,
+    /// Which override of the rule.
+    over: Option<usize>,
+    /// Where its name begins.
+    name_at: usize,
     /// As it stands in a file.
     written: String,
 }
 
 impl Assignment {
-    /// The field.
+    /// The field, with the override that it is of.
     #[must_use]
     pub fn field(&self) -> &str {
-        &self.field
+        &self.path
+    }
+
+    /// The field's name where it stands.
+    pub(super) fn name(&self) -> &str {
+        self.path.get(self.name_at..).unwrap_or_default()
+    }
+
+    /// Which override of the rule the field is of, from 0.
+    pub(super) const fn over(&self) -> Option<usize> {
+        self.over
     }
 
     /// The value as it stands in a file.
@@ -28,24 +44,24 @@ impl Assignment {
 
 impl fmt::Display for Assignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.field, self.written)
+        write!(f, "{}={}", self.path, self.written)
     }
 }
 
 impl FromStr for Assignment {
     type Err = String;
 
-    /// Reads `FIELD=VALUE`. A value in braces, brackets or quotes is YAML; any other stands for
-    /// itself.
+    /// Reads `FIELD=VALUE` or `overrides[N].FIELD=VALUE`. A value in braces, brackets or quotes is
+    /// YAML; any other stands for itself.
     fn from_str(text: &str) -> Result<Self, String> {
         let said = text.split_once('=');
         let (field, value) = said.ok_or("write FIELD=VALUE, such as rate=100/s")?;
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if field.is_empty() || !field.chars().all(is_name) {
-            return Err(format!(
-                "{field:?} is no field: write a name such as rate, as in rate=100/s"
-            ));
-        }
+        let (over, name) = parts(field).ok_or_else(|| {
+            format!(
+                "{field:?} is no field: write a name such as rate, as in rate=100/s, or that of an \
+                 override, as in overrides[0].rate=100/s for the first"
+            )
+        })?;
         if value.is_empty() {
             return Err(format!(
                 "no value for {field}: write {field}=VALUE; to leave the field out, pull the rules, \
@@ -60,10 +76,27 @@ impl FromStr for Assignment {
             quoted(value)
         };
         Ok(Self {
-            field: field.to_owned(),
+            path: field.to_owned(),
+            over,
+            name_at: field.len() - name.len(),
             written,
         })
     }
+}
+
+/// Which override a field is of, if it is of one, and its name.
+fn parts(path: &str) -> Option<(Option<usize>, &str)> {
+    let (over, name) = match path.strip_prefix("overrides[") {
+        None => (None, path),
+        Some(rest) => {
+            let (index, name) = rest.split_once("].")?;
+            let is_number = index.chars().all(|c| c.is_ascii_digit());
+            (Some(index.parse().ok().filter(|_| is_number)?), name)
+        }
+    };
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_name = !name.is_empty() && name.chars().all(is_letter);
+    is_name.then_some((over, name))
 }
 
 /// `value`, if it is one value of YAML on one line.
@@ -123,6 +156,7 @@ mod tests {
             ("per=[tenant, user]", "per=[tenant, user]"),
             ("name='it''s'", "name='it''s'"),
             ("limit=\"5/min\"", "limit=\"5/min\""),
+            ("overrides[10].rate=5/s, x", "overrides[10].rate=\"5/s, x\""),
         ] {
             let assignment: Assignment = text.parse().unwrap();
             assert_eq!(assignment.to_string(), written);
@@ -135,6 +169,13 @@ mod tests {
             ("rate", "write FIELD=VALUE"),
             ("=5", "\"\" is no field"),
             ("a: b=5", "is no field"),
+            ("overrides[0]=1/s", "is no field: write"),
+            ("overrides[0].=1/s", "is no field"),
+            ("overrides[].rate=1/s", "is no field"),
+            ("overrides[-1].rate=1/s", "is no field"),
+            ("overrides[+1].rate=1/s", "is no field"),
+            ("overrides[99999999999999999999].rate=1/s", "is no field"),
+            ("ban.after=3", "is no field"),
             ("rate=", "write rate=VALUE"),
             ("per=[a", "no YAML on one line"),
             ("per=[a]: b", "no YAML on one line"),

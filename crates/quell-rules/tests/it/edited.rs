@@ -114,6 +114,105 @@ fn a_line_ends_as_its_neighbours_do() {
     assert_eq!(edited.text, text.replace("# c\r\n", "# c\r\n  cost: 3\r\n"));
 }
 
+/// Overrides in lines and in braces, with comments.
+const OVERRIDES: &str = "domain: d\nrules:\n\
+    - name: api\n\
+    \x20 per: [tenant]\n\
+    \x20 rate: 100/s\n\
+    \x20 overrides: # for some\n\
+    \x20   - { when: { tenant: acme }, rate: 1000/s } # pays\n\
+    \x20   - when: { tenant: dev }\n\
+    \x20     burst: 20   # few\n\
+    \x20   - when:\n\x20         tenant: night\n\x20     unlimited: true\n\
+    - { name: other, rate: &r 1/s, overrides: &o [{ when: { a: b }, rate: *r }] }\n\
+    - { name: third, rate: 3/s, overrides: *o }\n\
+    - { name: plain, rate: 1/s }\n";
+
+#[test]
+fn a_field_of_an_override_changes_where_it_stands() {
+    for (fields, old, new) in [
+        (
+            &["overrides[0].rate=5/s"][..],
+            "acme }, rate: 1000/s }",
+            "acme }, rate: 5/s }",
+        ),
+        (
+            &["overrides[0].burst=7", "overrides[1].rate=5/s", "rate=9/s"],
+            "rate: 100/s\n  overrides: # for some\n    - { when: { tenant: acme }, rate: 1000/s } # pays\n    - when: { tenant: dev }\n      burst: 20   # few\n",
+            "rate: 9/s\n  overrides: # for some\n    - { when: { tenant: acme }, rate: 1000/s, burst: 7 } # pays\n    - when: { tenant: dev }\n      burst: 20   # few\n      rate: 5/s\n",
+        ),
+        (
+            &["overrides[1].when={tenant: test}"],
+            "{ tenant: dev }",
+            "{tenant: test}",
+        ),
+    ] {
+        let set: Vec<Assignment> = fields.iter().map(|text| text.parse().unwrap()).collect();
+        let edited = set_fields("f", OVERRIDES, None, "api", &set).unwrap();
+        assert_eq!(edited.text, OVERRIDES.replace(old, new));
+    }
+}
+
+#[test]
+fn an_override_that_cannot_be_set_says_what_to_do() {
+    for (rule, fields, expected) in [
+        (
+            "api",
+            &["overrides[3].rate=1/s"][..],
+            "`overrides[3].rate`: the last override is overrides[2]; to add one, pull the rules",
+        ),
+        (
+            "plain",
+            &["overrides[0].rate=1/s"],
+            "the rule has no overrides: write all that it shall have, as in 'overrides=[{when: ",
+        ),
+        (
+            "third",
+            &["overrides[0].rate=1/s"],
+            "`overrides[0].rate` is written by way of an alias: pull the rules",
+        ),
+        (
+            "other",
+            &["overrides[0].rate=2/s"],
+            "d/third would change as well",
+        ),
+        (
+            "api",
+            &["overrides[2].rate=1/s"],
+            "`overrides[2].rate` is written nowhere yet: pull the rules",
+        ),
+        (
+            "api",
+            &["overrides[2].when={tenant: day}"],
+            "`overrides[2].when` is written in lines of its own: pull the rules",
+        ),
+        (
+            "plain",
+            &["overrides[0].rate=1/s", "overrides=[]"],
+            "`overrides` stands twice",
+        ),
+        (
+            "api",
+            &["overrides[0].rate=1/s", "overrides[0].rate=2/s"],
+            "`overrides[0].rate` stands twice",
+        ),
+        (
+            "api",
+            &["overrides[0].rate=x"],
+            "rules[0].overrides[0].rate: ",
+        ),
+        (
+            "api",
+            &["overrides[0].name=x"],
+            "rules[0].overrides[0].name: unknown field `name`",
+        ),
+    ] {
+        let set: Vec<Assignment> = fields.iter().map(|text| text.parse().unwrap()).collect();
+        let error = set_fields("f", OVERRIDES, None, rule, &set).unwrap_err();
+        assert!(error.to_string().contains(expected), "{fields:?}: {error}");
+    }
+}
+
 /// The words of the rule parser, with the place that the mistake would have.
 #[test]
 fn a_wrong_field_or_value_is_told_as_in_a_file() {
@@ -195,24 +294,43 @@ proptest::proptest! {
         field in "rate|burst|limit|per|ban|match",
         value in "[a-c0-9/\\[\\]{}\"' :,#*]{1,8}",
     ) {
-        let mut text = TEXT.replace("5/min# no comment", "5/min");
-        let at = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.insert_str(at, &inserted);
-        let Ok(assignment) = format!("{field}={value}").parse::<Assignment>() else {
-            return Ok(());
+        let text = TEXT.replace("5/min# no comment", "5/min");
+        let rules = [("shop", "login"), ("shop", "batch"), ("bar", "api")];
+        changes_one_rule(&text, (at, &inserted), &format!("{field}={value}"), &rules);
+    }
+
+    /// The same of overrides.
+    #[test]
+    fn no_text_is_changed_beside_an_override(
+        at in 0..OVERRIDES.len(),
+        inserted in "[ \\n\\r\\t{}\\[\\],:#&*a-c\"'|>%!-]{0,6}",
+        index in 0..4,
+        field in "rate|burst|when|limit",
+        value in "[a-c0-9/\\[\\]{}\"' :,#*]{1,8}|[0-9]|[0-9]/s|[{]tenant: [a-z][}]",
+    ) {
+        let assignment = format!("overrides[{index}].{field}={value}");
+        let rules = ["api", "other", "third"].map(|rule| ("d", rule));
+        changes_one_rule(OVERRIDES, (at, &inserted), &assignment, &rules);
+    }
+}
+
+/// Sets a field in `text` with something `inserted`, and looks that one rule is another at most.
+fn changes_one_rule(text: &str, inserted: (usize, &str), assignment: &str, rules: &[(&str, &str)]) {
+    let (mut text, (at, inserted)) = (text.to_owned(), inserted);
+    let at = (0..=at).rev().find(|at| text.is_char_boundary(*at));
+    text.insert_str(at.unwrap_or(0), inserted);
+    let Ok(assignment) = assignment.parse::<Assignment>() else {
+        return;
+    };
+    for (domain, rule) in rules {
+        let set = std::slice::from_ref(&assignment);
+        let Ok(edited) = set_fields("f", &text, Some(domain), rule, set) else {
+            continue;
         };
-        for (domain, rule) in [("shop", "login"), ("shop", "batch"), ("bar", "api")] {
-            let set = std::slice::from_ref(&assignment);
-            let Ok(edited) = set_fields("f", &text, Some(domain), rule, set) else {
-                continue;
-            };
-            let read = quell_rules::parse_str("f", &edited.text).unwrap();
-            proptest::prop_assert_eq!(&read.domains, &edited.after.domains);
-            let changes = quell_rules::RuleChanges::between_domains(
-                &edited.before.domains,
-                &read.domains,
-            );
-            proptest::prop_assert!(changes.rules().len() <= 1, "{}", changes);
-        }
+        let read = quell_rules::parse_str("f", &edited.text).unwrap();
+        assert_eq!(&read.domains, &edited.after.domains);
+        let before = &edited.before.domains;
+        let changes = quell_rules::RuleChanges::between_domains(before, &read.domains);
+        assert!(changes.rules().len() <= 1, "{changes}");
     }
 }

@@ -9,7 +9,7 @@ use quell_core::rule::DomainRules;
 use super::model::{Carries, InMicros, ModelStore};
 use super::model_in_micros::HeldInMicros;
 use super::rules::{Random, random_rules, with_permits};
-use super::{limiter, random_action, random_query, start};
+use super::{end, limiter, random_action, random_query, start};
 use crate::Verdict;
 use crate::limiter::Limiter;
 use crate::store::{Action, Store};
@@ -74,52 +74,41 @@ async fn holds_as<S: Store, M: Store>(
         clock.set(now);
         model_clock.set(now);
         let query = random_query(&mut random);
-        let told = || format!("seed {seed} step {step} at {now:?}: {query:?}");
+        let told = format!("seed {seed} step {step} at {now:?}: {query:?}");
         let name = format!("id-{}", random.below(IDS));
         let Some(id) = HoldId::new("d", &name) else {
             continue;
         };
         if random.one_in(40) {
             let action = random_action(&mut random);
-            by_hand(&subject, &model, &query, action, &told()).await;
+            by_hand(&subject, &model, &query, action, &told).await;
             continue;
         }
         match random.below(8) {
             0..=3 => {
                 let claim = random_claim(&mut random, &id, lines);
-                let (ours, theirs) = (subject.rules(), model.rules());
-                let (Ok(set), Ok(model_set)) = (
-                    subject.resolve(&ours, &query, now),
-                    model.resolve(&theirs, &query, now),
-                ) else {
-                    continue;
-                };
-                let got = subject.store().hold(&set, &claim, now).await;
-                let expected = model.store().hold(&model_set, &claim, now).await;
-                assert_eq!(got, expected, "{} {claim:?}", told());
+                super::claim(&subject, &model, &query, &claim, now, &told).await;
             }
             4 | 5 => {
                 let ending = random_ending(&mut random);
-                let got = subject.store().end(&id, ending, now).await;
-                let expected = model.store().end(&id, ending, now).await;
-                assert_eq!(got, expected, "{} {id:?} {ending:?}", told());
+                end(&subject, &model, &id, ending, now, &told).await;
             }
             6 => {
                 let got = subject.store().advance(&id, now).await;
                 let expected = model.store().advance(&id, now).await;
-                assert_eq!(got, expected, "{} {id:?} advances", told());
+                assert_eq!(got, expected, "{told} {id:?} advances");
             }
             _ => {
                 let got = subject.try_acquire(&query).await;
                 let expected = model.try_acquire(&query).await;
                 let decisions =
                     |answer: Result<Verdict, _>| answer.map(|verdict: Verdict| verdict.decisions);
-                assert_eq!(decisions(got), decisions(expected), "{}", told());
+                assert_eq!(decisions(got), decisions(expected), "{told}");
             }
         }
         let got = subject.peek(&query).await;
         let expected = model.peek(&query).await;
-        assert_eq!(got, expected, "{} peek", told());
+        assert_eq!(got, expected, "{told} peek");
     }
 }
 

@@ -13,12 +13,13 @@ use std::time::Duration;
 use quell_core::charge::Operation;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
 use crate::clock::ManualClock;
 use crate::limiter::Limiter;
-use crate::store::{Action, Store};
+use crate::store::{Action, Placed, Store};
 
 mod holds;
 mod learning;
@@ -44,6 +45,14 @@ fn limiter<S: Store>(store: S, now: Now) -> (Limiter<S>, Arc<ManualClock>) {
 /// An hour before clocks in Berlin go forward, so that calendar windows meet an odd day.
 fn start() -> Now {
     Now::from_nanos(1_774_742_400_000_000_000)
+}
+
+/// The instant so much later.
+fn later(now: Now, by: Duration) -> Now {
+    Now {
+        monotonic: now.monotonic.saturating_add(by),
+        wall: now.wall.saturating_add(by),
+    }
 }
 
 /// Runs `steps` random steps from `seed` against `store` and the model.
@@ -122,6 +131,38 @@ async fn same_as<S: Store, M: Store>(store: S, model: M, seed: u64, steps: usize
 fn reload<S: Store, M: Store>(subject: &Limiter<S>, model: &Limiter<M>, rules: &[DomainRules]) {
     assert_eq!(subject.set_rules(rules.to_vec()), Ok(()));
     assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
+}
+
+/// Claims of both at `now`; the answer, if there is one.
+async fn claim<S: Store, M: Store>(
+    subject: &Limiter<S>,
+    model: &Limiter<M>,
+    query: &Query<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+    told: &str,
+) -> Option<Placed> {
+    let (ours, theirs) = (subject.rules(), model.rules());
+    let set = subject.resolve(&ours, query, now).ok()?;
+    let model_set = model.resolve(&theirs, query, now).ok()?;
+    let got = subject.store().hold(&set, claim, now).await;
+    let expected = model.store().hold(&model_set, claim, now).await;
+    assert_eq!(got, expected, "{told} {claim:?}");
+    got.ok()
+}
+
+/// Ends a hold of both.
+async fn end<S: Store, M: Store>(
+    subject: &Limiter<S>,
+    model: &Limiter<M>,
+    id: &HoldId,
+    ending: Ending,
+    now: Now,
+    told: &str,
+) {
+    let got = subject.store().end(id, ending, now).await;
+    let expected = model.store().end(id, ending, now).await;
+    assert_eq!(got, expected, "{told} {id:?} {ending:?}");
 }
 
 fn random_query(random: &mut Random) -> Query<'static> {

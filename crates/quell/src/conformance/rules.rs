@@ -15,6 +15,8 @@ use quell_core::rule::{
 };
 use quell_core::time::Now;
 
+use super::later;
+
 /// A small generator: the same seed gives the same trace on every machine.
 #[derive(Debug)]
 pub(super) struct Random {
@@ -68,7 +70,8 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// The next instant: mostly a little later, seldom much later. In steps of a microsecond, so that a store with that unit can give the same answers.
+    /// The next instant: mostly a little later, seldom much later. In steps of a microsecond, so that a
+    /// store with that unit can give the same answers.
     pub(super) fn step_clock(&mut self, now: Now) -> Now {
         let forward = match self.below(20) {
             0 => Duration::from_secs(self.below(7_200)),
@@ -76,10 +79,7 @@ impl Random {
             4..=9 => Duration::ZERO,
             _ => Duration::from_micros(self.below(300_000)),
         };
-        Now {
-            monotonic: now.monotonic.saturating_add(forward),
-            wall: now.wall.saturating_add(forward),
-        }
+        later(now, forward)
     }
 }
 
@@ -248,28 +248,26 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
     Ok(limit)
 }
 
+/// One rule of domain `d` under this name, of one limit for one key; none if the limit is none.
+pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<DomainRules> {
+    let rule = limit.map(|limit| plain_rule(name, Vec::new(), Effect::Limit(limit)));
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: rule.into_iter().collect(),
+    }]
+}
+
 /// A limit per user and one that all share, of which every call charges both.
 pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     let rule = |name: &str, per: &[&str], limit: u64| {
         let limit = Limit::fixed_window(limit, Duration::from_secs(60)).build();
-        Rule {
-            name: Arc::from(name),
-            matchers: Vec::new(),
-            per: per
-                .iter()
-                .map(|entry| Per {
-                    entry: Arc::from(*entry),
-                    prefix: None,
-                    colocate: false,
-                })
-                .collect(),
-            on_missing: OnMissing::Skip,
-            effect: limit.map_or(Effect::Unlimited, Effect::Limit),
-            overrides: Vec::new(),
-            cost: None,
-            shadow: false,
-            on_failure: None,
-        }
+        let per = per.iter().map(|entry| Per {
+            entry: Arc::from(*entry),
+            prefix: None,
+            colocate: false,
+        });
+        let effect = limit.map_or(Effect::Unlimited, Effect::Limit);
+        plain_rule(name, per.collect(), effect)
     };
     vec![DomainRules {
         domain: Arc::from("d"),
@@ -278,4 +276,19 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
             rule("in-all", &[], in_all),
         ],
     }]
+}
+
+/// A rule that says no more than this.
+fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
+    Rule {
+        name: Arc::from(name),
+        matchers: Vec::new(),
+        per,
+        on_missing: OnMissing::Skip,
+        effect,
+        overrides: Vec::new(),
+        cost: None,
+        shadow: false,
+        on_failure: None,
+    }
 }

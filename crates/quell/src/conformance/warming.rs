@@ -3,7 +3,6 @@
 //! Any rate, window and factor, charged at once, reserved and settled, under limits that change; nobody
 //! waits, so rates need be no whole microseconds.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -12,13 +11,12 @@ use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId, OnExpiry};
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Rule};
 use quell_core::time::Now;
 
 use super::model::{Carries, InMicros, ModelStore};
 use super::model_in_micros::HeldInMicros;
-use super::rules::Random;
-use super::{limiter, start};
+use super::rules::{Random, one_limit};
+use super::{end, later, limiter, start};
 use crate::limiter::Limiter;
 use crate::store::Store;
 
@@ -56,9 +54,7 @@ pub async fn warms_as_model_in_micros<S: Store>(store: S, seed: u64, steps: usiz
                     1 => Ending::Release,
                     _ => Ending::Settle(random.below(12)),
                 };
-                let got = subject.store().end(&id, ending, now).await;
-                let expected = model.store().end(&id, ending, now).await;
-                assert_eq!(got, expected, "{told} {ending:?}");
+                end(&subject, &model, &id, ending, now, &told).await;
             }
             _ => {
                 let got = subject.try_acquire(&query).await;
@@ -86,40 +82,23 @@ async fn reserve<S: Store, M: Store>(
         wait: None,
         is_named: true,
     };
-    let (ours, theirs) = (subject.rules(), model.rules());
-    if let (Ok(set), Ok(model_set)) = (
-        subject.resolve(&ours, query, now),
-        model.resolve(&theirs, query, now),
-    ) {
-        let got = subject.store().hold(&set, &claim, now).await;
-        let expected = model.store().hold(&model_set, &claim, now).await;
-        assert_eq!(got, expected, "{told} reserved");
-    }
+    super::claim(subject, model, query, &claim, now, told).await;
 }
 
-fn later(now: Now, micros: u64) -> Now {
-    let micros = Duration::from_micros(micros);
-    Now {
-        monotonic: now.monotonic.saturating_add(micros),
-        wall: now.wall.saturating_add(micros),
-    }
-}
-
-/// What matters happens in the time of a call, and in that of a warm-up.
+/// What matters happens in the time of a call, and in that of a warm-up; in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     call: u64,
     window: u64,
 }
 
-/// In microseconds.
-fn idle(random: &mut Random, pace: Pace) -> u64 {
-    match random.below(10) {
+fn idle(random: &mut Random, pace: Pace) -> Duration {
+    Duration::from_micros(match random.below(10) {
         0 => random.below(pace.window * 2 + 2),
         1 => random.below(pace.window / 8 + 2),
         2 => 0,
         _ => random.below(pace.call * 4 + 2),
-    }
+    })
 }
 
 /// Brings another limit into force on both.
@@ -150,25 +129,8 @@ fn reload<S: Store, M: Store>(
         true => OnExpiry::Release,
         false => OnExpiry::Charge,
     };
-    let rule = limit.map(|limit| Rule {
-        name: Arc::from("warm"),
-        matchers: Vec::new(),
-        per: Vec::new(),
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit.on_expiry(on_expiry)),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        on_failure: None,
-    });
-    super::reload(
-        subject,
-        model,
-        &[DomainRules {
-            domain: Arc::from("d"),
-            rules: rule.into_iter().collect(),
-        }],
-    );
+    let limit = limit.map(|limit| limit.on_expiry(on_expiry));
+    super::reload(subject, model, &one_limit("warm", limit));
     Pace {
         call: seconds * 1_000_000 / count,
         window: u64::try_from(window.as_micros()).unwrap_or(u64::MAX),

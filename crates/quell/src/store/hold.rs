@@ -88,3 +88,42 @@ pub struct HoldTotals {
     /// those that this process was told of, whoever made them: each is told once.
     pub expired: u64,
 }
+
+impl HoldTotals {
+    /// Counts a hold that comes, saturating.
+    pub const fn add(&mut self, one: Counted) {
+        let (waiting, reservations, permits) = one.numbers();
+        self.waiting = self.waiting.saturating_add(waiting);
+        self.reservations = self.reservations.saturating_add(reservations);
+        self.permits = self.permits.saturating_add(permits);
+    }
+
+    /// Counts a hold no more that was counted as this.
+    pub const fn remove(&mut self, one: Counted) {
+        let (waiting, reservations, permits) = one.numbers();
+        self.waiting = self.waiting.saturating_sub(waiting);
+        self.reservations = self.reservations.saturating_sub(reservations);
+        self.permits = self.permits.saturating_sub(permits);
+    }
+}
+
+/// What one hold counts as in [`HoldTotals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Whether its caller waits for its turn; until that comes nothing of it is held.
+    pub waits: bool,
+    /// Whether something of it can be settled.
+    pub is_reservation: bool,
+    /// Permits that it holds, or will.
+    pub permits: u64,
+}
+
+impl Counted {
+    /// Waiting, reservations and permits.
+    const fn numbers(self) -> (u64, u64, u64) {
+        match self.waits {
+            true => (1, 0, 0),
+            false => (0, self.is_reservation as u64, self.permits),
+        }
+    }
+}

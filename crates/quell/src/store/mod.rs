@@ -23,7 +23,7 @@ pub mod memory;
 pub use answer::Answer;
 mod hold;
 
-pub use hold::{Fate, Finished, HoldTotals, Placed};
+pub use hold::{Counted, Fate, Finished, HoldTotals, Placed};
 
 /// Keeps states and decides on them.
 pub trait Store: fmt::Debug + Send + Sync + 'static {

@@ -211,6 +211,28 @@ fn one_rule_is_set_and_everything_else_stays() {
 }
 
 #[test]
+fn an_override_is_set_by_its_number() {
+    let shelf = Shelf::new();
+    shelf.push(SHOP);
+    let told = shelf.bad(&["set", "login", "overrides[0].limit=7/min"], 2);
+    assert!(told.contains("the rule has no overrides: write"), "{told}");
+    let overrides = "overrides=[{when: {user: ann}, limit: 20/min}]";
+    shelf.good(&["set", "login", overrides]);
+    let told = shelf.good(&["set", "login", "overrides[0].limit=7/min"]);
+    assert!(told.contains("overrides changed"), "{told}");
+    let text = shelf.text();
+    let line = "    overrides: [{when: {user: ann}, limit: 7/min}]\n";
+    assert!(text.contains(line), "{text}");
+    assert_eq!(text.replace(line, ""), SHOP);
+    let told = shelf.bad(&["set", "login", "overrides[1].limit=7/min"], 2);
+    assert!(told.contains("the last override is overrides[0]"), "{told}");
+    let told = shelf.bad(&["set", "login", "overrides[0].limit=7/m"], 1);
+    assert!(told.contains("rules[0].overrides[0].limit: "), "{told}");
+    let told = shelf.bad(&["set", "login", "overrides[0]"], 2);
+    assert!(told.contains("write FIELD=VALUE"), "{told}");
+}
+
+#[test]
 fn an_older_version_comes_back_as_a_new_one() {
     let shelf = Shelf::new();
     shelf.push(SHOP);

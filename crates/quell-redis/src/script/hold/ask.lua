@@ -36,8 +36,8 @@ local function conclude(states, passes, charges)
 end
 
 -- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call, 16 for the form;
--- the largest cost of now, what is left, how long until the cost fits (-1: never), until rest, and the delay; and with a ban,
--- how much longer it stands.
+-- the limit of now, what is left, how long until the cost fits (-1: never), how long until rest, and
+-- the delay; with a ban, how much longer it stands.
 local function told(states)
   local parts = {}
   for i, state in ipairs(states) do

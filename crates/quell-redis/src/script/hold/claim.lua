@@ -126,12 +126,11 @@ local function remember(claim, states, decisions, wait)
   return held
 end
 
--- KEYS are the record of the id and the states; ARGV[2] the claim, ARGV[3] the id, and then, for each
--- state, what is charged and what is said of it. Answers with a clock, 0 if that is new, 1 if it was
--- answered before, 2 if the id stands for something else, 3 if there are too many holds and 4 if a
--- later attempt at the same has it, the wait
--- (-1: none), whether something is held (2: only until the whole set is known to pass), how many holds
--- were over, and what each limit says.
+-- KEYS are the record of the id and the states; ARGV[2] is the claim, ARGV[3] the id, and then, for
+-- each state, what is charged and what is said of it. Answers with a clock; 0 if the claim is new, 1 if
+-- it was answered before, 2 if the id stands for something else, 3 if there are too many holds, 4 if a
+-- later attempt at the same has it; the wait (-1: none); whether something is held (2: only until the
+-- whole set is known to pass); how many holds were over; and what each limit says.
 local function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do

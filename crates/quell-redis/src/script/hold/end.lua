@@ -113,7 +113,8 @@ local function end_all()
 end
 
 -- Looks whether the turn of an id that waits comes sooner, or later if limits changed. Answers with a
--- clock, how long until then (-1: it does not wait), how many holds were over, and who waits right behind it.
+-- clock, how long until then (-1: it does not wait), how many holds were over, and who waits right
+-- behind it.
 local function advance_all()
   local id, record = ARGV[3], read_record(KEYS[1])
   local is_waiting, states, copies, next_ids = false, {}, {}, {}

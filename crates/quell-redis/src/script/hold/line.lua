@@ -1,7 +1,8 @@
 -- A state with its holds. A hold is {i id, u units, r released when over, p charged for good once its
--- caller goes on, k how long it lasts once taken, s when it was last seen, n on the first of its states}; one that waits has g, when
--- its turn comes, and one that is taken t, e and m: when it was, when its time is over, and where its
--- charge lies. One with x stands only until it is known whether the other slots of its set pass.
+-- caller goes on, k how long it lasts once taken, s when it was last seen, n if this is the state of
+-- its set that counts it}. One that waits has g, when its turn comes. One that is taken has t, when it
+-- was, e, when its time is over, and m, where its charge lies. One with x stands only until it is known
+-- whether the other slots of its set pass.
 local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 10000, 1000, 10000000, 120000000
 
 local function due_of(hold) return hold.g or hold.e end

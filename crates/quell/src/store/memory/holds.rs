@@ -16,7 +16,7 @@ use quell_core::limit::LimitId;
 use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
-use crate::store::{Fate, HoldTotals, StoreError};
+use crate::store::{Counted, Fate, HoldTotals, StoreError};
 
 /// How long the id of a hold that is over is remembered: longer than a caller tries again.
 pub const RETENTION: Duration = Duration::from_secs(120);
@@ -134,7 +134,7 @@ impl Part {
     ) {
         record.due = now.saturating_add(wait.saturating_add(record.keep));
         self.due.insert((record.due, id.clone()));
-        self.totals.count(&record, true);
+        self.totals.add(record.counted());
         self.records.insert(id, record);
     }
 
@@ -147,9 +147,9 @@ impl Part {
         record.due = now.saturating_add(record.keep);
         self.due.insert((record.due, id.clone()));
         if record.waits {
-            self.totals.count(record, false);
+            self.totals.remove(record.counted());
             record.waits = false;
-            self.totals.count(record, true);
+            self.totals.add(record.counted());
         }
     }
 
@@ -159,7 +159,7 @@ impl Part {
             return;
         };
         self.due.remove(&(record.due, id.clone()));
-        self.totals.count(&record, false);
+        self.totals.remove(record.counted());
         self.totals.expired += u64::from(fate == Fate::Expired);
         record.fate = fate;
         record.waits = false;
@@ -189,28 +189,6 @@ impl Part {
     }
 }
 
-impl HoldTotals {
-    fn count(&mut self, record: &Record, comes: bool) {
-        let permits = record.places.iter().filter(|place| place.is_permit);
-        let permits = permits.fold(0_u64, |sum, place| sum.saturating_add(place.cost.get()));
-        let rates = record.places.iter().any(|place| !place.is_permit);
-        let change = |number: &mut u64, by: u64| {
-            *number = if comes {
-                number.saturating_add(by)
-            } else {
-                number.saturating_sub(by)
-            };
-        };
-        // What somebody waits for is not held yet.
-        if record.waits {
-            change(&mut self.waiting, 1);
-        } else {
-            change(&mut self.permits, permits);
-            change(&mut self.reservations, u64::from(rates));
-        }
-    }
-}
-
 impl Record {
     pub(super) fn new(
         places: Vec<HoldPlace>,
@@ -225,6 +203,15 @@ impl Record {
             waits,
             keep,
             due: Monotonic::ORIGIN,
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let permits = self.places.iter().filter(|place| place.is_permit);
+        Counted {
+            waits: self.waits,
+            is_reservation: self.places.iter().any(|place| !place.is_permit),
+            permits: permits.fold(0, |sum: u64, place| sum.saturating_add(place.cost.get())),
         }
     }
 }
