@@ -78,10 +78,7 @@ impl<'a> Chain<'a> {
     /// Puts a content that is not here into an empty slot. Says whether there was one to be had:
     /// there is, unless [`MAX_LINES`](super::line::MAX_LINES) are in use.
     pub(super) fn insert(&mut self, content: &Content) -> bool {
-        let favourite = self.first.line().favourite(content.fingerprint);
-        let mut slots = favourite.into_iter().chain(self.slots());
-        let empty = slots.find(|slot| slot.get().is_none());
-        if let Some(slot) = empty {
+        if let Some(slot) = self.slots().find(|slot| slot.get().is_none()) {
             slot.set(Some(content));
             return true;
         }
