@@ -1,7 +1,9 @@
 //! Charge and limit set: many limits of one query, taken together or not at all.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -9,11 +11,13 @@ use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::Ban;
 use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
+use crate::few::Few;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::Installed;
 use crate::rule::OnFailure;
 use crate::state::{BanRecord, State, Usage};
 use crate::time::Now;
+use crate::verdict::{RuleDecision, Verdict};
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +45,8 @@ pub struct Charge<'r> {
     pub tag: u32,
     /// What is answered where the store cannot tell; means nothing to a store that always can.
     pub on_failure: Option<OnFailure>,
+    /// The name of the rule that made the charge; hidden from stores.
+    rule: Option<&'r Arc<str>>,
     key: Range<usize>,
     scope: usize,
 }
@@ -75,6 +81,7 @@ impl<'r> Charge<'r> {
             counts_calls: false,
             tag: 0,
             on_failure: None,
+            rule: None,
             key: 0..0,
             scope: 0,
         }
@@ -95,7 +102,7 @@ impl<'r> Charge<'r> {
 #[derive(Clone, Debug, Default)]
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
-    charges: Vec<Charge<'r>>,
+    charges: Few<Charge<'r>>,
 }
 
 impl<'r> LimitSet<'r> {
@@ -103,8 +110,8 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            bytes: KeyBytes::new_const(),
-            charges: Vec::new(),
+            bytes: KeyBytes::new(),
+            charges: Few::new(),
         }
     }
 
@@ -120,9 +127,11 @@ impl<'r> LimitSet<'r> {
             counts_calls: false,
             tag: 0,
             on_failure: None,
+            rule: None,
         };
         set.push(charge, AD_HOC_SCOPE, |bytes| {
             push_value(bytes, Captured::Bytes(key));
+            true
         });
         set
     }
@@ -138,24 +147,26 @@ impl<'r> LimitSet<'r> {
         };
         Self {
             bytes: KeyBytes::from_slice(bytes),
-            charges: Vec::from([charge]),
+            charges: Few::One(charge),
         }
     }
 
     /// Keeps the charges at these places, which ascend.
     pub fn keep(&mut self, places: &[usize]) {
         let mut place = 0;
-        self.charges.retain(|_| {
+        let mut charges = mem::take(&mut self.charges).into_vec();
+        charges.retain(|_| {
             let is_kept = places.binary_search(&place).is_ok();
             place += 1;
             is_kept
         });
+        self.charges = Few::Many(charges);
     }
 
     /// The charges.
     #[must_use]
     pub fn charges(&self) -> &[Charge<'r>] {
-        &self.charges
+        self.charges.as_slice()
     }
 
     /// The key of one of this set's charges.
@@ -165,16 +176,33 @@ impl<'r> LimitSet<'r> {
         Key::new(bytes, charge.scope)
     }
 
-    /// Adds a charge whose key is `scope` and what `values` writes.
+    /// Names the decisions on this set, in its order, by the rules that made its charges, and combines
+    /// them. Where no rule made a charge, its decision is left out.
+    #[must_use]
+    pub fn combine(&self, decisions: &[Decision]) -> Verdict {
+        let decided = self.charges().iter().zip(decisions);
+        Verdict::combine(decided.filter_map(|(charge, decision)| {
+            Some(RuleDecision {
+                rule: Arc::clone(charge.rule?),
+                shadow: charge.shadow,
+                decision: *decision,
+            })
+        }))
+    }
+
+    /// Adds a charge whose key is `scope` and what `values` writes, unless that returns false.
     pub(crate) fn push(
         &mut self,
         charge: NewCharge<'r>,
         scope: &[u8],
-        values: impl FnOnce(&mut KeyBytes),
+        values: impl FnOnce(&mut KeyBytes) -> bool,
     ) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(scope);
-        values(&mut self.bytes);
+        if !values(&mut self.bytes) {
+            self.bytes.truncate(start);
+            return;
+        }
         self.charges.push(Charge {
             installed: charge.installed,
             cost: charge.cost,
@@ -183,6 +211,7 @@ impl<'r> LimitSet<'r> {
             counts_calls: charge.counts_calls,
             tag: charge.tag,
             on_failure: charge.on_failure,
+            rule: charge.rule,
             key: start..self.bytes.len(),
             scope: scope.len(),
         });
@@ -190,11 +219,12 @@ impl<'r> LimitSet<'r> {
 
     /// Puts charges in the order of their tags, and charges of one key together.
     pub(crate) fn merge(&mut self) {
-        self.charges.sort_by_key(|charge| charge.tag);
+        let mut charges = mem::take(&mut self.charges).into_vec();
+        charges.sort_by_key(|charge| charge.tag);
         let bytes = &self.bytes;
-        let mut merged: Vec<Charge<'r>> = Vec::with_capacity(self.charges.len());
+        let mut merged: Vec<Charge<'r>> = Vec::with_capacity(charges.len());
         let mut places: BTreeMap<(u32, &[u8]), usize> = BTreeMap::new();
-        for charge in self.charges.drain(..) {
+        for charge in charges {
             let key = bytes.get(charge.key.clone()).unwrap_or_default();
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
             match merged.get_mut(*place) {
@@ -202,7 +232,7 @@ impl<'r> LimitSet<'r> {
                 None => merged.push(charge),
             }
         }
-        self.charges = merged;
+        self.charges = Few::Many(merged);
     }
 }
 
@@ -215,6 +245,7 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) counts_calls: bool,
     pub(crate) tag: u32,
     pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) rule: Option<&'r Arc<str>>,
 }
 
 /// A charge beside the state of its key.

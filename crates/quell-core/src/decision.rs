@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use smallvec::SmallVec;
+
 /// How long a refused caller has to wait.
 ///
 /// Ordered: `Never` is longer than any duration.
@@ -29,6 +31,9 @@ impl Outcome {
         matches!(self, Self::Allow)
     }
 }
+
+/// Decisions on a set, in its order; one, as most queries get, needs no memory of its own.
+pub type Decisions = SmallVec<[Decision; 1]>;
 
 /// The answer of one limit to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

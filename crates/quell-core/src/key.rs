@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use smallvec::SmallVec;
+mod bytes;
+
+pub use bytes::KeyBytes;
 
 /// A key as bytes: a scope, alike for all keys of a rule, and then the captured values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,9 +100,6 @@ pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
     push_value(&mut bytes, Captured::Bytes(key));
     then(Key::new(&bytes, AD_HOC_SCOPE.len()))
 }
-
-/// Where keys are written; a key of usual length, or two, need no memory of their own.
-pub type KeyBytes = SmallVec<[u8; 128]>;
 
 /// One captured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod charge;
 pub mod cost;
 pub mod decision;
 pub mod descriptor;
+mod few;
 pub mod fleet;
 pub mod hold;
 pub mod key;

@@ -1,8 +1,9 @@
 //! Verdict: the query's answer, all decisions combined.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::decision::{Decision, RetryAfter};
 
@@ -17,6 +18,9 @@ pub struct RuleDecision {
     pub decision: Decision,
 }
 
+/// Decisions with their rules' names; one needs no memory of its own.
+pub type RuleDecisions = SmallVec<[RuleDecision; 1]>;
+
 /// The answer to a query.
 ///
 /// Denied if any limit that is not in shadow denies. Combined numbers leave shadow limits out; they
@@ -24,7 +28,7 @@ pub struct RuleDecision {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Each rule's decision, in file order.
-    pub decisions: Vec<RuleDecision>,
+    pub decisions: RuleDecisions,
     /// Index of the binding decision: on deny the denying one with the longest `retry_after`, on
     /// allow the one with the least remaining; ties by file order.
     pub binding: Option<usize>,
@@ -49,38 +53,31 @@ pub struct Verdict {
 impl Verdict {
     /// Combines decisions, which stand in file order.
     #[must_use]
-    pub fn combine(decisions: Vec<RuleDecision>) -> Self {
+    pub fn combine(decisions: impl IntoIterator<Item = RuleDecision>) -> Self {
         let mut verdict = Self::default();
-        for (index, rule) in decisions
-            .iter()
-            .enumerate()
-            .filter(|(_, rule)| !rule.shadow)
-        {
-            verdict.add(index, &rule.decision, &decisions);
+        for decided in decisions {
+            if !decided.shadow {
+                verdict.add(verdict.decisions.len(), &decided.decision);
+            }
+            verdict.decisions.push(decided);
         }
         if verdict.retry_after.is_some() {
             verdict.delay = Duration::ZERO;
         }
-        verdict.decisions = decisions;
         verdict
     }
 
-    fn add(&mut self, index: usize, decision: &Decision, all: &[RuleDecision]) {
-        let least = self
+    fn add(&mut self, index: usize, decision: &Decision) {
+        let is_least = self
             .remaining
             .is_none_or(|least| decision.remaining < least);
         match (decision.retry_after(), self.retry_after) {
-            (Some(wait), None) => self.bind(index, wait),
-            (Some(wait), Some(longest)) if wait > longest => self.bind(index, wait),
-            (None, None) => {
-                let before = self.binding.and_then(|binding| all.get(binding));
-                if before.is_none_or(|before| decision.remaining < before.decision.remaining) {
-                    self.binding = Some(index);
-                }
-            }
+            (Some(wait), longest) if Some(wait) > longest => self.bind(index, wait),
+            // All before it allowed, so the least of all is the least of those.
+            (None, None) if is_least => self.binding = Some(index),
             _ => {}
         }
-        if least {
+        if is_least {
             self.remaining = Some(decision.remaining);
         }
         self.reset_after = self.reset_after.max(Some(decision.reset_after));
@@ -113,7 +110,7 @@ impl Verdict {
 
     /// Whether no rule decided anything.
     #[must_use]
-    pub const fn is_unmatched(&self) -> bool {
+    pub fn is_unmatched(&self) -> bool {
         self.decisions.is_empty()
     }
 }

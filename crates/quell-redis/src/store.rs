@@ -296,7 +296,7 @@ impl Store for RedisStore {
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
         let answer = self.decide(set, operation, now).await;
-        answer.map(|answer| answer.decisions)
+        answer.map(|answer| answer.decisions.into_vec())
     }
 
     async fn decide(
@@ -311,7 +311,7 @@ impl Store for RedisStore {
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
         Ok(Answer {
-            decisions,
+            decisions: decisions.into(),
             store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
             ..Answer::default()
         })

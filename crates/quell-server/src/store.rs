@@ -139,18 +139,6 @@ impl Store for ServerStore {
         }
     }
 
-    fn charge_at_once(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Option<Vec<Decision>> {
-        match self {
-            Self::Memory(store) => store.charge_at_once(set, operation, now),
-            Self::Redis(store) => store.charge_at_once(set, operation, now),
-        }
-    }
-
     fn charge_one_at_once(
         &self,
         key: Key<'_>,

@@ -9,7 +9,7 @@ use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::holding::{Leaving, new_id};
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, check_domain};
 use crate::store::Store;
 
 /// The answer to a call that was held back as long as it had to be.
@@ -34,12 +34,13 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Admitted, AskError> {
         let now = self.now();
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         let limits = || set.charges().iter().map(|charge| &charge.installed.limit);
         let may_wait = !patience.turn.is_zero() || limits().any(|limit| limit.may_delay());
         let has_holds = self.store.has_holds();
         let verdict = if hold.is_none() && !(may_wait && has_holds) {
-            let verdict = self.ask_set(Operation::Acquire, &rules, query, &set, now);
+            let verdict = self.ask_set(Operation::Acquire, query, &set, now);
             let verdict = verdict.await?;
             if verdict.is_allow() && !verdict.delay.is_zero() {
                 self.pause(verdict.delay.min(patience.in_all)).await;
@@ -53,7 +54,7 @@ impl<S: Store> Limiter<S> {
                 wait: may_wait.then_some(patience),
                 is_named: false,
             };
-            self.claim_set(&rules, query, &set, &claim, now).await?
+            self.claim_set(query, &set, &claim, now).await?
         };
         let keep = limits().filter_map(|limit| limit.lease()).chain(hold).min();
         Ok(Admitted {

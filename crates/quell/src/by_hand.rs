@@ -3,7 +3,7 @@
 use quell_core::descriptor::{Descriptor, Query};
 
 use crate::error::AskError;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, check_domain};
 use crate::store::{Action, Banned, Store};
 
 impl<S: Store> Limiter<S> {
@@ -14,7 +14,8 @@ impl<S: Store> Limiter<S> {
     pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
         let now = self.now();
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         Ok(self.store.administer(&set, action, now).await?)
     }
 

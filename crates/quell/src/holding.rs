@@ -11,12 +11,11 @@ use quell_core::charge::LimitSet;
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD, Patience};
-use quell_core::rule::RuleSet;
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, check_domain};
 use crate::room::Call;
 use crate::store::{Fate, Finished, LocalStore, Placed, Store};
 
@@ -232,13 +231,13 @@ impl<S: Store> Limiter<S> {
     async fn claim(&self, query: &Query<'_>, claim: &Claim<'_>) -> Result<Verdict, AskError> {
         let now = self.now();
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
-        self.claim_set(&rules, query, &set, claim, now).await
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
+        self.claim_set(query, &set, claim, now).await
     }
 
     pub(crate) async fn claim_set(
         &self,
-        rules: &RuleSet,
         query: &Query<'_>,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
@@ -251,7 +250,7 @@ impl<S: Store> Limiter<S> {
         if is_over {
             placement.id = None;
         }
-        Ok(self.conclude_held(rules, query, set, placement, now))
+        Ok(self.conclude_held(query, set, placement, now))
     }
 
     /// Makes a claim, and waits for what it says to wait for.
@@ -356,10 +355,11 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         let placed = self.store.hold(&set, claim, now).await?;
         let placement = Placement::of(placed, claim.id.clone());
-        Ok(self.conclude_held(&rules, query, &set, placement, now))
+        Ok(self.conclude_held(query, &set, placement, now))
     }
 
     /// Ends or renews at a given instant what is held; `None` if the id is not known.
@@ -398,10 +398,11 @@ impl<S: LocalStore> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         let placed = self.store.hold_local(&set, claim, now)?;
         let placement = Placement::of(placed, claim.id.clone());
-        Ok(self.conclude_held(&rules, query, &set, placement, now))
+        Ok(self.conclude_held(query, &set, placement, now))
     }
 
     /// Ends or renews at a given instant what is held on a store in this process; `None` if the id is

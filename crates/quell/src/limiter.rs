@@ -179,14 +179,14 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
-        let set = self.resolve(&rules, query, now)?;
-        self.ask_set(operation, &rules, query, &set, now).await
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
+        self.ask_set(operation, query, &set, now).await
     }
 
     pub(crate) async fn ask_set(
         &self,
         operation: Operation,
-        rules: &RuleSet,
         query: &Query<'_>,
         set: &LimitSet<'_>,
         now: Now,
@@ -195,42 +195,30 @@ impl<S: Store> Limiter<S> {
             let id = new_id(query.domain());
             let placed = self.store.hold(set, &plain(&id), now).await?;
             let held = Placement::of(placed, id);
-            return Ok(self.conclude_held(rules, query, set, held, now));
+            return Ok(self.conclude_held(query, set, held, now));
         }
         let answer = self.store.decide(set, operation, now).await?;
-        Ok(self.conclude(rules, operation, query, set, answer, now))
-    }
-
-    pub(crate) fn resolve<'r>(
-        &self,
-        rules: &'r RuleSet,
-        query: &Query<'_>,
-        now: Now,
-    ) -> Result<LimitSet<'r>, AskError> {
-        let set = rules.resolve(query, now, &self.calendar);
-        // Where there is a charge there is a domain.
-        if set.charges().is_empty() && !rules.has_domain(query.domain()) {
-            return Err(AskError::UnknownDomain);
-        }
-        Ok(set)
+        Ok(self.conclude(operation, query, set, &answer, now))
     }
 
     fn conclude(
         &self,
-        rules: &RuleSet,
         operation: Operation,
         query: &Query<'_>,
         set: &LimitSet<'_>,
-        answer: Answer,
+        answer: &Answer,
         now: Now,
     ) -> Verdict {
-        let kept = answer.places.map(|places| {
-            let mut kept = set.clone();
-            kept.keep(&places);
-            kept
-        });
-        let set = kept.as_ref().unwrap_or(set);
-        let mut verdict = rules.combine(query.domain(), set, answer.decisions);
+        let mut kept;
+        let set = match &answer.places {
+            None => set,
+            Some(places) => {
+                kept = set.clone();
+                kept.keep(places);
+                &kept
+            }
+        };
+        let mut verdict = set.combine(&answer.decisions);
         verdict.degraded = answer.degraded;
         self.observe(operation, query, set, &verdict, answer.store_time, now);
         verdict
@@ -239,7 +227,6 @@ impl<S: Store> Limiter<S> {
     /// The verdict on what is held under an id.
     pub(crate) fn conclude_held(
         &self,
-        rules: &RuleSet,
         query: &Query<'_>,
         set: &LimitSet<'_>,
         held: Placement,
@@ -249,7 +236,7 @@ impl<S: Store> Limiter<S> {
             id: held.id,
             waited: held.waited,
             degraded: held.degraded,
-            ..rules.combine(query.domain(), set, held.decisions)
+            ..set.combine(&held.decisions)
         };
         self.observe(Operation::Acquire, query, set, &verdict, None, now);
         verdict
@@ -322,12 +309,13 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Option<Verdict>, AskError> {
         let rules = self.rules.load();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         if operation == Operation::Acquire && has_permits(&set) {
             return Ok(None);
         }
         let answer = self.store.decide_at_once(&set, operation, now);
-        Ok(answer.map(|answer| self.conclude(&rules, operation, query, &set, answer, now)))
+        Ok(answer.map(|answer| self.conclude(operation, query, &set, &answer, now)))
     }
 
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
@@ -399,15 +387,18 @@ impl<S: LocalStore> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
-        let set = self.resolve(&rules, query, now)?;
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(&rules, query, &set)?;
         if operation == Operation::Acquire && has_permits(&set) {
             let id = new_id(query.domain());
             let placed = self.store.hold_local(&set, &plain(&id), now)?;
             let held = Placement::of(placed, id);
-            return Ok(self.conclude_held(&rules, query, &set, held, now));
+            return Ok(self.conclude_held(query, &set, held, now));
         }
-        let answer = Answer::from(self.store.charge_local(&set, operation, now));
-        Ok(self.conclude(&rules, operation, query, &set, answer, now))
+        let decisions = self.store.charge_local(&set, operation, now);
+        let verdict = set.combine(&decisions);
+        self.observe(operation, query, &set, &verdict, None, now);
+        Ok(verdict)
     }
 }
 
@@ -443,6 +434,18 @@ impl<S: Store> Limiter<S> {
         });
         memory.import(limits, states.collect(), now);
     }
+}
+
+/// Refuses a query of a domain that is not there; where there is a charge, there is one.
+pub(crate) fn check_domain(
+    rules: &RuleSet,
+    query: &Query<'_>,
+    set: &LimitSet<'_>,
+) -> Result<(), AskError> {
+    if set.charges().is_empty() && !rules.has_domain(query.domain()) {
+        return Err(AskError::UnknownDomain);
+    }
+    Ok(())
 }
 
 /// What a store must hear before the new rules are in force, and what after: a limit that is on its

@@ -14,6 +14,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use smallvec::SmallVec;
 
@@ -30,11 +31,27 @@ pub(super) struct Index {
     starts: Vec<u32>,
     /// Rules with the hash that each is filed under, ascending.
     filed: Vec<(u64, u32)>,
-    /// How long beginnings are, by the name of the entry, for all names that rules are filed under;
-    /// names and lengths ascending.
-    lengths: Vec<(Arc<str>, Vec<usize>)>,
+    /// The entries that rules are filed under, in the order of their names ([`by_name`]).
+    entries: Vec<Entry>,
     /// Rules with nothing to be filed under.
     others: Vec<u32>,
+}
+
+/// An entry that rules are filed under.
+#[derive(Clone, Debug)]
+struct Entry {
+    name: Arc<str>,
+    /// Where hashes of values and of beginnings start, by the name.
+    whole: u64,
+    beginning: u64,
+    /// How long beginnings are, ascending.
+    lengths: Vec<usize>,
+}
+
+/// Shorter names first: two that differ in length are told apart without a look at them.
+fn by_name(one: &str, other: &str) -> Ordering {
+    let lengths = one.len().cmp(&other.len());
+    lengths.then_with(|| one.cmp(other))
 }
 
 /// What one pattern can be found by.
@@ -63,8 +80,8 @@ impl Matcher {
     fn hashes(&self) -> Option<Vec<u64>> {
         let of = |pattern: &Pattern| {
             Some(match pattern.literal()? {
-                Literal::Whole(text) => hash(WHOLE, &self.entry, text.as_bytes()),
-                Literal::Beginning(text) => hash(BEGINNING, &self.entry, text.as_bytes()),
+                Literal::Whole(text) => fold(start(WHOLE, &self.entry), text.as_bytes()),
+                Literal::Beginning(text) => fold(start(BEGINNING, &self.entry), text.as_bytes()),
             })
         };
         let mut hashes: Vec<u64> = self.patterns.iter().map(of).collect::<Option<_>>()?;
@@ -108,8 +125,16 @@ impl Index {
                 }
             }
         }
-        let sorted = |(name, lengths): (Arc<str>, BTreeSet<usize>)| (name, Vec::from_iter(lengths));
-        index.lengths = lengths.into_iter().map(sorted).collect();
+        let entries = lengths.into_iter().map(|(name, lengths)| Entry {
+            whole: start(WHOLE, &name),
+            beginning: start(BEGINNING, &name),
+            lengths: lengths.into_iter().collect(),
+            name,
+        });
+        index.entries = entries.collect();
+        index
+            .entries
+            .sort_by(|one, other| by_name(&one.name, &other.name));
         index.filed.sort_unstable();
         index.cut_into_slices();
         index
@@ -129,20 +154,23 @@ impl Index {
     /// The rules that may apply to `descriptor`. Cost: what its entries' values and the rules found
     /// have in length.
     pub(super) fn candidates(&self, descriptor: &Descriptor<'_>) -> Candidates {
-        let mut found = Candidates::from_slice(&self.others);
+        let mut found = Candidates::new();
+        if !self.others.is_empty() {
+            found.extend_from_slice(&self.others);
+        }
         if self.filed.is_empty() {
             return found;
         }
         for entry in descriptor.entries() {
-            let Some(lengths) = self.lengths_of(&entry.name) else {
+            let Some(known) = self.entry(&entry.name) else {
                 continue;
             };
-            self.collect(hash(WHOLE, &entry.name, &entry.value), &mut found);
-            for length in lengths {
+            self.collect(fold(known.whole, &entry.value), &mut found);
+            for length in &known.lengths {
                 let Some(beginning) = entry.value.get(..*length) else {
                     break;
                 };
-                self.collect(hash(BEGINNING, &entry.name, beginning), &mut found);
+                self.collect(fold(known.beginning, beginning), &mut found);
             }
         }
         if found.len() > 1 {
@@ -152,12 +180,11 @@ impl Index {
         found
     }
 
-    fn lengths_of(&self, entry: &str) -> Option<&[usize]> {
+    fn entry(&self, name: &str) -> Option<&Entry> {
         let place = self
-            .lengths
-            .binary_search_by(|(name, _)| (**name).cmp(entry));
-        let (_, lengths) = self.lengths.get(place.ok()?)?;
-        Some(lengths)
+            .entries
+            .binary_search_by(|entry| by_name(&entry.name, name));
+        self.entries.get(place.ok()?)
     }
 
     fn collect(&self, hash: u64, found: &mut Candidates) {
@@ -166,11 +193,11 @@ impl Index {
             return;
         };
         let filed = self.filed.get(*start as usize..*end as usize);
-        let same = filed.unwrap_or_default().iter();
-        found.extend(
-            same.filter(|(other, _)| *other == hash)
-                .map(|(_, rule)| *rule),
-        );
+        for (other, rule) in filed.unwrap_or_default() {
+            if *other == hash {
+                found.push(*rule);
+            }
+        }
     }
 }
 
@@ -183,12 +210,12 @@ fn slice_of(hash: u64, slices: usize) -> usize {
 const WHOLE: u64 = 1;
 const BEGINNING: u64 = 2;
 
-/// A hash of a name and a text, each with its length.
-fn hash(kind: u64, name: &str, text: &[u8]) -> u64 {
-    fold(fold(kind, name.as_bytes()), text)
+/// Where a hash of a text in the entry `name` starts.
+fn start(kind: u64, name: &str) -> u64 {
+    fold(kind, name.as_bytes())
 }
 
-/// Multiplies word by word and keeps both halves of the product.
+/// Multiplies word by word and keeps both halves of the product; begins with how many bytes there are.
 fn fold(seed: u64, bytes: &[u8]) -> u64 {
     // Odd, and half of its bits are set: the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -200,10 +227,14 @@ fn fold(seed: u64, bytes: &[u8]) -> u64 {
     };
     let (words, rest) = bytes.as_chunks::<8>();
     let words = words.iter().map(|word| u64::from_le_bytes(*word));
-    let rest = rest
-        .iter()
-        .rev()
-        .fold(0, |word, byte| word << 8 | u64::from(*byte));
     let hash = words.fold(mix(seed, bytes.len() as u64), mix);
-    mix(hash, rest)
+    let last = match bytes.last_chunk::<8>() {
+        // Some of its bytes twice, if need be.
+        Some(last) => u64::from_le_bytes(*last),
+        None => {
+            let bytes = rest.iter().rev();
+            bytes.fold(0, |word, byte| word << 8 | u64::from(*byte))
+        }
+    };
+    mix(hash, last)
 }

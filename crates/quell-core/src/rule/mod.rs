@@ -172,7 +172,7 @@ impl Rule {
     /// # Errors
     /// The first reason why it does not.
     pub fn applies(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
-        check_all(&self.matchers, descriptor)?;
+        self.fits(descriptor)?;
         if self.on_missing == OnMissing::Skip {
             let lacking = self
                 .per
@@ -183,6 +183,11 @@ impl Rule {
             }
         }
         Ok(())
+    }
+
+    /// Whether the matchers of the rule hold; nothing is said of its keys.
+    fn fits(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
+        check_all(&self.matchers, descriptor)
     }
 
     /// The index of the first override whose `when` holds.
@@ -228,12 +233,15 @@ impl Rule {
         rule_scope(domain, &self.name, when, per)
     }
 
-    /// Appends the values that the rule captures from `descriptor`.
-    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) {
+    /// Appends the values that the rule captures from `descriptor`, and says whether it has them all.
+    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) -> bool {
+        let mut has_all = true;
         for per in &self.per {
             let value = descriptor.get(&per.entry);
+            has_all &= value.is_some();
             push_value(bytes, captured(value, per.prefix));
         }
+        has_all
     }
 }
 

@@ -105,32 +105,32 @@ pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
     core::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Matches greedily and goes back to the last star only, so a hostile value costs no more than the
-/// product of the lengths.
+/// What stands before the first star must begin the value and what stands after the last must end
+/// it; each part in between is taken where it is found first, so that nothing is tried twice.
 fn glob_matches(glob: &[u8], value: &[u8]) -> bool {
-    let (mut g, mut v) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        match (glob.get(g), value.get(v)) {
-            (Some(b'*'), _) => {
-                retry = Some((g + 1, v));
-                g += 1;
-            }
-            (Some(expected), Some(actual)) if expected == actual => {
-                g += 1;
-                v += 1;
-            }
-            (None, None) => return true,
-            _ => match retry {
-                Some((after_star, from)) if from < value.len() => {
-                    retry = Some((after_star, from + 1));
-                    g = after_star;
-                    v = from + 1;
-                }
-                _ => return false,
-            },
-        }
+    let is_star = |byte: &u8| *byte == b'*';
+    let (Some(first), Some(last)) = (
+        glob.iter().position(is_star),
+        glob.iter().rposition(is_star),
+    ) else {
+        return glob == value;
+    };
+    let (Some(head), Some(tail)) = (glob.get(..first), glob.get(last + 1..)) else {
+        return false;
+    };
+    let rest = value.strip_prefix(head);
+    let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(tail)) else {
+        return false;
+    };
+    let between = glob.get(first + 1..last).unwrap_or_default();
+    for part in between.split(is_star).filter(|part| !part.is_empty()) {
+        let mut places = rest.windows(part.len());
+        let Some(place) = places.position(|place| place == part) else {
+            return false;
+        };
+        rest = rest.get(place + part.len()..).unwrap_or_default();
     }
+    true
 }
 
 #[cfg(test)]

@@ -6,16 +6,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::index::Index;
-use super::{Effect, Rule};
+use super::{Effect, OnMissing, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{LimitSet, NewCharge};
-use crate::decision::Decision;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
 use crate::limit::{Installed, Limit, LimitId};
 use crate::time::{Now, Wall};
-use crate::verdict::{RuleDecision, Verdict};
 
 /// Knows where calendar windows lie.
 pub trait CalendarEdges {
@@ -123,6 +121,37 @@ impl InForce {
         Some((entry.installed.as_ref()?, scope))
     }
 
+    /// Adds the charge that the rule makes for `descriptor`, if it applies and has a limit.
+    fn add_charge<'r>(
+        &'r self,
+        tag: u32,
+        descriptor: &Descriptor<'_>,
+        now: Now,
+        calendar: &impl CalendarEdges,
+        set: &mut LimitSet<'r>,
+    ) {
+        let rule = &self.rule;
+        if rule.fits(descriptor).is_err() {
+            return;
+        }
+        let Some((installed, scope)) = self.applying(descriptor) else {
+            return;
+        };
+        let charge = NewCharge {
+            installed,
+            cost: rule.cost.unwrap_or(descriptor.cost),
+            shadow: rule.shadow,
+            edges: edges(&installed.limit, now, calendar),
+            counts_calls: rule.cost.is_some(),
+            tag,
+            on_failure: rule.on_failure,
+            rule: Some(&rule.name),
+        };
+        set.push(charge, scope, |bytes| {
+            rule.capture(descriptor, bytes) || rule.on_missing == OnMissing::SharedKey
+        });
+    }
+
     /// All limits of the rule.
     pub fn limits(&self) -> impl Iterator<Item = &Installed> {
         let overrides = self.overrides.iter().map(|entry| &entry.installed);
@@ -209,28 +238,9 @@ impl RuleSet {
         };
         for descriptor in query.descriptors() {
             for tag in index.candidates(descriptor) {
-                let Some(in_force) = rules.get(tag as usize) else {
-                    continue;
-                };
-                let rule = &in_force.rule;
-                if rule.applies(descriptor).is_err() {
-                    continue;
+                if let Some(in_force) = rules.get(tag as usize) {
+                    in_force.add_charge(tag, descriptor, now, calendar, &mut set);
                 }
-                let Some((installed, scope)) = in_force.applying(descriptor) else {
-                    continue;
-                };
-                let charge = NewCharge {
-                    installed,
-                    cost: rule.cost.unwrap_or(descriptor.cost),
-                    shadow: rule.shadow,
-                    edges: edges(&installed.limit, now, calendar),
-                    counts_calls: rule.cost.is_some(),
-                    tag,
-                    on_failure: rule.on_failure,
-                };
-                set.push(charge, scope, |bytes| {
-                    rule.capture(descriptor, bytes);
-                });
             }
         }
         if query.descriptors().len() > 1 {
@@ -263,30 +273,13 @@ impl RuleSet {
             counts_calls: false,
             tag: u32::try_from(index).unwrap_or(u32::MAX),
             on_failure: in_force.rule.on_failure,
+            rule: Some(&in_force.rule.name),
         };
         set.push(charge, scope, |bytes| {
             in_force.rule.capture(descriptor, bytes);
+            true
         });
         Some(set)
-    }
-
-    /// Names the decisions on a set that this snapshot resolved, and combines them.
-    #[must_use]
-    pub fn combine(&self, domain: &str, set: &LimitSet<'_>, decisions: Vec<Decision>) -> Verdict {
-        let rules = self.domain(domain);
-        let named = set
-            .charges()
-            .iter()
-            .zip(decisions)
-            .filter_map(|(charge, decision)| {
-                let in_force = rules.get(charge.tag as usize)?;
-                Some(RuleDecision {
-                    rule: Arc::clone(&in_force.rule.name),
-                    shadow: charge.shadow,
-                    decision,
-                })
-            });
-        Verdict::combine(named.collect())
     }
 }
 

@@ -105,7 +105,7 @@ fn bytes(parts: &Parts) -> Vec<u8> {
     }
     let mut bytes = rule.scope(&parts.domain);
     rule.capture(&descriptor, &mut bytes);
-    bytes.into_vec()
+    bytes.to_vec()
 }
 
 /// The value that a part stands for: an address cut to its prefix, or the bytes as they are.

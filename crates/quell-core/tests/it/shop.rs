@@ -91,7 +91,7 @@ impl Shop {
                 self.states.insert(key, state);
             }
         }
-        self.rules.combine(query.domain(), &set, decisions)
+        set.combine(&decisions)
     }
 }
 

@@ -195,5 +195,5 @@ pub(crate) fn verdict(rules: &[(&str, bool, Decision)]) -> Verdict {
         shadow: *shadow,
         decision: *decision,
     });
-    Verdict::combine(decisions.collect())
+    Verdict::combine(decisions)
 }

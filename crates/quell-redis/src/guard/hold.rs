@@ -66,7 +66,7 @@ impl Inner {
         failure: &Failure,
     ) -> Result<Placed, StoreError> {
         let answer = self.fall_back(set, Operation::Acquire, now, failure)?;
-        let mut decisions = answer.decisions;
+        let mut decisions = answer.decisions.into_vec();
         for decision in &mut decisions {
             let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
             decision.delay = decision.delay.min(most);

@@ -202,7 +202,7 @@ impl Inner {
                     tracing::info!(store = %self.store, "the store takes calls again");
                 }
                 Ok(Answer {
-                    decisions,
+                    decisions: decisions.into(),
                     store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
                     ..Answer::default()
                 })
@@ -362,7 +362,7 @@ impl Store for GuardedStore {
             return Ok(Vec::new());
         }
         let answer = self.inner.ask(set, operation, now).await?;
-        Ok(answer.decisions)
+        Ok(answer.decisions.into_vec())
     }
 
     async fn decide(

@@ -69,7 +69,7 @@ impl Subject for Plain {
             .map(|(charge, state)| Entry { charge, state })
             .collect();
         let decisions = charge::decide(now, operation, &mut entries);
-        let verdict = self.rules.combine(query.domain(), &set, decisions);
+        let verdict = set.combine(&decisions);
         if operation == Operation::Acquire {
             self.states.extend(keys.into_iter().zip(states));
         }
@@ -89,7 +89,7 @@ impl Subject for Plain {
             .map(|(charge, state)| Entry { charge, state })
             .collect();
         let claimed = hold::claim(now, claim, &mut entries).ok_or("too many holds")?;
-        let verdict = self.rules.combine(query.domain(), &set, claimed.decisions);
+        let verdict = set.combine(&claimed.decisions);
         let places = charges.iter().zip(&keys).zip(claimed.held);
         let places = places.filter(|(_, held)| *held);
         let places = places.map(|((charge, key), _)| (key.clone(), !charge.counts_calls));

@@ -18,7 +18,7 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
 use crate::clock::ManualClock;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, check_domain};
 use crate::store::{Action, Placed, Store};
 
 mod holds;
@@ -143,8 +143,9 @@ async fn claim<S: Store, M: Store>(
     told: &str,
 ) -> Option<Placed> {
     let (ours, theirs) = (subject.rules(), model.rules());
-    let set = subject.resolve(&ours, query, now).ok()?;
-    let model_set = model.resolve(&theirs, query, now).ok()?;
+    let set = ours.resolve(query, now, &subject.calendar);
+    check_domain(&ours, query, &set).ok()?;
+    let model_set = theirs.resolve(query, now, &model.calendar);
     let got = subject.store().hold(&set, claim, now).await;
     let expected = model.store().hold(&model_set, claim, now).await;
     assert_eq!(got, expected, "{told} {claim:?}");

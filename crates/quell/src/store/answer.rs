@@ -1,13 +1,13 @@
 //! Answer: what a store said of a set, and how it came to say so.
 
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, Decisions};
 use quell_core::time::Wall;
 
 /// Decisions on a set, with what a caller may want to know about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The decisions, in the set's order.
-    pub decisions: Vec<Decision>,
+    pub decisions: Decisions,
     /// The places in the set of the charges that `decisions` are about, ascending; `None`: all.
     ///
     /// A refusal that is remembered decides without asking, so nothing is known of the limits
@@ -19,11 +19,17 @@ pub struct Answer {
     pub degraded: bool,
 }
 
-impl From<Vec<Decision>> for Answer {
-    fn from(decisions: Vec<Decision>) -> Self {
+impl From<Decisions> for Answer {
+    fn from(decisions: Decisions) -> Self {
         Self {
             decisions,
             ..Self::default()
         }
+    }
+}
+
+impl From<Vec<Decision>> for Answer {
+    fn from(decisions: Vec<Decision>) -> Self {
+        Self::from(Decisions::from(decisions))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, Decisions};
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
@@ -63,8 +63,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// [`Store::decide`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
     /// be decided at once.
-    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
-        self.charge_at_once(set, operation, now).map(Answer::from)
+    fn decide_at_once(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Option<Answer> {
+        None
     }
 
     /// Whether anything can wait, be reserved or held here; if not, [`Store::hold`] fails.
@@ -140,18 +145,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// [`Store::charge`] for a caller who cannot wait: `None`, and nothing is charged, if it cannot
-    /// be decided at once.
-    fn charge_at_once(
-        &self,
-        _set: &LimitSet<'_>,
-        _operation: Operation,
-        _now: Now,
-    ) -> Option<Vec<Decision>> {
-        None
-    }
-
-    /// [`Store::charge_at_once`] for a set of one charge: nothing need be allocated.
+    /// [`Store::decide_at_once`] for a charge on a key that no set need be made for.
     fn charge_one_at_once(
         &self,
         _key: Key<'_>,
@@ -187,7 +181,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// A store in this process: it answers at once and cannot fail.
 pub trait LocalStore: Store {
     /// [`Store::charge`] without waiting.
-    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision>;
+    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions;
 
     /// [`Store::hold`] without waiting.
     ///

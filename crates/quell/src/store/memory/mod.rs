@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, Decisions};
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName};
 use quell_core::limit::{Installed, Limit, LimitId};
@@ -25,7 +25,7 @@ use quell_core::time::Now;
 
 use crate::clock::{Clock, read_again};
 
-use super::{Action, Banned, Finished, LocalStore, Placed, Store, StoreError};
+use super::{Action, Answer, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
 mod arena;
 mod boxes;
@@ -287,10 +287,10 @@ impl Default for MemoryStore {
 }
 
 impl LocalStore for MemoryStore {
-    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Vec<Decision> {
+    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions {
         match set.charges() {
-            [] => Vec::new(),
-            [charge] => vec![self.charge_one(set.key(charge), charge, operation, now)],
+            [] => Decisions::new(),
+            [charge] => Decisions::from([self.charge_one(set.key(charge), charge, operation, now)]),
             _ => self.charge_many(set, operation, now),
         }
     }
@@ -314,13 +314,8 @@ impl Store for MemoryStore {
         self.clock = Some(Arc::clone(clock));
     }
 
-    fn charge_at_once(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Option<Vec<Decision>> {
-        Some(self.charge_local(set, operation, now))
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        Some(Answer::from(self.charge_local(set, operation, now)))
     }
 
     fn charge_one_at_once(
@@ -350,7 +345,16 @@ impl Store for MemoryStore {
         operation: Operation,
         now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
-        Ok(self.charge_local(set, operation, now))
+        Ok(self.charge_local(set, operation, now).into_vec())
+    }
+
+    async fn decide(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        Ok(Answer::from(self.charge_local(set, operation, now)))
     }
 
     fn can_learn(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, decide};
-use quell_core::decision::Decision;
+use quell_core::decision::Decisions;
 use quell_core::time::Now;
 
 use super::{Fingerprint, Held, Keeping, MemoryStore};
@@ -48,7 +48,7 @@ impl MemoryStore {
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Vec<Decision> {
+    ) -> Decisions {
         let decided = self.with_states(set, operation, now, |now, entries| {
             decide(now, operation, entries)
         });
