@@ -10,7 +10,7 @@ const PIECE: usize = 512;
 /// Pieces of a shelf: 8 KiB of pointers.
 const SHELF: usize = 512;
 
-/// Shelves, enough for all lines that can be linked to.
+/// Shelves, enough for all lines there can be, or spills.
 const SHELVES: usize = (MAX_LINES + 1) / PIECE / SHELF;
 
 type Piece<T> = [T; PIECE];

@@ -235,8 +235,8 @@ impl Line {
     /// Begins to read; `None` while somebody writes.
     #[inline]
     pub(super) fn glance(&self) -> Option<Glance<'_>> {
-        // Looked at by nobody: the second half is fetched while the first one is waited for. The next
-        // thing is to read the clock, which the processor does when all reads before it are done.
+        // Looked at by nobody: the second half is fetched while the first one is waited for. The clock
+        // is read next, and it seems that what is asked for after that waits for it.
         let _ = self.slots[SLOTS - 1].meta.load(Ordering::Relaxed);
         let header = self.header.load(Ordering::Acquire);
         (header & LOCKED == 0).then_some(Glance { line: self, header })
