@@ -1,4 +1,5 @@
-//! Chain: the states whose keys have one home, in a line and as many spills as they need, under one lock.
+//! Chain: the states whose keys have one home, in a line and as many spills as they need, under one
+//! lock.
 //!
 //! Most chains are one line. What does not fit its five slots lies in spills behind it, which go back
 //! to the others when they are empty.
