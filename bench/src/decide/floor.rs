@@ -2,7 +2,8 @@
 //! of a key, cannot grow, forgets nothing, and says allowed or not. Its entries are of Quell's size.
 //!
 //! It comes with two hashes: one that is only keyed, and the one that Quell promises, 93 bits that
-//! nobody can aim at. What lies between the two is the price of that promise alone.
+//! nobody can aim at. What lies between the two is the price of that promise alone. The second also
+//! comes with its slot asked for before the clock is read, as Quell does.
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use foldhash::quality::RandomState;
+use prefetch_index::prefetch_index;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::Answer;
@@ -55,9 +57,10 @@ struct Slot {
     limit: AtomicU64,
 }
 
-/// An open table that is twice as large as its keys need.
+/// An open table that is twice as large as its keys need. `AHEAD`: a reading of the processor's counter
+/// waits for loads before it, so the slot is only asked for when the clock is read.
 #[derive(Debug)]
-pub(super) struct Floor<H> {
+pub(super) struct Floor<H, const AHEAD: bool = false> {
     slots: Box<[Slot]>,
     shift: u32,
     hasher: H,
@@ -67,7 +70,7 @@ pub(super) struct Floor<H> {
     full: u64,
 }
 
-impl<H: KeyHash> Rival for Floor<H> {
+impl<H: KeyHash, const AHEAD: bool> Rival for Floor<H, AHEAD> {
     fn new(answer: Answer, keys: usize) -> Result<Self> {
         let (burst, period) = numbers(answer);
         let slots = (keys * 2).next_power_of_two().max(2);
@@ -87,9 +90,15 @@ impl<H: KeyHash> Rival for Floor<H> {
     fn ask(&self, key: &String) -> bool {
         // 0 is an empty slot.
         let (hash, more) = self.hasher.of(key);
-        let tat = &self.slot(hash | 1, more).tat;
-        let since = self.clock.now().duration_since(self.origin);
-        let now = since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos());
+        let hash = hash | 1;
+        let (now, tat) = if AHEAD {
+            prefetch_index(&self.slots, (hash >> self.shift) as usize);
+            let now = self.now();
+            (now, &self.slot(hash, more).tat)
+        } else {
+            let tat = &self.slot(hash, more).tat;
+            (self.now(), tat)
+        };
         let mut seen = tat.load(Ordering::Relaxed);
         loop {
             let new = seen.max(now) + self.interval;
@@ -104,7 +113,13 @@ impl<H: KeyHash> Rival for Floor<H> {
     }
 }
 
-impl<H> Floor<H> {
+impl<H, const AHEAD: bool> Floor<H, AHEAD> {
+    /// Nanoseconds since it was made.
+    fn now(&self) -> u64 {
+        let since = self.clock.now().duration_since(self.origin);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    }
+
     fn slot(&self, hash: u64, limit: u64) -> &Slot {
         let mut index = (hash >> self.shift) as usize;
         loop {

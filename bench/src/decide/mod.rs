@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::draws::{self, Spread};
-use crate::report::{Report, progress, ratio};
+use crate::report::{Report, median, progress, ratio};
 use crate::table::Table;
 
 mod floor;
@@ -23,7 +23,8 @@ const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around ev
     the key's first byte and asks nobody. `floor` is the least a decision on a key can cost here: a \
     keyed 64-bit hash, an open table of 24-byte slots, one clock reading, one compare-and-swap; it \
     keeps no full key, cannot grow, forgets nothing. `floor, SipHash` is that with the hash that Quell \
-    promises, 93 bits that nobody can aim at. quell answers with remaining, retry_after and \
+    promises, 93 bits that nobody can aim at; `that, ahead` asks for its slot before it reads the clock, \
+    as quell does. quell answers with remaining, retry_after and \
     reset_after, governor with allowed or not. Above 1, quell is faster than governor.";
 
 /// What `bench decide` measures.
@@ -32,12 +33,15 @@ pub(crate) struct Settings {
     /// Different keys.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
-    /// Decisions of one thread in one run.
-    #[arg(long, default_value_t = 2_000_000)]
+    /// Decisions of one thread in one pass.
+    #[arg(long, default_value_t = 500_000)]
     decisions: usize,
     /// Runs of each rival; rivals alternate.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Passes of one run, after one without a clock; the run's figure is their median.
+    #[arg(long, default_value_t = 5)]
+    passes: usize,
     /// Threads at once.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
@@ -84,6 +88,7 @@ struct Case<'a> {
     spread: Spread,
     answer: Answer,
     threads: &'a [usize],
+    passes: usize,
     /// Every key once.
     all: &'a [String],
     draws: &'a [String],
@@ -107,6 +112,7 @@ impl Case<'_> {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.keys > 0, "--keys must be at least 1");
     ensure!(settings.runs > 0, "--runs must be at least 1");
+    ensure!(settings.passes > 0, "--passes must be at least 1");
     ensure!(settings.decisions > 0, "--decisions must be at least 1");
     let mut report = Report::new("decide", QUESTION, OVERHEAD, settings)?;
     let all = draws::all(settings.keys);
@@ -122,6 +128,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                 spread: *spread,
                 answer,
                 threads: &settings.threads,
+                passes: settings.passes,
                 all,
                 draws: &draws,
             };
@@ -161,14 +168,16 @@ fn measure<R: Rival>(case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
     }
     let mut results = Vec::new();
     for threads in case.threads {
-        // Once without a clock: the first pass finds nothing in any cache.
-        ask_all(&rival, case.draws, 0, case.answer)?;
-        results.push((*threads, timed(&rival, case, *threads)?));
+        // The first pass finds nothing in any cache.
+        timed(&rival, case, *threads)?;
+        let passes = (0..case.passes).map(|_| timed(&rival, case, *threads));
+        // What disturbs the machine for some tenths of a second is in few of them.
+        results.push((*threads, median(&passes.collect::<Result<Vec<f64>>>()?)));
     }
     Ok(results)
 }
 
-/// ns per decision; each of several threads begins elsewhere in the same sequence.
+/// ns per decision of one pass; each of several threads begins elsewhere in the same sequence.
 fn timed<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
@@ -219,24 +228,25 @@ fn tables(report: &Report) -> String {
     heading.extend(names);
     heading.extend([
         "governor / quell",
-        "governor / floor, SipHash",
         "quell / floor",
+        "quell / floor, SipHash",
     ]);
     let mut table = Table::new(heading);
     for case in report.cases() {
-        let median = |name: Name| report.median(&case, name.name());
+        let measured = |name: Name| report.median(&case, name.name());
         let figure = |name: &str| {
-            let median = report.median(&case, name);
-            median.map_or_else(|| "-".to_owned(), |median| format!("{median:.0}"))
+            let nanos = report.median(&case, name);
+            nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{nanos:.0}"))
         };
         let mut row = vec![case.clone()];
         row.extend(names.map(figure));
         // The faster of governor's two stores is the one to beat.
-        let governors = [Name::Governor, Name::GovernorHashMap].map(median);
+        let governors = [Name::Governor, Name::GovernorHashMap].map(measured);
         let governor = governors.into_iter().flatten().reduce(f64::min);
-        row.push(ratio(governor, median(Name::Quell)));
-        row.push(ratio(governor, median(Name::FloorSipHash)));
-        row.push(ratio(median(Name::Quell), median(Name::Floor)));
+        row.push(ratio(governor, measured(Name::Quell)));
+        for floor in [Name::Floor, Name::FloorSipHash] {
+            row.push(ratio(measured(Name::Quell), measured(floor)));
+        }
         table.row(row);
     }
     table.to_string()

@@ -44,6 +44,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::Read => repeat::<Read>(settings),
         Name::Floor => repeat::<Floor<RandomState>>(settings),
         Name::FloorSipHash => repeat::<Floor<Unaimable>>(settings),
+        Name::FloorAhead => repeat::<Floor<Unaimable, true>>(settings),
         Name::Quell => repeat::<KeyedLimiter<str>>(settings),
         Name::Governor => repeat::<GovernorDashMap>(settings),
         Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),

@@ -40,16 +40,18 @@ pub(crate) enum Name {
     Read,
     Floor,
     FloorSipHash,
+    FloorAhead,
     Quell,
     Governor,
     GovernorHashMap,
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Read,
         Self::Floor,
         Self::FloorSipHash,
+        Self::FloorAhead,
         Self::Quell,
         Self::Governor,
         Self::GovernorHashMap,
@@ -60,6 +62,7 @@ impl Name {
             Self::Read => "read",
             Self::Floor => "floor",
             Self::FloorSipHash => "floor, SipHash",
+            Self::FloorAhead => "that, ahead",
             Self::Quell => "quell",
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",
@@ -72,6 +75,7 @@ impl Name {
             Self::Read => measure::<Read>(case),
             Self::Floor => measure::<Floor<RandomState>>(case),
             Self::FloorSipHash => measure::<Floor<Unaimable>>(case),
+            Self::FloorAhead => measure::<Floor<Unaimable, true>>(case),
             Self::Quell => measure::<KeyedLimiter<str>>(case),
             Self::Governor => measure::<GovernorDashMap>(case),
             Self::GovernorHashMap => measure::<GovernorHashMap>(case),

@@ -24,6 +24,7 @@
 
 use std::hint::select_unpredictable;
 
+use prefetch_index::prefetch_index;
 use quell_core::limit::LimitId;
 
 use super::fingerprint::Fingerprint;
@@ -232,12 +233,17 @@ impl Line {
         slot.word_of(sought).map(|word| (slot, word))
     }
 
+    /// Asks for both halves and waits for neither. A load would do as well, if the clock were not read
+    /// next: a reading of the processor's counter waits for the loads before it.
+    #[inline]
+    pub(super) fn fetch(&self) {
+        prefetch_index(self.slots(), 0);
+        prefetch_index(self.slots(), SLOTS - 1);
+    }
+
     /// Begins to read; `None` while somebody writes.
     #[inline]
     pub(super) fn glance(&self) -> Option<Glance<'_>> {
-        // Looked at by nobody: the second half is fetched while the first one is waited for. The clock
-        // is read next, and it seems that what is asked for after that waits for it.
-        let _ = self.slots[SLOTS - 1].meta.load(Ordering::Relaxed);
         let header = self.header.load(Ordering::Acquire);
         (header & LOCKED == 0).then_some(Glance { line: self, header })
     }

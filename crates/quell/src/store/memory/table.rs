@@ -178,8 +178,8 @@ impl Table {
     /// or was charged under another limit, or the limit is no simple bucket.
     ///
     /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. `now` is read
-    /// for each try once the line's header has been: while the processor waits for the line, and so
-    /// that what is written was not seen by anyone who read later.
+    /// anew for each try, while the line is on its way. Others may write to the line after that, at
+    /// later instants: a use that then ends later than it can at `now` takes the long way.
     #[inline]
     pub(crate) fn decide_in_place<'l>(
         &self,
@@ -191,11 +191,12 @@ impl Table {
         let sought = Sought::new(fingerprint, due.installed.id);
         for _ in 0..TRIES {
             let line = self.lines.get(home(fingerprint, self.size()))?;
+            line.fetch();
+            let now = now();
             let Some(glance) = line.glance() else {
                 std::hint::spin_loop();
                 continue;
             };
-            let now = now();
             let (slot, word) = self.seek(line, glance.link(), sought)?;
             // Where a word is, the origin is set.
             let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
