@@ -94,6 +94,14 @@ const MUTANTS: &[Mutant] = &[
         caught_by: "clocks::",
     },
     Mutant {
+        name: "who is overtaken after reading the clock fills the bucket",
+        file: "crates/quell-core/src/algorithm/gcra.rs",
+        original: "let ahead = tat.saturating_sub(now);",
+        replacement: "let ahead = if tat > now.saturating_add(full) { 0 } else { tat.saturating_sub(now) };",
+        package: "quell",
+        caught_by: "parallel::who_is_overtaken",
+    },
+    Mutant {
         name: "a clock that goes back locks the key",
         file: "crates/quell-core/src/algorithm/gcra.rs",
         original: "tat.min(now + self.full)",

@@ -1,8 +1,8 @@
 //! The table under many threads: what is admitted stays within the bound, and no key is lost while
 //! the table grows, is swept and is read.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -144,6 +144,56 @@ fn an_old_reading_is_credited_to_nobody() {
     };
     let admitted = admitted_over_10_ms(&clock, ask);
     assert!((18..=20).contains(&admitted), "{admitted} by a store");
+}
+
+/// Between the first reading of a call and what the call does with it, somebody else calls later.
+#[derive(Debug)]
+struct Overtaken {
+    clock: ManualClock,
+    limiter: OnceLock<Weak<KeyedLimiter<u64, Arc<Self>>>>,
+    is_next: AtomicBool,
+    admitted: AtomicU64,
+}
+
+impl Clock for Overtaken {
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        let reading = self.clock.monotonic();
+        if self.is_next.swap(false, Ordering::Relaxed) {
+            self.clock.advance(Duration::from_micros(4));
+            let limiter = self.limiter.get().and_then(Weak::upgrade).unwrap();
+            let is_allowed = limiter.try_acquire(&1).outcome.is_allow();
+            self.admitted
+                .fetch_add(u64::from(is_allowed), Ordering::Relaxed);
+        }
+        reading
+    }
+}
+
+#[test]
+fn who_is_overtaken_after_reading_the_clock_is_credited_nothing() {
+    let clock = Arc::new(Overtaken {
+        clock: ManualClock::new(start()),
+        limiter: OnceLock::new(),
+        is_next: AtomicBool::new(false),
+        admitted: AtomicU64::new(0),
+    });
+    let bucket = Limit::token_bucket(Rate::new(1, Duration::from_millis(1)).unwrap()).burst(10);
+    let keyed = Arc::new(KeyedLimiter::with(bucket, 100, Arc::clone(&clock)).unwrap());
+    clock.limiter.set(Arc::downgrade(&keyed)).unwrap();
+    let mut admitted = 0;
+    // 10 ms in all.
+    for _ in 0..2_500 {
+        clock.is_next.store(true, Ordering::Relaxed);
+        admitted += u64::from(keyed.try_acquire(&1).outcome.is_allow());
+    }
+    let others = clock.admitted.load(Ordering::Relaxed);
+    assert!(others > 0, "nobody was overtaken");
+    let all = admitted + others;
+    assert!((18..=20).contains(&all), "{admitted} and {others}");
 }
 
 #[test]
