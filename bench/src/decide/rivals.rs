@@ -62,7 +62,7 @@ impl Name {
             Self::Read => "read",
             Self::Floor => "floor",
             Self::FloorSipHash => "floor, SipHash",
-            Self::FloorAhead => "that, ahead",
+            Self::FloorAhead => "floor, ahead",
             Self::Quell => "quell",
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",

@@ -234,7 +234,7 @@ impl Line {
     }
 
     /// Asks for both halves and waits for neither. A load would do as well, if the clock were not read
-    /// next: a reading of the processor's counter waits for the loads before it.
+    /// next: by what we measured, a reading of the processor's counter waits for the loads before it.
     #[inline]
     pub(super) fn fetch(&self) {
         prefetch_index(self.slots(), 0);
