@@ -14,6 +14,7 @@ use crate::algorithm::{Algorithm, Engine, Mechanics};
 use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
+use crate::packed::Bucket;
 use crate::rate::{MAX_PERIOD, Rate};
 use crate::time::Monotonic;
 
@@ -31,6 +32,8 @@ use crate::time::Monotonic;
 pub struct Limit {
     algorithm: Algorithm,
     engine: Engine,
+    /// The engine's numbers as words are decided under them, if they are.
+    bucket: Option<Bucket>,
     ban: Option<Arc<Ban>>,
     on_expiry: OnExpiry,
 }
@@ -102,8 +105,9 @@ impl Limit {
         Concurrency::new(max)
     }
 
-    pub(crate) const fn from_parts(algorithm: Algorithm, engine: Engine) -> Self {
+    pub(crate) fn from_parts(algorithm: Algorithm, engine: Engine) -> Self {
         Self {
+            bucket: Bucket::of(&engine),
             algorithm,
             engine,
             ban: None,
@@ -208,6 +212,11 @@ impl Limit {
     #[must_use]
     pub fn full_refill(&self) -> Duration {
         self.engine.full_refill()
+    }
+
+    #[inline]
+    pub(crate) const fn bucket(&self) -> Option<&Bucket> {
+        self.bucket.as_ref()
     }
 
     #[inline]

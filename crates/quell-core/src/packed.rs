@@ -8,29 +8,72 @@
 //! way; the answer is the same.
 //!
 //! There is no second algorithm here. All differences of instants stay what they were when both are
-//! counted from another origin, so `gcra.rs` decides on words as it decides on states, in 64 bits.
+//! counted from another origin, so what `gcra.rs` does to states is done to words, in 64 bits.
+//!
+//! While a key's word is on its way from memory the processor has nothing else to do, so all that can be
+//! known without it is worked out before: see [`Ready`].
 
 use core::time::Duration;
 
 use crate::algorithm::Engine;
-use crate::algorithm::gcra::{Fit, Gcra};
+use crate::algorithm::gcra::{Gcra, Narrow};
 use crate::charge::{Due, Operation};
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::limit::Limit;
 use crate::state::Usage;
 use crate::time::Monotonic;
 
+/// A bucket under which words are decided: with continuous refill, nothing missing at first and nothing
+/// ever owed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    numbers: Narrow,
+    /// What may be used before a call that is not delayed, in ticks.
+    undelayed: u64,
+}
+
+impl Bucket {
+    /// `None` if the engine is no such bucket, or 2^63 ticks do not fill it.
+    pub(crate) fn of(engine: &Engine) -> Option<Self> {
+        match engine {
+            Engine::Token(engine) if engine.is_plain() => {
+                let numbers = engine.gcra().narrow()?;
+                let undelayed = numbers.full();
+                Some(Self { numbers, undelayed })
+            }
+            Engine::Leaky(engine) => {
+                let numbers = engine.gcra().narrow()?;
+                let undelayed = numbers.cost(engine.delay_after())?;
+                Some(Self { numbers, undelayed })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A charge at an instant, made ready for the word that it is to be decided on.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready<'l> {
+    limit: &'l Limit,
+    bucket: &'l Bucket,
+    /// In ticks since the origin.
+    now: u64,
+    /// In ticks.
+    cost: u64,
+}
+
 /// A decision on a word, in ticks: they are made into units and durations when the word has been
 /// written, if anybody looks at them.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'l> {
-    gcra: &'l Gcra,
-    fit: Fit,
+    numbers: &'l Narrow,
+    /// Ticks until it fits, where it does not.
+    lacks: Option<u64>,
     /// What is used after it.
     after: u64,
     delay: u64,
-    /// The word after it; the same if there is nothing to write.
-    pub word: u64,
+    /// The word after it, if that is another.
+    pub word: Option<u64>,
 }
 
 impl Limit {
@@ -63,75 +106,86 @@ impl Limit {
     }
 }
 
+impl<'l> Ready<'l> {
+    /// Words count from `origin`. `None` where the charge takes the long way, whatever the word is: a
+    /// limit other than a bucket with continuous refill, one with `initial` tokens or on credit, a burst
+    /// that takes 2^63 ticks to refill, a cost above it, an instant before `origin` or more ticks behind
+    /// it than 64 bits hold.
+    #[inline]
+    #[must_use]
+    pub fn new(now: Monotonic, due: &Due<'l>, origin: Monotonic) -> Option<Self> {
+        let limit = &due.installed.limit;
+        let bucket = limit.bucket()?;
+        let since = now.as_nanos().checked_sub(origin.as_nanos())?;
+        Some(Self {
+            limit,
+            bucket,
+            now: bucket.numbers.ticks(since)?,
+            cost: bucket.numbers.cost(due.cost.get())?,
+        })
+    }
+
+    /// Decides on a key without a ban whose use is `word`: the same answer as
+    /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
+    ///
+    /// That is a refusal that counts towards a ban, a TAT beyond 64 bits; and a use that ends later than
+    /// it can at this instant: the clock went back, or the reading is an old one.
+    #[inline]
+    #[must_use]
+    pub fn decide(&self, operation: Operation, word: u64) -> Option<Packed<'l>> {
+        let numbers = &self.bucket.numbers;
+        let used = word.saturating_sub(self.now);
+        if used > numbers.full() {
+            return None;
+        }
+        let after = used + self.cost;
+        let acquires = operation == Operation::Acquire;
+        if after > numbers.full() {
+            if acquires && self.limit.ban().is_some() {
+                return None;
+            }
+            return Some(Packed {
+                numbers,
+                lacks: Some(after - numbers.full()),
+                after: used,
+                delay: 0,
+                word: None,
+            });
+        }
+        let word = if acquires {
+            Some(self.now.checked_add(after)?)
+        } else {
+            None
+        };
+        Some(Packed {
+            numbers,
+            lacks: None,
+            after: if acquires { after } else { used },
+            delay: used.saturating_sub(self.bucket.undelayed),
+            word,
+        })
+    }
+}
+
 impl Packed<'_> {
     /// The answer. Always inlined: else nine words are written and read again.
     #[inline(always)]
     #[must_use]
     pub const fn decision(&self) -> Decision {
-        let gcra = self.gcra;
-        let outcome = match self.fit {
-            Fit::Fits => Outcome::Allow,
-            Fit::Lacks(ticks) => Outcome::Deny(RetryAfter::After(gcra.duration_near(ticks))),
-            Fit::Never => Outcome::Deny(RetryAfter::Never),
-        };
+        let numbers = self.numbers;
         Decision {
-            outcome,
-            limit: gcra.burst(),
-            remaining: gcra.remaining_near(self.after),
-            reset_after: gcra.duration_near(self.after),
+            outcome: match self.lacks {
+                None => Outcome::Allow,
+                Some(ticks) => Outcome::Deny(RetryAfter::After(numbers.duration(ticks))),
+            },
+            limit: numbers.burst(),
+            remaining: numbers.remaining(self.after),
+            reset_after: numbers.duration(self.after),
             delay: match self.delay {
                 0 => Duration::ZERO,
-                ticks => gcra.duration_near(ticks),
+                ticks => numbers.duration(ticks),
             },
             banned: false,
         }
     }
-}
-
-/// Decides one charge on a key without a ban whose use is `word`: the same answer as
-/// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
-///
-/// That is a limit other than a bucket with continuous refill, one with `initial` tokens, a refusal
-/// that counts towards a ban, a clock that reads earlier than `origin`, a TAT beyond 64 bits, a burst
-/// that takes 2^63 ticks to refill; and a use that ends later than it can at `now`: the clock went
-/// back, or the reading is an old one.
-#[inline]
-#[must_use]
-pub fn decide_packed<'l>(
-    now: Monotonic,
-    operation: Operation,
-    due: &Due<'l>,
-    word: u64,
-    origin: Monotonic,
-) -> Option<Packed<'l>> {
-    let limit = &due.installed.limit;
-    let (gcra, delay_after) = match limit.engine() {
-        Engine::Token(engine) if engine.is_plain() => (engine.gcra(), None),
-        Engine::Leaky(engine) => (engine.gcra(), Some(engine.delay_after())),
-        _ => return None,
-    };
-    let since = now.as_nanos().checked_sub(origin.as_nanos())?;
-    let near = gcra.near(word, since)?;
-    let fit = near.check(due.cost.get());
-    if fit != Fit::Fits && operation == Operation::Acquire && limit.ban().is_some() {
-        return None;
-    }
-    // A peek writes nothing, nor does a refusal.
-    let is_charged = fit == Fit::Fits && operation == Operation::Acquire;
-    let (after, word) = if is_charged {
-        let after = near.after(due.cost.get());
-        (after, near.tat(after)?)
-    } else {
-        (near.ahead(), word)
-    };
-    Some(Packed {
-        gcra,
-        fit,
-        after,
-        delay: match delay_after {
-            Some(units) if fit == Fit::Fits => near.delay(units),
-            _ => 0,
-        },
-        word,
-    })
 }

@@ -178,19 +178,16 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        let fingerprint = self.table.hash_key().of(key);
+        let key = self.table.hash_key().half_of(key);
         let due = Due {
             installed: &self.installed,
             cost,
         };
         let clock = || self.clock.monotonic();
-        let in_place = self
-            .table
-            .decide_in_place(fingerprint, &due, operation, clock);
-        match in_place {
+        match self.table.decide_in_place(key, &due, operation, clock) {
             // Only now that the word is written are units and durations made of ticks.
-            Some(decided) => decided.decision(),
-            None => self.ask_under_lock(operation, fingerprint, cost),
+            Ok(decided) => decided.decision(),
+            Err(fingerprint) => self.ask_under_lock(operation, fingerprint, cost),
         }
     }
 

@@ -21,6 +21,7 @@
 //! A TAT further away than a full bucket can only come from a clock that went back (or nonsense in
 //! a store): it is read as fully used from now on.
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use super::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
@@ -204,97 +205,72 @@ impl Gcra {
     }
 }
 
-/// The same arithmetic in 64 bits, for a key that is asked at one instant: what counts is how far its
-/// TAT lies ahead of that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Near<'a> {
-    gcra: &'a Gcra,
-    now: u64,
-    ahead: u64,
+/// The same numbers in 64 bits, for instants that are counted from an origin of somebody's own. What is
+/// used is said as how far the TAT lies ahead, and is at most a full bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrow {
+    interval: NonZeroU64,
+    per_nano: NonZeroU64,
+    burst: u64,
+    /// Below 2^63, so that twice that does not overflow.
     full: u64,
 }
 
-/// Whether a charge fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
-    Fits,
-    /// It will in so many ticks.
-    Lacks(u64),
-    Never,
-}
-
 impl Gcra {
-    /// `tat` and `now` in ticks and in nanoseconds since the same instant; `None` if they do not fit,
-    /// or if the TAT is further ahead than a full bucket.
-    #[inline]
-    pub(crate) fn near(&self, tat: u64, now: u64) -> Option<Near<'_>> {
-        let now = now.checked_mul(self.per_nano)?;
+    /// `None` if 2^63 ticks do not fill the bucket.
+    pub(crate) fn narrow(&self) -> Option<Narrow> {
         let full = u64::try_from(self.full).ok()?;
-        let ahead = tat.saturating_sub(now);
-        // Twice what is full does not overflow.
-        (full < 1 << 63 && ahead <= full).then_some(Near {
-            gcra: self,
-            now,
-            ahead,
-            full,
+        Some(Narrow {
+            interval: NonZeroU64::new(self.interval)?,
+            per_nano: NonZeroU64::new(self.per_nano)?,
+            burst: self.burst,
+            full: (full < 1 << 63).then_some(full)?,
         })
     }
+}
 
-    /// Units that are left when so many ticks are used; of a bucket that [`Gcra::near`] takes.
+impl Narrow {
+    pub(crate) const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// What a full bucket holds, in ticks.
     #[inline]
-    pub(crate) const fn remaining_near(&self, used: u64) -> u64 {
-        #[expect(clippy::cast_possible_truncation, reason = "below 2^63")]
-        let full = self.full as u64;
-        full.saturating_sub(used) / self.interval
+    pub(crate) const fn full(&self) -> u64 {
+        self.full
+    }
+
+    /// `nanos` in ticks; `None` if 64 bits do not hold them.
+    #[inline]
+    pub(crate) const fn ticks(&self, nanos: u64) -> Option<u64> {
+        nanos.checked_mul(self.per_nano.get())
+    }
+
+    /// What `units` take, in ticks, if the bucket ever holds so many.
+    #[inline]
+    pub(crate) const fn cost(&self, units: u64) -> Option<u64> {
+        if units > self.burst {
+            return None;
+        }
+        Some(units * self.interval.get())
+    }
+
+    /// Units that are left when so many ticks are used.
+    #[inline]
+    pub(crate) const fn remaining(&self, used: u64) -> u64 {
+        self.full.saturating_sub(used) / self.interval.get()
     }
 
     /// The duration of `ticks`, rounded up to a nanosecond.
     #[inline]
-    pub(crate) const fn duration_near(&self, ticks: u64) -> Duration {
-        let nanos = if self.per_nano == 1 {
+    pub(crate) const fn duration(&self, ticks: u64) -> Duration {
+        let per_nano = self.per_nano.get();
+        let nanos = if per_nano == 1 {
             ticks
         } else {
-            ticks.div_ceil(self.per_nano)
+            ticks.div_ceil(per_nano)
         };
         Duration::from_nanos(nanos)
-    }
-}
-
-impl Near<'_> {
-    /// What is used, in ticks.
-    #[inline]
-    pub(crate) const fn ahead(&self) -> u64 {
-        self.ahead
-    }
-
-    #[inline]
-    pub(crate) const fn check(&self, cost: u64) -> Fit {
-        if cost > self.gcra.burst {
-            return Fit::Never;
-        }
-        match self.after(cost).checked_sub(self.full) {
-            None | Some(0) => Fit::Fits,
-            Some(excess) => Fit::Lacks(excess),
-        }
-    }
-
-    /// What would be used after `cost` units, which are at most the burst.
-    #[inline]
-    pub(crate) const fn after(&self, cost: u64) -> u64 {
-        self.ahead + cost * self.gcra.interval
-    }
-
-    /// The TAT of what is used, if it fits.
-    #[inline]
-    pub(crate) const fn tat(&self, used: u64) -> Option<u64> {
-        self.now.checked_add(used)
-    }
-
-    /// How long a call waits until all but `after` units before it have drained, in ticks.
-    #[inline]
-    pub(crate) const fn delay(&self, after: u64) -> u64 {
-        let free = after.saturating_mul(self.gcra.interval);
-        self.ahead.saturating_sub(free)
     }
 }
 

@@ -8,7 +8,7 @@ use quell_core::charge::{Due, Entry, LimitSet, Operation, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::packed::decide_packed;
+use quell_core::packed::Ready;
 use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
 
@@ -100,22 +100,23 @@ impl Bench {
                 continue;
             };
             let due = Due { installed, cost };
-            let packed = decide_packed(now.monotonic, operation, &due, word, origin);
-            let Some(packed) = packed else {
+            let ready = Ready::new(now.monotonic, &due, origin);
+            let Some(packed) = ready.and_then(|ready| ready.decide(operation, word)) else {
                 continue;
             };
             assert_eq!(packed.decision(), expected, "packed from {origin:?}");
+            let written = packed.word.unwrap_or(word);
             if operation == Operation::Peek {
-                assert_eq!(packed.word, word, "a peek writes nothing");
+                assert_eq!(packed.word, None, "a peek writes nothing");
             } else if after.usage == Usage::Rest {
                 let left = State {
-                    usage: limit.unpack(packed.word, origin),
+                    usage: limit.unpack(written, origin),
                     ..after.clone()
                 };
                 assert!(left.time_to_rest(limit, now).is_zero());
             } else {
-                assert_eq!(limit.unpack(packed.word, origin), after.usage);
-                assert_eq!(limit.pack(&after.usage, origin), Some(packed.word));
+                assert_eq!(limit.unpack(written, origin), after.usage);
+                assert_eq!(limit.pack(&after.usage, origin), Some(written));
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use super::siphash::SipHasher;
+use super::siphash::{Halfway, SipHasher};
 
 /// What stands for a key in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,28 +42,57 @@ impl HashKey {
         Self([word(), word()])
     }
 
+    /// The upper half of the fingerprint of anything that can be hashed.
+    #[inline]
+    pub(crate) fn half_of<K: Hash + ?Sized>(self, key: &K) -> Half {
+        let mut hasher = SipHasher::new(self.0);
+        key.hash(&mut hasher);
+        Half::new(hasher)
+    }
+
+    /// The upper half of the fingerprint of a key's bytes.
+    #[inline]
+    pub(super) fn half_of_bytes(self, bytes: &[u8]) -> Half {
+        let mut hasher = SipHasher::new(self.0);
+        hasher.write(bytes);
+        Half::new(hasher)
+    }
+
     /// The fingerprint of anything that can be hashed.
     #[inline]
     pub(crate) fn of<K: Hash + ?Sized>(self, key: &K) -> Fingerprint {
-        let mut hasher = SipHasher::new(self.0);
-        key.hash(&mut hasher);
-        Self::finish(hasher)
+        self.half_of(key).whole()
     }
 
     /// The fingerprint of a key's bytes.
     #[must_use]
     pub fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
-        let mut hasher = SipHasher::new(self.0);
-        hasher.write(bytes);
-        Self::finish(hasher)
+        self.half_of_bytes(bytes).whole()
+    }
+}
+
+/// A fingerprint of which only the upper half is known: where the key lies is said, and its line can be
+/// on the way while the lower half is worked out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half {
+    /// The upper 64 bits.
+    pub(super) high: u64,
+    rest: Halfway,
+}
+
+impl Half {
+    #[inline]
+    const fn new(hasher: SipHasher) -> Self {
+        let (high, rest) = hasher.first_word();
+        Self { high, rest }
     }
 
+    /// The fingerprint.
     #[inline]
-    fn finish(hasher: SipHasher) -> Fingerprint {
-        let [high, low] = hasher.finish128();
+    pub(crate) const fn whole(self) -> Fingerprint {
         let whole = Fingerprint {
-            high,
-            low: (low >> 32) as u32,
+            high: self.high,
+            low: (self.rest.second_word() >> 32) as u32,
         };
         whole.kept()
     }

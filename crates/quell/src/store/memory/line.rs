@@ -230,7 +230,9 @@ impl Line {
             index = select_unpredictable(is_here, other, index);
         }
         let slot = self.slots.get(index)?;
-        slot.word_of(sought).map(|word| (slot, word))
+        // If its upper half is another by now, the header is, too.
+        let is_here = slot.meta.load(Ordering::Relaxed) == sought.meta;
+        is_here.then(|| (slot, slot.word.load(Ordering::Relaxed)))
     }
 
     /// Asks for both halves and waits for neither. A load would do as well, if the clock were not read

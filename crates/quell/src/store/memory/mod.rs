@@ -228,13 +228,19 @@ impl MemoryStore {
         operation: Operation,
         now: Now,
     ) -> Decision {
-        let key = self.load_key(name, charge);
-        let in_place =
-            self.table
-                .decide_in_place(key.fingerprint, &charge.due(), operation, || now.monotonic);
-        if let Some(decided) = in_place {
-            return decided.decision();
-        }
+        let half = self.table.hash_key().half_of_bytes(name.as_bytes());
+        let in_place = self
+            .table
+            .decide_in_place(half, &charge.due(), operation, || now.monotonic);
+        let fingerprint = match in_place {
+            Ok(decided) => return decided.decision(),
+            Err(fingerprint) => fingerprint,
+        };
+        let key = LoadKey {
+            fingerprint,
+            scope: name.scope(),
+            limit: charge.installed.id,
+        };
         let keeper = Keeping { store: self, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
         let now = self.read_again(now);

@@ -73,14 +73,26 @@ impl SipHasher {
         self.v0 ^ self.v1 ^ self.v2 ^ self.v3
     }
 
-    /// The hash of all that was written, in two words.
+    /// The first word of the hash of all that was written, and what becomes the second.
     #[inline]
-    pub(super) const fn finish128(mut self) -> [u64; 2] {
+    pub(super) const fn first_word(mut self) -> (u64, Halfway) {
         self.compress((self.length as u64) << 56 | self.tail);
         self.v2 ^= 0xee;
         let first = self.finalize();
-        self.v1 ^= 0xdd;
-        [first, self.finalize()]
+        (first, Halfway(self))
+    }
+}
+
+/// A hash of which one word is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Halfway(SipHasher);
+
+impl Halfway {
+    /// The second word.
+    #[inline]
+    pub(super) const fn second_word(mut self) -> u64 {
+        self.0.v1 ^= 0xdd;
+        self.0.finalize()
     }
 }
 
@@ -121,7 +133,7 @@ impl Hasher for SipHasher {
     }
 
     fn finish(&self) -> u64 {
-        self.finish128()[0]
+        self.first_word().0
     }
 }
 
@@ -141,7 +153,8 @@ mod tests {
         write(&mut ours);
         write(&mut theirs);
         let hash = theirs.finish128();
-        (ours.finish128(), [hash.h1, hash.h2])
+        let (first, halfway) = ours.first_word();
+        ([first, halfway.second_word()], [hash.h1, hash.h2])
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell_core::charge::{Due, Operation};
 use quell_core::limit::{Limit, LimitId};
-use quell_core::packed::{Packed, decide_packed};
+use quell_core::packed::{Packed, Ready};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use smallvec::SmallVec;
@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use super::arena::Arena;
 use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
-use super::fingerprint::{Fingerprint, HashKey};
+use super::fingerprint::{Fingerprint, Half, HashKey};
 use super::line::{Content, Line, Slot, Sought};
 
 mod load;
@@ -104,13 +104,13 @@ impl<'t> Chains<'t> {
     }
 }
 
-/// The home of a key among `size` chains.
+/// The home of a key among `size` chains, by the upper half of its fingerprint.
 #[inline]
-const fn home(fingerprint: Fingerprint, size: usize) -> usize {
+const fn home(high: u64, size: usize) -> usize {
     // Ones, as many as the largest chain's number has digits; not 0, of which there are too many.
     let mask = usize::MAX >> ((size - 1) | 1).leading_zeros();
     #[expect(clippy::cast_possible_truncation, reason = "the lower bits are meant")]
-    let wide = fingerprint.high as usize & mask;
+    let wide = high as usize & mask;
     if wide < size {
         wide
     } else {
@@ -174,37 +174,54 @@ impl Table {
         Monotonic::from_nanos(set.err().unwrap_or(first))
     }
 
-    /// Decides a charge on the word where it lies; `None` if that takes the long way: the key is new
-    /// or was charged under another limit, or the limit is no simple bucket.
+    /// Decides a charge on the word where it lies; the whole fingerprint if that takes the long way: the
+    /// key is new or was charged under another limit, or the limit is no simple bucket.
     ///
-    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. `now` is read
-    /// anew for each try, while the line is on its way. Others may write to the line after that, at
-    /// later instants: a use that then ends later than it can at `now` takes the long way.
+    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. The line is
+    /// asked for first, and all that does not need it is worked out while it is on its way: what comes
+    /// after the wait is what keeps the processor from beginning the next call meanwhile. `now` is read
+    /// anew for each try. Others may write to the line after that, at later instants: a use that then
+    /// ends later than it can at `now` takes the long way.
     #[inline]
     pub(crate) fn decide_in_place<'l>(
         &self,
-        fingerprint: Fingerprint,
+        key: Half,
+        due: &Due<'l>,
+        operation: Operation,
+        now: impl Fn() -> Monotonic,
+    ) -> Result<Packed<'l>, Fingerprint> {
+        let Some(line) = self.lines.get(home(key.high, self.size())) else {
+            return Err(key.whole());
+        };
+        line.fetch();
+        let fingerprint = key.whole();
+        let sought = Sought::new(fingerprint, due.installed.id);
+        self.decide_on(line, sought, due, operation, now)
+            .ok_or(fingerprint)
+    }
+
+    #[inline]
+    fn decide_on<'l>(
+        &self,
+        line: &Line,
+        sought: Sought,
         due: &Due<'l>,
         operation: Operation,
         now: impl Fn() -> Monotonic,
     ) -> Option<Packed<'l>> {
-        let sought = Sought::new(fingerprint, due.installed.id);
         for _ in 0..TRIES {
-            let line = self.lines.get(home(fingerprint, self.size()))?;
-            line.fetch();
-            let now = now();
+            // Where a word is, the origin is set.
+            let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
+            let ready = Ready::new(now(), due, origin)?;
             let Some(glance) = line.glance() else {
                 std::hint::spin_loop();
                 continue;
             };
             let (slot, word) = self.seek(line, glance.link(), sought)?;
-            // Where a word is, the origin is set.
-            let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
-            let decided = decide_packed(now, operation, due, word, origin)?;
-            let stands = if decided.word == word {
-                glance.still_stands()
-            } else {
-                glance.replace(slot, decided.word)
+            let decided = ready.decide(operation, word)?;
+            let stands = match decided.word {
+                None => glance.still_stands(),
+                Some(word) => glance.replace(slot, word),
             };
             if stands {
                 return Some(decided);
@@ -243,7 +260,7 @@ impl Table {
         let all: SmallVec<[Fingerprint; 2]> = fingerprints.into_iter().collect();
         loop {
             let size = self.size();
-            let homes = all.iter().map(|fingerprint| home(*fingerprint, size));
+            let homes = all.iter().map(|fingerprint| home(fingerprint.high, size));
             let mut homes: SmallVec<[usize; 2]> = homes.collect();
             homes.sort_unstable();
             homes.dedup();
@@ -253,7 +270,7 @@ impl Table {
             // can: it would have to lock where they are.
             let now = self.size();
             let is_locked = |fingerprint: &Fingerprint| {
-                size == now || homes.binary_search(&home(*fingerprint, now)).is_ok()
+                size == now || homes.binary_search(&home(fingerprint.high, now)).is_ok()
             };
             if all.iter().all(is_locked) {
                 return chains;
@@ -267,7 +284,7 @@ impl Table {
     }
 
     fn find<'t>(&self, chains: &mut Chains<'t>, fingerprint: Fingerprint) -> Option<&'t Slot> {
-        let chain = chains.get(home(fingerprint, self.size()))?;
+        let chain = chains.get(home(fingerprint.high, self.size()))?;
         chain.find(fingerprint)
     }
 

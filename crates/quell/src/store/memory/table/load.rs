@@ -155,7 +155,7 @@ impl Table {
     /// The overflow state of a key: one per scope, group and part. Rules' scopes begin with a byte
     /// that is never 0, so no key can have this fingerprint but by chance.
     fn overflow_of(&self, key: &LoadKey<'_>, group: u32) -> Fingerprint {
-        let part = home(key.fingerprint, PARTS);
+        let part = home(key.fingerprint.high, PARTS);
         self.key.of(&(0_u8, key.scope, group, part))
     }
 
@@ -289,7 +289,7 @@ impl Table {
             }) => Some(number),
             _ => None,
         };
-        let Some(chain) = chains.get(home(held.fingerprint, self.size())) else {
+        let Some(chain) = chains.get(home(held.fingerprint.high, self.size())) else {
             return false;
         };
         if is_rest {

@@ -54,7 +54,7 @@ impl Table {
         from.drain_into(moving);
         for content in moving.drain(..) {
             // What was in the lines of one chain fits into those of two.
-            if home(content.fingerprint, size + 1) == size {
+            if home(content.fingerprint.high, size + 1) == size {
                 to.insert(&content);
             } else {
                 from.insert(&content);
