@@ -168,7 +168,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         cost: Cost,
         most: Duration,
     ) -> Decision {
-        let fingerprint = self.table.hash_key().of(key.borrow());
+        let fingerprint = self.table.approach(key.borrow()).fingerprint;
         let line = KeyLine {
             limiter: self,
             fingerprint,
@@ -178,16 +178,16 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        let key = self.table.hash_key().half_of(key);
+        let key = self.table.approach(key);
         let due = Due {
             installed: &self.installed,
             cost,
         };
         let clock = || self.clock.monotonic();
-        match self.table.decide_in_place(key, &due, operation, clock) {
+        match self.table.decide_in_place(&key, &due, operation, clock) {
             // Only now that the word is written are units and durations made of ticks.
-            Ok(decided) => decided.decision(),
-            Err(fingerprint) => self.ask_under_lock(operation, fingerprint, cost),
+            Some(decided) => decided.decision(),
+            None => self.ask_under_lock(operation, key.fingerprint, cost),
         }
     }
 

@@ -42,54 +42,45 @@ impl HashKey {
         Self([word(), word()])
     }
 
-    /// The upper half of the fingerprint of anything that can be hashed.
+    /// The fingerprint of anything that can be hashed, its upper half first.
     #[inline]
-    pub(crate) fn half_of<K: Hash + ?Sized>(self, key: &K) -> Half {
+    pub(super) fn half_of<K: Hash + ?Sized>(self, key: &K) -> Half {
         let mut hasher = SipHasher::new(self.0);
         key.hash(&mut hasher);
-        Half::new(hasher)
-    }
-
-    /// The upper half of the fingerprint of a key's bytes.
-    #[inline]
-    pub(super) fn half_of_bytes(self, bytes: &[u8]) -> Half {
-        let mut hasher = SipHasher::new(self.0);
-        hasher.write(bytes);
-        Half::new(hasher)
-    }
-
-    /// The fingerprint of anything that can be hashed.
-    #[inline]
-    pub(crate) fn of<K: Hash + ?Sized>(self, key: &K) -> Fingerprint {
-        self.half_of(key).whole()
+        let (high, rest) = hasher.first_word();
+        Half { high, rest }
     }
 
     /// The fingerprint of a key's bytes.
     #[must_use]
     pub fn of_bytes(self, bytes: &[u8]) -> Fingerprint {
-        self.half_of_bytes(bytes).whole()
+        self.half_of(&Raw(bytes)).whole()
     }
 }
 
-/// A fingerprint of which only the upper half is known: where the key lies is said, and its line can be
-/// on the way while the lower half is worked out.
+/// Bytes that are hashed without their number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Half {
+pub(super) struct Raw<'a>(pub(super) &'a [u8]);
+
+impl Hash for Raw<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.0);
+    }
+}
+
+/// A fingerprint of which only the upper half is known, which says where the key lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Half {
     /// The upper 64 bits.
     pub(super) high: u64,
     rest: Halfway,
 }
 
 impl Half {
-    #[inline]
-    const fn new(hasher: SipHasher) -> Self {
-        let (high, rest) = hasher.first_word();
-        Self { high, rest }
-    }
-
     /// The fingerprint.
     #[inline]
-    pub(crate) const fn whole(self) -> Fingerprint {
+    pub(super) const fn whole(self) -> Fingerprint {
         let whole = Fingerprint {
             high: self.high,
             low: (self.rest.second_word() >> 32) as u32,

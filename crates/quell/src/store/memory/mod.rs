@@ -41,6 +41,7 @@ mod spill;
 mod sync;
 mod table;
 
+use fingerprint::Raw;
 pub use fingerprint::{Fingerprint, HashKey};
 use holds::Holds;
 pub use holds::{MAX_IDS, RETENTION};
@@ -228,16 +229,15 @@ impl MemoryStore {
         operation: Operation,
         now: Now,
     ) -> Decision {
-        let half = self.table.hash_key().half_of_bytes(name.as_bytes());
+        let key = self.table.approach(&Raw(name.as_bytes()));
         let in_place = self
             .table
-            .decide_in_place(half, &charge.due(), operation, || now.monotonic);
-        let fingerprint = match in_place {
-            Ok(decided) => return decided.decision(),
-            Err(fingerprint) => fingerprint,
-        };
+            .decide_in_place(&key, &charge.due(), operation, || now.monotonic);
+        if let Some(decided) = in_place {
+            return decided.decision();
+        }
         let key = LoadKey {
-            fingerprint,
+            fingerprint: key.fingerprint,
             scope: name.scope(),
             limit: charge.installed.id,
         };

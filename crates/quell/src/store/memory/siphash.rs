@@ -5,32 +5,26 @@
 
 use std::hash::Hasher;
 
-/// A hash on its way.
+/// Four words, stirred in rounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SipHasher {
+struct State {
     v0: u64,
     v1: u64,
     v2: u64,
     v3: u64,
+}
+
+/// A hash on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SipHasher {
+    state: State,
     /// Bytes that do not make a word yet, the first one lowest.
     tail: u64,
     /// Bytes written.
     length: usize,
 }
 
-impl SipHasher {
-    #[inline]
-    pub(super) const fn new(key: [u64; 2]) -> Self {
-        Self {
-            v0: key[0] ^ 0x736f_6d65_7073_6575,
-            v1: key[1] ^ 0x646f_7261_6e64_6f6d ^ 0xee,
-            v2: key[0] ^ 0x6c79_6765_6e65_7261,
-            v3: key[1] ^ 0x7465_6462_7974_6573,
-            tail: 0,
-            length: 0,
-        }
-    }
-
+impl State {
     #[inline]
     const fn round(&mut self) {
         self.v0 = self.v0.wrapping_add(self.v1);
@@ -52,19 +46,6 @@ impl SipHasher {
         self.v0 ^= word;
     }
 
-    /// Takes the lowest `bytes` (at most 8) of `word`; those above are zero.
-    #[inline]
-    const fn take(&mut self, word: u64, bytes: usize) {
-        let held = self.length % 8;
-        self.tail |= word << (8 * held);
-        self.length += bytes;
-        if held + bytes >= 8 {
-            self.compress(self.tail);
-            // With nothing held all of the word is gone: in two steps, as one cannot shift by 64.
-            self.tail = (word >> (8 * (7 - held))) >> 8;
-        }
-    }
-
     #[inline]
     const fn finalize(&mut self) -> u64 {
         self.round();
@@ -72,20 +53,49 @@ impl SipHasher {
         self.round();
         self.v0 ^ self.v1 ^ self.v2 ^ self.v3
     }
+}
+
+impl SipHasher {
+    #[inline]
+    pub(super) const fn new(key: [u64; 2]) -> Self {
+        Self {
+            state: State {
+                v0: key[0] ^ 0x736f_6d65_7073_6575,
+                v1: key[1] ^ 0x646f_7261_6e64_6f6d ^ 0xee,
+                v2: key[0] ^ 0x6c79_6765_6e65_7261,
+                v3: key[1] ^ 0x7465_6462_7974_6573,
+            },
+            tail: 0,
+            length: 0,
+        }
+    }
+
+    /// Takes the lowest `bytes` (at most 8) of `word`; those above are zero.
+    #[inline]
+    const fn take(&mut self, word: u64, bytes: usize) {
+        let held = self.length % 8;
+        self.tail |= word << (8 * held);
+        self.length += bytes;
+        if held + bytes >= 8 {
+            self.state.compress(self.tail);
+            // With nothing held all of the word is gone: in two steps, as one cannot shift by 64.
+            self.tail = (word >> (8 * (7 - held))) >> 8;
+        }
+    }
 
     /// The first word of the hash of all that was written, and what becomes the second.
     #[inline]
     pub(super) const fn first_word(mut self) -> (u64, Halfway) {
-        self.compress((self.length as u64) << 56 | self.tail);
-        self.v2 ^= 0xee;
-        let first = self.finalize();
-        (first, Halfway(self))
+        self.state.compress((self.length as u64) << 56 | self.tail);
+        self.state.v2 ^= 0xee;
+        let first = self.state.finalize();
+        (first, Halfway(self.state))
     }
 }
 
 /// A hash of which one word is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Halfway(SipHasher);
+pub(super) struct Halfway(State);
 
 impl Halfway {
     /// The second word.
@@ -94,6 +104,21 @@ impl Halfway {
         self.0.v1 ^= 0xdd;
         self.0.finalize()
     }
+}
+
+/// One to seven bytes as a word, the first one lowest: two pieces that may overlap.
+#[inline]
+fn short_word(bytes: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let shift = 8 * (bytes.len() - 4);
+        return u64::from(u32::from_le_bytes(*first))
+            | u64::from(u32::from_le_bytes(*last)) << shift;
+    }
+    let last = bytes.len() - 1;
+    let middle = bytes.len() / 2;
+    u64::from(bytes[0])
+        | u64::from(bytes[middle]) << (8 * middle)
+        | u64::from(bytes[last]) << (8 * last)
 }
 
 impl Hasher for SipHasher {
@@ -109,10 +134,7 @@ impl Hasher for SipHasher {
         let word = match bytes.last_chunk::<8>() {
             // The end of the last eight bytes, without those that were taken.
             Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
-            None => {
-                let bytes = rest.iter().rev();
-                bytes.fold(0, |word, byte| word << 8 | u64::from(*byte))
-            }
+            None => short_word(rest),
         };
         self.take(word, rest.len());
     }

@@ -11,6 +11,8 @@
 //! ([`Table::decide_in_place`]). Whatever that cannot do takes the long way: lock the chains of all
 //! keys in ascending order, load states, decide, store them.
 
+use std::hash::Hash;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ use smallvec::SmallVec;
 use super::arena::Arena;
 use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
-use super::fingerprint::{Fingerprint, Half, HashKey};
+use super::fingerprint::{Fingerprint, HashKey};
 use super::line::{Content, Line, Slot, Sought};
 
 mod load;
@@ -57,8 +59,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Table {
     lines: Arena<Line>,
-    /// Chains that there are.
-    size: AtomicUsize,
+    extent: AtomicU64,
     /// From where packed states count.
     origin: AtomicU64,
     key: HashKey,
@@ -78,6 +79,13 @@ struct Counts {
     overflow: AtomicUsize,
     /// The chain that is swept next.
     hand: AtomicUsize,
+}
+
+/// A key, and the line that was asked for because it lies there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Approach<'t> {
+    line: Option<&'t Line>,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 /// Knows what the table does not: limits.
@@ -104,17 +112,32 @@ impl<'t> Chains<'t> {
     }
 }
 
-/// The home of a key among `size` chains, by the upper half of its fingerprint.
-#[inline]
-const fn home(high: u64, size: usize) -> usize {
-    // Ones, as many as the largest chain's number has digits; not 0, of which there are too many.
-    let mask = usize::MAX >> ((size - 1) | 1).leading_zeros();
-    #[expect(clippy::cast_possible_truncation, reason = "the lower bits are meant")]
-    let wide = high as usize & mask;
-    if wide < size {
-        wide
-    } else {
-        wide & (mask >> 1)
+/// How many chains there are, and the mask that follows from it: every call needs both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent(u64);
+
+impl Extent {
+    #[inline]
+    const fn new(chains: usize) -> Self {
+        // Ones, as many as the largest chain's number has digits; not 0, of which there are too many.
+        let mask = u64::MAX >> ((chains as u64 - 1) | 1).leading_zeros();
+        Self(mask << 32 | chains as u64)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    const fn chains(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// The home of a key, by the upper half of its fingerprint.
+    #[inline]
+    fn home(self, high: u64) -> usize {
+        let mask = self.0 >> 32;
+        let wide = (high & mask) as usize;
+        let narrow = (high & mask >> 1) as usize;
+        // Which of the two it is cannot be foreseen.
+        select_unpredictable(wide < self.chains(), wide, narrow)
     }
 }
 
@@ -124,7 +147,7 @@ impl Table {
         lines.make(PARTS - 1);
         Self {
             lines,
-            size: AtomicUsize::new(PARTS),
+            extent: AtomicU64::new(Extent::new(PARTS).0),
             origin: AtomicU64::new(NEVER),
             key,
             max_keys: max_keys.clamp(1, MOST_KEYS),
@@ -157,8 +180,8 @@ impl Table {
     }
 
     #[inline]
-    fn size(&self) -> usize {
-        self.size.load(Ordering::Acquire)
+    fn extent(&self) -> Extent {
+        Extent(self.extent.load(Ordering::Acquire))
     }
 
     /// From where packed states count: a day before the first call.
@@ -174,41 +197,40 @@ impl Table {
         Monotonic::from_nanos(set.err().unwrap_or(first))
     }
 
-    /// Decides a charge on the word where it lies; the whole fingerprint if that takes the long way: the
-    /// key is new or was charged under another limit, or the limit is no simple bucket.
+    /// Says who a key is and asks for its line; the lower half of the fingerprint is worked out while
+    /// that is on its way.
     ///
-    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. The line is
-    /// asked for first, and all that does not need it is worked out while it is on its way: what comes
-    /// after the wait is what keeps the processor from beginning the next call meanwhile. `now` is read
-    /// anew for each try. Others may write to the line after that, at later instants: a use that then
-    /// ends later than it can at `now` takes the long way.
+    /// Never inlined, so that this is the only caller of `K::hash`, and all of that is inlined here.
+    #[inline(never)]
+    pub(crate) fn approach<K: Hash + ?Sized>(&self, key: &K) -> Approach<'_> {
+        let half = self.key.half_of(key);
+        let line = self.lines.get(self.extent().home(half.high));
+        if let Some(line) = line {
+            line.fetch();
+        }
+        Approach {
+            line,
+            fingerprint: half.whole(),
+        }
+    }
+
+    /// Decides a charge on the word where it lies; `None` if that takes the long way: the key is new
+    /// or was charged under another limit, or the limit is no simple bucket.
+    ///
+    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. What can be
+    /// worked out without the line is, while that is on its way. `now` is read anew for each try. Others
+    /// may write to the line after that, at later instants: a use that then ends later than it can at
+    /// `now` takes the long way.
     #[inline]
     pub(crate) fn decide_in_place<'l>(
         &self,
-        key: Half,
-        due: &Due<'l>,
-        operation: Operation,
-        now: impl Fn() -> Monotonic,
-    ) -> Result<Packed<'l>, Fingerprint> {
-        let Some(line) = self.lines.get(home(key.high, self.size())) else {
-            return Err(key.whole());
-        };
-        line.fetch();
-        let fingerprint = key.whole();
-        let sought = Sought::new(fingerprint, due.installed.id);
-        self.decide_on(line, sought, due, operation, now)
-            .ok_or(fingerprint)
-    }
-
-    #[inline]
-    fn decide_on<'l>(
-        &self,
-        line: &Line,
-        sought: Sought,
+        key: &Approach<'_>,
         due: &Due<'l>,
         operation: Operation,
         now: impl Fn() -> Monotonic,
     ) -> Option<Packed<'l>> {
+        let line = key.line?;
+        let sought = Sought::new(key.fingerprint, due.installed.id);
         for _ in 0..TRIES {
             // Where a word is, the origin is set.
             let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
@@ -259,8 +281,8 @@ impl Table {
     fn lock(&self, fingerprints: impl IntoIterator<Item = Fingerprint>) -> Chains<'_> {
         let all: SmallVec<[Fingerprint; 2]> = fingerprints.into_iter().collect();
         loop {
-            let size = self.size();
-            let homes = all.iter().map(|fingerprint| home(fingerprint.high, size));
+            let extent = self.extent();
+            let homes = all.iter().map(|fingerprint| extent.home(fingerprint.high));
             let mut homes: SmallVec<[usize; 2]> = homes.collect();
             homes.sort_unstable();
             homes.dedup();
@@ -268,9 +290,9 @@ impl Table {
             let chains = Chains(homes.iter().copied().filter_map(lock).collect());
             // A chain that was made meanwhile may have taken over one of the keys. From here on none
             // can: it would have to lock where they are.
-            let now = self.size();
+            let now = self.extent();
             let is_locked = |fingerprint: &Fingerprint| {
-                size == now || homes.binary_search(&home(fingerprint.high, now)).is_ok()
+                extent == now || homes.binary_search(&now.home(fingerprint.high)).is_ok()
             };
             if all.iter().all(is_locked) {
                 return chains;
@@ -284,7 +306,7 @@ impl Table {
     }
 
     fn find<'t>(&self, chains: &mut Chains<'t>, fingerprint: Fingerprint) -> Option<&'t Slot> {
-        let chain = chains.get(home(fingerprint.high, self.size()))?;
+        let chain = chains.get(self.extent().home(fingerprint.high))?;
         chain.find(fingerprint)
     }
 

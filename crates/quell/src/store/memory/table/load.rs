@@ -8,7 +8,7 @@ use quell_core::state::{State, Usage};
 use quell_core::time::Now;
 use smallvec::SmallVec;
 
-use super::{Chains, Keeper, PARTS, Table, home};
+use super::{Chains, Extent, Keeper, PARTS, Table};
 use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Slot};
 
@@ -155,8 +155,8 @@ impl Table {
     /// The overflow state of a key: one per scope, group and part. Rules' scopes begin with a byte
     /// that is never 0, so no key can have this fingerprint but by chance.
     fn overflow_of(&self, key: &LoadKey<'_>, group: u32) -> Fingerprint {
-        let part = home(key.fingerprint.high, PARTS);
-        self.key.of(&(0_u8, key.scope, group, part))
+        let part = Extent::new(PARTS).home(key.fingerprint.high);
+        self.key.half_of(&(0_u8, key.scope, group, part)).whole()
     }
 
     /// A copy of the state of one key; nobody changes it while `act` looks at it.
@@ -289,7 +289,7 @@ impl Table {
             }) => Some(number),
             _ => None,
         };
-        let Some(chain) = chains.get(home(held.fingerprint.high, self.size())) else {
+        let Some(chain) = chains.get(self.extent().home(held.fingerprint.high)) else {
             return false;
         };
         if is_rest {

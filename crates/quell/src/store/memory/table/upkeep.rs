@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use quell_core::state::State;
 use quell_core::time::Now;
 
-use super::{Keeper, PARTS, Table, home};
+use super::{Extent, Keeper, PARTS, Table};
 use crate::store::memory::chain::Chain;
 use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Line, Slot};
@@ -27,7 +27,7 @@ impl Table {
     pub(crate) fn make_way(&self, now: Now, keeper: &impl Keeper) {
         self.sweep_some(LOOK_PER_KEY, now, keeper);
         for _ in 0..STEPS_PER_KEY {
-            if self.keys() * 4 <= self.size() * QUARTER_KEYS_PER_CHAIN {
+            if self.keys() * 4 <= self.extent().chains() * QUARTER_KEYS_PER_CHAIN {
                 return;
             }
             // Somebody else is at it.
@@ -40,7 +40,8 @@ impl Table {
 
     /// Makes one more chain. `moving` is empty before and after, and keeps others from doing it too.
     fn grow(&self, moving: &mut Vec<Content>) {
-        let size = self.size();
+        let size = self.extent().chains();
+        let extent = Extent::new(size + 1);
         if self.lines.make(size).is_none() {
             return;
         }
@@ -54,13 +55,13 @@ impl Table {
         from.drain_into(moving);
         for content in moving.drain(..) {
             // What was in the lines of one chain fits into those of two.
-            if home(content.fingerprint.high, size + 1) == size {
+            if extent.home(content.fingerprint.high) == size {
                 to.insert(&content);
             } else {
                 from.insert(&content);
             }
         }
-        self.size.store(size + 1, Ordering::Release);
+        self.extent.store(extent.0, Ordering::Release);
     }
 
     /// Looks at the next few chains and drops what is at rest; those that are locked are left out.
@@ -69,7 +70,7 @@ impl Table {
             // Not modulo the size, which changes: a hand that goes on for ever would be thrown back
             // by each new chain as often as it has gone round, and come to a stand.
             let mut index = self.counts.hand.fetch_add(1, Ordering::Relaxed);
-            if index >= self.size() {
+            if index >= self.extent().chains() {
                 index = 0;
                 self.counts.hand.store(1, Ordering::Relaxed);
             }
@@ -116,7 +117,7 @@ impl Table {
         now: Now,
         keeper: &impl Keeper,
     ) -> usize {
-        let chains = (part % PARTS..self.size()).step_by(PARTS);
+        let chains = (part % PARTS..self.extent().chains()).step_by(PARTS);
         let swept = chains.filter_map(|index| self.chain(index));
         swept
             .map(|mut chain| self.sweep_chain(&mut chain, now, keeper))
@@ -134,7 +135,7 @@ impl Table {
         // To the end as it stands when it is reached: what a new chain takes over goes further up
         // in the same part.
         let mut index = part;
-        while index < self.size()
+        while index < self.extent().chains()
             && let Some(chain) = self.chain(index)
         {
             for slot in chain.slots() {
