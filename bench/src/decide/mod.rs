@@ -36,10 +36,11 @@ pub(crate) struct Settings {
     /// Decisions of one thread in one pass.
     #[arg(long, default_value_t = 500_000)]
     decisions: usize,
-    /// Runs of each rival; rivals alternate.
+    /// Runs, each on rivals made anew.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Passes of one run, after one without a clock; the run's figure is their median.
+    /// Passes of one run, in which rivals take turns, after one without a clock; a rival's figure is
+    /// the median of its own.
     #[arg(long, default_value_t = 5)]
     passes: usize,
     /// Threads at once.
@@ -87,8 +88,6 @@ impl Answer {
 struct Case<'a> {
     spread: Spread,
     answer: Answer,
-    threads: &'a [usize],
-    passes: usize,
     /// Every key once.
     all: &'a [String],
     draws: &'a [String],
@@ -114,6 +113,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.passes > 0, "--passes must be at least 1");
     ensure!(settings.decisions > 0, "--decisions must be at least 1");
+    ensure!(
+        !settings.threads.contains(&0),
+        "--threads must be at least 1 each"
+    );
     let mut report = Report::new("decide", QUESTION, OVERHEAD, settings)?;
     let all = draws::all(settings.keys);
     for spread in &settings.spreads {
@@ -127,8 +130,6 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             let case = Case {
                 spread: *spread,
                 answer,
-                threads: &settings.threads,
-                passes: settings.passes,
                 all,
                 draws: &draws,
             };
@@ -139,15 +140,32 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     report.finish(&tables, settings.json)
 }
 
-/// All rivals take turns, each on a limiter made anew; who begins moves on with every turn.
+/// A rival that was asked once for every key: ns per decision of one pass with so many threads.
+type Timed<'a> = Box<dyn Fn(usize) -> Result<f64> + 'a>;
+
+/// All rivals take turns, pass by pass: what disturbs the machine for some tenths of a second disturbs
+/// them all. Who begins moves on with every run.
 fn measure_case(settings: &Settings, case: &Case<'_>, report: &mut Report) -> Result<()> {
     for run in 0..settings.runs {
         let mut order = settings.rivals.clone();
         let first = run % order.len().max(1);
         order.rotate_left(first);
-        for name in order {
-            for (threads, nanos) in name.measure(case)? {
-                let case = case.name(threads);
+        let rivals: Result<Vec<Timed<'_>>> = order.iter().map(|name| name.timed(case)).collect();
+        let rivals = rivals?;
+        for threads in &settings.threads {
+            let mut passes = vec![Vec::new(); rivals.len()];
+            for pass in 0..=settings.passes {
+                for (timed, passes) in rivals.iter().zip(&mut passes) {
+                    let nanos = timed(*threads)?;
+                    // The first pass finds nothing in any cache.
+                    if pass > 0 {
+                        passes.push(nanos);
+                    }
+                }
+            }
+            let case = case.name(*threads);
+            for (name, passes) in order.iter().zip(&passes) {
+                let nanos = median(passes);
                 report.add(&case, name.name(), "ns", nanos);
                 let turn = format!("run {} of {}", run + 1, settings.runs);
                 progress(&format!(
@@ -160,25 +178,17 @@ fn measure_case(settings: &Settings, case: &Case<'_>, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Makes a limiter, asks it once for every key, then measures it with each number of threads.
-fn measure<R: Rival>(case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
+/// Makes a limiter and asks it once for every key.
+fn timed<'a, R: Rival + 'a>(case: &'a Case<'_>) -> Result<Timed<'a>> {
     let rival = R::new(case.answer, case.all.len())?;
     for key in case.all {
         rival.ask(key);
     }
-    let mut results = Vec::new();
-    for threads in case.threads {
-        // The first pass finds nothing in any cache.
-        timed(&rival, case, *threads)?;
-        let passes = (0..case.passes).map(|_| timed(&rival, case, *threads));
-        // What disturbs the machine for some tenths of a second is in few of them.
-        results.push((*threads, median(&passes.collect::<Result<Vec<f64>>>()?)));
-    }
-    Ok(results)
+    Ok(Box::new(move |threads| pass(&rival, case, threads)))
 }
 
 /// ns per decision of one pass; each of several threads begins elsewhere in the same sequence.
-fn timed<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
+fn pass<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
         barrier.wait();
@@ -189,14 +199,17 @@ fn timed<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
     };
     let one = &one;
     let times: Result<Vec<f64>> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
+        let others = 1..threads;
+        let running: Vec<_> = others
             .map(|thread| scope.spawn(move || one(thread)))
             .collect();
+        // One of them is this thread: a new one may begin on a processor that has to wake up.
+        let mine = one(0);
         let joined = running.into_iter().map(|thread| {
             let joined = thread.join();
             joined.unwrap_or_else(|_| anyhow::bail!("a measuring thread panicked"))
         });
-        joined.collect()
+        std::iter::once(mine).chain(joined).collect()
     });
     let times = times?;
     Ok(times.iter().sum::<f64>() / times.len() as f64)

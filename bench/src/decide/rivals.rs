@@ -13,7 +13,7 @@ use governor::{Quota, RateLimiter};
 use quell::{KeyedLimiter, Limit, Rate};
 
 use super::floor::{Floor, Unaimable};
-use super::{Answer, Case, measure};
+use super::{Answer, Case, Timed, timed};
 
 /// Calls that one key may make at once when all are to be allowed; more than any run makes.
 const NEVER_USED_UP: u32 = 100_000_000;
@@ -69,16 +69,16 @@ impl Name {
         }
     }
 
-    /// ns per decision, for each number of threads of the case.
-    pub(super) fn measure(self, case: &Case<'_>) -> Result<Vec<(usize, f64)>> {
+    /// Makes this rival ready to be timed.
+    pub(super) fn timed<'a>(self, case: &'a Case<'_>) -> Result<Timed<'a>> {
         match self {
-            Self::Read => measure::<Read>(case),
-            Self::Floor => measure::<Floor<RandomState>>(case),
-            Self::FloorSipHash => measure::<Floor<Unaimable>>(case),
-            Self::FloorAhead => measure::<Floor<Unaimable, true>>(case),
-            Self::Quell => measure::<KeyedLimiter<str>>(case),
-            Self::Governor => measure::<GovernorDashMap>(case),
-            Self::GovernorHashMap => measure::<GovernorHashMap>(case),
+            Self::Read => timed::<Read>(case),
+            Self::Floor => timed::<Floor<RandomState>>(case),
+            Self::FloorSipHash => timed::<Floor<Unaimable>>(case),
+            Self::FloorAhead => timed::<Floor<Unaimable, true>>(case),
+            Self::Quell => timed::<KeyedLimiter<str>>(case),
+            Self::Governor => timed::<GovernorDashMap>(case),
+            Self::GovernorHashMap => timed::<GovernorHashMap>(case),
         }
     }
 }

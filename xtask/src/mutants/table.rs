@@ -95,9 +95,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "who is overtaken after reading the clock fills the bucket",
-        file: "crates/quell-core/src/algorithm/gcra.rs",
-        original: "let ahead = tat.saturating_sub(now);",
-        replacement: "let ahead = if tat > now.saturating_add(full) { 0 } else { tat.saturating_sub(now) };",
+        file: "crates/quell-core/src/packed.rs",
+        original: "        if used > numbers.full() {\n            return None;\n        }",
+        replacement: "        let used = if used > numbers.full() { 0 } else { used };",
         package: "quell",
         caught_by: "parallel::who_is_overtaken",
     },
