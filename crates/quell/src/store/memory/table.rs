@@ -59,6 +59,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Table {
     lines: Arena<Line>,
+    /// How many chains there are: an [`Extent`].
     extent: AtomicU64,
     /// From where packed states count.
     origin: AtomicU64,
