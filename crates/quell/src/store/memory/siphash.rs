@@ -106,21 +106,6 @@ impl Halfway {
     }
 }
 
-/// One to seven bytes as a word, the first one lowest: two pieces that may overlap.
-#[inline]
-fn short_word(bytes: &[u8]) -> u64 {
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let shift = 8 * (bytes.len() - 4);
-        return u64::from(u32::from_le_bytes(*first))
-            | u64::from(u32::from_le_bytes(*last)) << shift;
-    }
-    let last = bytes.len() - 1;
-    let middle = bytes.len() / 2;
-    u64::from(bytes[0])
-        | u64::from(bytes[middle]) << (8 * middle)
-        | u64::from(bytes[last]) << (8 * last)
-}
-
 impl Hasher for SipHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
@@ -134,7 +119,10 @@ impl Hasher for SipHasher {
         let word = match bytes.last_chunk::<8>() {
             // The end of the last eight bytes, without those that were taken.
             Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
-            None => short_word(rest),
+            None => {
+                let bytes = rest.iter().rev();
+                bytes.fold(0, |word, byte| word << 8 | u64::from(*byte))
+            }
         };
         self.take(word, rest.len());
     }
