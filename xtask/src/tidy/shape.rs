@@ -1,4 +1,4 @@
-//! The shape of a source file: a header, a length that a reader can hold, and
+//! The shape of a source file: a header, functions that fit on a screen, and
 //! nothing put off until later.
 
 use proc_macro2::{Delimiter, TokenTree};
@@ -6,9 +6,6 @@ use proc_macro2::{Delimiter, TokenTree};
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 use crate::tokens;
-
-/// A file of more lines holds more than one noun.
-const FILE_LINES: usize = 500;
 
 /// A function of more lines does not fit on a screen.
 const FUNCTION_LINES: usize = 70;
@@ -36,7 +33,6 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
     }
     header(file, &mut findings);
     one_test_program(file, &mut findings);
-    file_length(file, &mut findings);
     match tokens::parse(&file.path, &file.text) {
         Ok(tokens) => shape_of_tokens(file, &tokens, &mut findings),
         Err(error) => findings.push(Finding::in_file(&file.path, error.to_string())),
@@ -60,14 +56,6 @@ fn one_test_program(file: &TextFile, findings: &mut Vec<Finding>) {
     let parts: Vec<&str> = file.path.split('/').collect();
     if let ["crates", _, "tests", program] = parts.as_slice() {
         let message = format!("a second test program; make {program} a module of tests/it/main.rs");
-        findings.push(Finding::in_file(&file.path, message));
-    }
-}
-
-fn file_length(file: &TextFile, findings: &mut Vec<Finding>) {
-    let lines = file.text.lines().count();
-    if lines > FILE_LINES {
-        let message = format!("{lines} lines; split it by noun, {FILE_LINES} at the most");
         findings.push(Finding::in_file(&file.path, message));
     }
 }
@@ -150,13 +138,6 @@ mod tests {
         let at = |path| check_file(&TextFile::sample(path, "//! Tests.\n"));
         assert_one(&at("crates/quell/tests/more.rs"), "a second test program");
         assert_none(&at("crates/quell/tests/it/main.rs"));
-    }
-
-    #[test]
-    fn a_file_of_501_lines_is_found() {
-        let lines = |n: usize| format!("//! A header.\n{}", "\n".repeat(n - 1));
-        assert_none(&findings(&lines(500)));
-        assert_one(&findings(&lines(501)), "501 lines");
     }
 
     #[test]
