@@ -26,7 +26,8 @@ cargo xtask COMMAND
   install          only install what the tests need
   tidy             only the repository checks, all findings at once
   packages         only pack, unpack and build the published crates
-  mutants [WORD]   only the mutation table (rows whose name contains WORD)
+  mutants [WORD]   every mistake of the mutation table (whose name contains WORD);
+                   `test` makes those whose text changed since they were caught
   help             this text";
 
 fn main() -> ExitCode {

@@ -6,16 +6,19 @@
 //! fails this command, and so does one that no longer fits the source or no
 //! longer compiles. The working tree is never touched.
 
+mod record;
 mod snapshot;
 mod table;
 mod workshop;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::{repository, terminal};
+use record::Record;
 use snapshot::Snapshot;
 use workshop::{Run, Workshop};
 
@@ -102,20 +105,47 @@ pub(crate) fn run(word: &str) -> Result<()> {
         bail!("no mistake in the table has a name with {word:?}");
     }
     let root = repository::root()?;
+    let mut record = Record::read(&root);
+    run_rows(&rows, &Snapshot::take(&root)?, &root, &mut record)
+}
+
+/// Makes those mistakes that were not yet caught in the text that stands there now (see [`Record`]).
+///
+/// # Errors
+///
+/// As [`run`]; and when a row of the table does not fit its file.
+pub(crate) fn run_changed() -> Result<()> {
+    let root = repository::root()?;
+    let mut record = Record::read(&root);
     let snapshot = Snapshot::take(&root)?;
-    for row in &rows {
+    record.keep(|name| table::all().any(|row| row.name == name))?;
+    let (known, rows): (Vec<_>, Vec<_>) = table::all().partition(|row| record.has(row, &snapshot));
+    for row in &known {
+        row.apply(snapshot.text(row.file)?)?;
+    }
+    terminal::line(&format!(
+        "  {} of {} mistakes were caught in the text that is there now; \
+         `cargo xtask mutants` makes them all",
+        known.len(),
+        known.len() + rows.len()
+    ));
+    if rows.is_empty() {
+        return Ok(());
+    }
+    run_rows(&rows, &snapshot, &root, &mut record)
+}
+
+fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Record) -> Result<()> {
+    for row in rows {
         row.apply(snapshot.text(row.file)?)?;
     }
     let workshop = Workshop::open(&root.join("target/mutants"))?;
-    baseline(&rows, &snapshot, &workshop)?;
+    baseline(rows, snapshot, &workshop)?;
 
-    let width = rows
-        .iter()
-        .map(|row| row.name.len())
-        .max()
-        .unwrap_or_default();
+    let width = rows.iter().map(|row| row.name.len()).max();
+    let width = width.unwrap_or_default();
     let mut missed = Vec::new();
-    for row in &rows {
+    for row in rows {
         let begun = Instant::now();
         let wrong = row.apply(snapshot.text(row.file)?)?;
         snapshot.write(workshop.copy(), Some((row.file, &wrong)))?;
@@ -126,8 +156,9 @@ pub(crate) fn run(word: &str) -> Result<()> {
             row.name,
             outcome.shown()
         ));
-        if !matches!(outcome, Outcome::Caught(_)) {
-            missed.push(row.name);
+        match outcome {
+            Outcome::Caught(_) => record.note(row, snapshot)?,
+            Outcome::Survived | Outcome::Broken(_) => missed.push(row.name),
         }
     }
     let passed = rows.len() - missed.len();

@@ -57,7 +57,7 @@ const STEPS: [Step; 8] = [
     },
     Step {
         name: "mutants",
-        run: |_| mutants::run(""),
+        run: |_| mutants::run_changed(),
     },
 ];
 

@@ -37,6 +37,22 @@ impl Snapshot {
         Ok(Self { files })
     }
 
+    /// Every file: its path from the repository's root and its content, in the order of paths.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.files.iter();
+        files.map(|(path, content)| (path.as_str(), content.as_slice()))
+    }
+
+    /// A snapshot of these files.
+    #[cfg(test)]
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+        let files = files.iter();
+        let files = files.map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
+        Self {
+            files: files.collect(),
+        }
+    }
+
     /// The text of one file.
     ///
     /// # Errors
