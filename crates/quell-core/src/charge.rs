@@ -185,6 +185,7 @@ impl<'r> LimitSet<'r> {
             Some(RuleDecision {
                 rule: Arc::clone(charge.rule?),
                 shadow: charge.shadow,
+                cost: charge.cost,
                 decision: *decision,
             })
         }))

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::cost::Cost;
 use crate::decision::{Decision, RetryAfter};
 
 /// The decision of one rule, with the rule's name.
@@ -14,8 +15,21 @@ pub struct RuleDecision {
     pub rule: Arc<str>,
     /// Whether the rule is in shadow: reported, with no say.
     pub shadow: bool,
+    /// What the call costs under this rule, in the units of its limit.
+    pub cost: Cost,
     /// What its limit said.
     pub decision: Decision,
+}
+
+impl RuleDecision {
+    /// Whether fewer further calls like this one pass than under `other`: what remains divided by
+    /// the cost, compared exactly.
+    fn passes_fewer_than(&self, other: &Self) -> bool {
+        let calls = |one: &Self, other: &Self| {
+            u128::from(one.decision.remaining) * u128::from(other.cost.get())
+        };
+        calls(self, other) < calls(other, self)
+    }
 }
 
 /// Decisions with their rules' names; one needs no memory of its own.
@@ -30,9 +44,10 @@ pub struct Verdict {
     /// Each rule's decision, in file order.
     pub decisions: RuleDecisions,
     /// Index of the binding decision: on deny the denying one with the longest `retry_after`, on
-    /// allow the one with the least remaining; ties by file order.
+    /// allow the one under which the fewest further calls like this one pass (`remaining` divided by
+    /// the cost there); ties by file order.
     pub binding: Option<usize>,
-    /// The least remaining.
+    /// What remains under the binding rule, in the units of its limit.
     pub remaining: Option<u64>,
     /// On deny, the longest wait among the limits that deny; `None` when allowed.
     pub retry_after: Option<RetryAfter>,
@@ -57,7 +72,7 @@ impl Verdict {
         let mut verdict = Self::default();
         for decided in decisions {
             if !decided.shadow {
-                verdict.add(verdict.decisions.len(), &decided.decision);
+                verdict.add(&decided);
             }
             verdict.decisions.push(decided);
         }
@@ -67,27 +82,27 @@ impl Verdict {
         verdict
     }
 
-    fn add(&mut self, index: usize, decision: &Decision) {
-        let is_least = self
-            .remaining
-            .is_none_or(|least| decision.remaining < least);
-        match (decision.retry_after(), self.retry_after) {
-            (Some(wait), longest) if Some(wait) > longest => self.bind(index, wait),
-            // All before it allowed, so the least of all is the least of those.
-            (None, None) if is_least => self.binding = Some(index),
-            _ => {}
-        }
-        if is_least {
+    fn add(&mut self, decided: &RuleDecision) {
+        let decision = &decided.decision;
+        if self.is_bound_by(decided) {
+            self.binding = Some(self.decisions.len());
             self.remaining = Some(decision.remaining);
+            self.retry_after = decision.retry_after();
         }
         self.reset_after = self.reset_after.max(Some(decision.reset_after));
         self.delay = self.delay.max(decision.delay);
         self.banned |= decision.banned && !decision.outcome.is_allow();
     }
 
-    fn bind(&mut self, index: usize, wait: RetryAfter) {
-        self.binding = Some(index);
-        self.retry_after = Some(wait);
+    /// Whether a decision binds more than all before it.
+    fn is_bound_by(&self, decided: &RuleDecision) -> bool {
+        match (decided.decision.retry_after(), self.retry_after) {
+            (Some(wait), longest) => Some(wait) > longest,
+            (None, Some(_)) => false,
+            (None, None) => self
+                .binding_rule()
+                .is_none_or(|binding| decided.passes_fewer_than(binding)),
+        }
     }
 
     /// Whether the query may go on.

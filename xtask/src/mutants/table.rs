@@ -312,8 +312,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the shortest wait reported for a set",
         file: "crates/quell-core/src/verdict.rs",
-        original: "(Some(wait), longest) if Some(wait) > longest => self.bind(index, wait),",
-        replacement: "(Some(wait), longest) if longest.is_none_or(|longest| wait < longest) => self.bind(index, wait),",
+        original: "(Some(wait), longest) => Some(wait) > longest,",
+        replacement: "(Some(wait), longest) => longest.is_none_or(|longest| wait < longest),",
         package: "quell-core",
         caught_by: "verdicts::one_denial_denies_and_the_longest_wait_binds",
     },

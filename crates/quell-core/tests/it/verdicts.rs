@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::verdict::{RuleDecision, Verdict};
 
@@ -18,6 +19,7 @@ fn decision(name: &str, outcome: Outcome, remaining: u64) -> RuleDecision {
     RuleDecision {
         rule: Arc::from(name),
         shadow: false,
+        cost: Cost::ONE,
         decision: Decision {
             outcome,
             limit: 100,
@@ -81,8 +83,8 @@ fn one_denial_denies_and_the_longest_wait_binds() {
     );
     assert_eq!(
         verdict.remaining,
-        Some(1),
-        "the least of all, not of those that deny"
+        Some(2),
+        "what is left under the rule that binds"
     );
     assert_eq!(verdict.reset_after, Some(Duration::from_secs(99)));
 }
@@ -129,6 +131,31 @@ fn ties_go_by_file_order() {
     for (index, (decisions, expected)) in table.into_iter().enumerate() {
         assert_eq!(binding(decisions).as_deref(), expected, "row {index}");
     }
+}
+
+#[test]
+fn remaining_is_in_the_units_of_the_rule_with_the_fewest_further_calls() {
+    let costing = |name: &str, cost: u64, remaining: u64| {
+        let mut decided = decision(name, ALLOW, 0);
+        decided.cost = Cost::new(cost).unwrap();
+        decided.decision.remaining = remaining;
+        decided
+    };
+    let verdict = Verdict::combine(vec![
+        costing("calls", 1, 59),
+        costing("tokens", 4_000, 6_000),
+    ]);
+    assert_eq!((verdict.binding, verdict.remaining), (Some(1), Some(6_000)));
+    // Both let one more such call pass: who leaves less above it binds, as between equal costs.
+    let verdict = Verdict::combine(vec![costing("a", 3, 5), costing("b", 3, 4)]);
+    assert_eq!((verdict.binding, verdict.remaining), (Some(1), Some(4)));
+    // The same part of a call is left: by file order.
+    let verdict = Verdict::combine(vec![costing("a", 2, 4), costing("b", 1, 2)]);
+    assert_eq!((verdict.binding, verdict.remaining), (Some(0), Some(4)));
+    // Never more than 64 bits times 64.
+    let most = costing("most", u64::MAX, 100);
+    let verdict = Verdict::combine(vec![costing("one", 1, 1), most]);
+    assert_eq!((verdict.binding, verdict.remaining), (Some(1), Some(100)));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub struct VerdictBody<'a> {
     pub allowed: bool,
     /// The rule that binds; none if no rule has a say.
     pub binding: Option<Cow<'a, str>>,
-    /// The least remaining; none if no limit applies.
+    /// What remains under the binding rule; none if no limit applies.
     pub remaining: Option<u64>,
     /// Milliseconds until the same query could pass; none when allowed, or never.
     pub retry_after_ms: Option<u64>,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::verdict::{RuleDecision, Verdict};
 use quell_protocol::resp::{
@@ -193,6 +194,7 @@ pub(crate) fn verdict(rules: &[(&str, bool, Decision)]) -> Verdict {
     let decisions = rules.iter().map(|(rule, shadow, decision)| RuleDecision {
         rule: Arc::from(*rule),
         shadow: *shadow,
+        cost: Cost::ONE,
         decision: *decision,
     });
     Verdict::combine(decisions)

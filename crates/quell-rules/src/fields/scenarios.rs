@@ -183,13 +183,13 @@ pub(crate) static EXPECT: Table = Table {
             "binding",
             "the name of a rule, or `null`",
             "",
-            "The rule that decided.",
+            "The rule that refuses with the longest wait, or else the one under which the fewest further calls like this one pass.",
         ),
         field(
             "remaining",
             "a whole number such as `0`, or `null`",
             "",
-            "The largest cost that would be allowed after this answer.",
+            "The largest cost that the binding rule would allow after this answer.",
         ),
         field(
             "retry_after",

@@ -221,6 +221,7 @@ mod tests {
         let decided = |rule: &str| RuleDecision {
             rule: Arc::from(rule),
             shadow: false,
+            cost: quell_core::cost::Cost::ONE,
             decision: Decision {
                 outcome: Outcome::Allow,
                 limit: 1,

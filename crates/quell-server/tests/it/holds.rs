@@ -43,6 +43,11 @@ fn a_reservation_is_settled_once() {
             (&verdict["allowed"], &verdict["id"]),
             (&json!(true), &json!("a"))
         );
+        assert_eq!(
+            (&verdict["binding"], &verdict["remaining"]),
+            (&json!("tokens"), &json!(6_000)),
+            "the fewest further calls like this one pass under it"
+        );
         assert_eq!(left(&server), [6_000, 59], "charged once");
     }
     assert_eq!(server.metric("quell_reservations").as_deref(), Some("1"));
