@@ -201,6 +201,19 @@ impl Store for ServerStore {
         }
     }
 
+    fn fall_back(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        match self {
+            Self::Memory(store) => store.fall_back(set, claim, now, error),
+            Self::Redis(store) => store.fall_back(set, claim, now, error),
+        }
+    }
+
     fn calls_across(&self) -> bool {
         match self {
             Self::Memory(store) => store.calls_across(),

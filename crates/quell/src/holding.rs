@@ -17,7 +17,7 @@ use quell_core::verdict::Verdict;
 use crate::error::AskError;
 use crate::limiter::{Limiter, check_domain};
 use crate::room::Call;
-use crate::store::{Fate, Finished, LocalStore, Placed, Store};
+use crate::store::{Fate, Finished, LocalStore, Placed, Store, StoreError};
 
 /// What came of a claim: the decisions, and the name under which it can be ended.
 #[derive(Debug)]
@@ -290,7 +290,11 @@ impl<S: Store> Limiter<S> {
                 let waited = self.now().monotonic.since(now.monotonic);
                 return Ok((placed, waited));
             }
-            let is_in_time = self.wait(claim.id, turn, after).await?;
+            let is_in_time = match self.wait(claim.id, turn, after).await {
+                Ok(is_in_time) => is_in_time,
+                // Its place stays `leaving`: what it charged is given back.
+                Err(error) => return self.answer_without_store(set, &claim, now, error).await,
+            };
             // What was charged stays charged; a permit is somebody else's by now.
             if !is_in_time && has_permits(set) {
                 return Err(AskError::Overslept);
@@ -301,15 +305,52 @@ impl<S: Store> Limiter<S> {
         Ok((placed, waited))
     }
 
+    /// What is declared for a caller whose store failed while it waited in line since `began`.
+    async fn answer_without_store(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        began: Now,
+        error: StoreError,
+    ) -> Result<(Placed, Duration), AskError> {
+        let now = self.now();
+        let waited = now.monotonic.since(began.monotonic);
+        let rest = claim.wait.map(|limits| Patience {
+            turn: limits.turn.saturating_sub(waited),
+            in_all: limits.in_all.saturating_sub(waited),
+        });
+        let rest = Claim {
+            wait: rest,
+            ..*claim
+        };
+        let placed = self.store.fall_back(set, &rest, now, error)?;
+        let charges = set.charges().iter().zip(&placed.decisions);
+        let with_say = charges.filter(|(charge, _)| !charge.shadow);
+        let is_refused = with_say.clone().any(|(_, d)| !d.outcome.is_allow());
+        let delay = with_say.map(|(_, decision)| decision.delay).max();
+        let delay = delay.filter(|delay| !is_refused && !delay.is_zero());
+        if let Some(delay) = delay {
+            let end = now.monotonic.saturating_add(delay);
+            self.sleep_until(claim.id, end).await;
+        }
+        Ok((placed, self.now().monotonic.since(began.monotonic)))
+    }
+
     /// Sleeps until the turn of `id` and `after` longer, wherever the turn moves meanwhile. Says
     /// whether the hold still stood then.
-    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> Result<bool, AskError> {
+    async fn wait(
+        &self,
+        id: &HoldId,
+        turn: Monotonic,
+        after: Duration,
+    ) -> Result<bool, StoreError> {
         let mut turn = turn.saturating_add(after);
         loop {
             let call = self.called(id, turn).await;
             let now = self.now();
             if call == Call::Moved {
-                if let Some((wait, next)) = self.store.advance(id, now).await? {
+                // If the store cannot tell, the turn that it gave stands.
+                if let Ok(Some((wait, next))) = self.store.advance(id, now).await {
                     turn = now.monotonic.saturating_add(wait).saturating_add(after);
                     if !self.store.calls_across() {
                         self.room.call(&next);

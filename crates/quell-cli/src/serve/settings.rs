@@ -48,6 +48,16 @@ pub(super) struct Settings {
     #[arg(long, env = "QUELL_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Listeners")]
     insecure: Option<bool>,
 
+    /// A name under which HTTP may be asked beside addresses and localhost, or * for any; may be repeated (in the variable: with commas)
+    #[arg(
+        long,
+        env = "QUELL_ALLOW_HOST",
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Listeners"
+    )]
+    allow_host: Vec<String>,
+
     /// Where states are kept that several servers share: redis://[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for TLS, or memory [default: memory]
     #[arg(
         long,
@@ -198,6 +208,7 @@ impl Settings {
             http: self.http,
             resp: self.resp,
             insecure: self.insecure,
+            allow_host: Some(self.allow_host).filter(|names| !names.is_empty()),
             shadow: self.shadow,
             store: self.store,
             store_timeout: self.store_timeout,

@@ -168,8 +168,14 @@ impl Gateway {
     fn ask(&self, arguments: &[&str]) -> Reply {
         let (path, arguments) = arguments.split_last().unwrap();
         let url = format!("http://127.0.0.1:{}{path}", self.port);
-        let host = ["--header", "Host: shop.example"];
-        reply_of(&[&host, arguments, &[&url]].concat(), b"")
+        // As a browser asks that was sent here by a page of another site.
+        let visitor = [
+            "--header",
+            "Host: shop.example",
+            "--header",
+            "Sec-Fetch-Site: cross-site",
+        ];
+        reply_of(&[&visitor, arguments, &[&url]].concat(), b"")
     }
 }
 

@@ -219,7 +219,7 @@ pub(crate) fn half_a_request(server: &Server, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", server.http)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
-        "POST /v1/acquire HTTP/1.1\r\nHost: quell\r\nContent-Type: application/json\r\n\
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );

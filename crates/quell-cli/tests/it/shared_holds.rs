@@ -1,6 +1,7 @@
 //! Holds of servers that share a store: made by one, ended by another, over HTTP and RESP.
 
 use crate::clients::{curl, redis_cli};
+use crate::files::Folder;
 use crate::process::{run, until};
 use crate::server::Server;
 use crate::shared_store::{Redis, two_servers};
@@ -187,4 +188,49 @@ fn a_ceiling_is_learned_by_all_servers_together() {
     for server in [one, other] {
         server.stop();
     }
+}
+
+/// What has no declared answer says that the store is to blame, and when to ask again.
+#[test]
+fn ends_of_holds_and_bans_are_503_while_the_store_is_gone() {
+    let redis = Redis::start();
+    let folder = Folder::new();
+    let rules = folder.write("rules.yaml", RULES);
+    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
+    drop(redis);
+    let end = r#"{"domain":"models","id":"a"}"#;
+    let settle = r#"{"domain":"models","id":"a","actual":1}"#;
+    let key = r#"{"domain":"models","entries":{"team":"red"}}"#;
+    let ban = r#"{"domain":"models","entries":{"team":"red"},"for":"1m"}"#;
+    let asked = [
+        ("POST", "/v1/settle", settle),
+        ("POST", "/v1/cancel", end),
+        ("POST", "/v1/release", end),
+        ("POST", "/v1/renew", end),
+        ("GET", "/v1/bans", ""),
+        ("POST", "/v1/bans", ban),
+        ("DELETE", "/v1/bans", key),
+        ("DELETE", "/v1/keys", key),
+    ];
+    for (method, path, body) in asked {
+        let mut curl = curl();
+        curl.args(["-s", "-i", "-X", method, &server.url(path)]);
+        if !body.is_empty() {
+            curl.args(["--json", body]);
+        }
+        let answer = run(&mut curl).expect_success();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{path}: {answer}");
+        assert!(answer.contains("retry-after: 1\r\n"), "{path}: {answer}");
+        assert!(
+            answer.contains("#temporary-reduced-capacity"),
+            "{path}: {answer}"
+        );
+        assert!(
+            answer.contains("the store does not answer"),
+            "{path}: {answer}"
+        );
+    }
+    let settled = run(redis_cli(server.resp).args(["QUELL.SETTLE", "models", "a", "1"])).stdout;
+    assert!(settled.contains("the store does not answer"), "{settled}");
+    server.stop();
 }

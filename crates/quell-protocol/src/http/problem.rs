@@ -40,6 +40,8 @@ pub enum ProblemKind {
     UnsupportedMediaType,
     /// A credential is missing or wrong (401).
     Unauthorized,
+    /// A page of a stranger may have sent it (403).
+    Forbidden,
     /// The server has more to do than it can (503).
     Overloaded,
     /// The store failed and nothing was declared, or the server is at fault (500).
@@ -66,6 +68,7 @@ impl ProblemKind {
             Self::BodyTooLarge => "urn:quell:problem:body-too-large",
             Self::UnsupportedMediaType => "urn:quell:problem:unsupported-media-type",
             Self::Unauthorized => "urn:quell:problem:unauthorized",
+            Self::Forbidden => "urn:quell:problem:forbidden",
             Self::Overloaded => "urn:quell:problem:overloaded",
             Self::Internal => "urn:quell:problem:internal",
         }
@@ -88,6 +91,7 @@ impl ProblemKind {
             Self::BodyTooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body is of an unsupported type",
             Self::Unauthorized => "A credential is needed",
+            Self::Forbidden => "The request may come from a stranger's page",
             Self::Overloaded => "The server is overloaded",
             Self::Internal => "The server failed",
         }
@@ -100,6 +104,7 @@ impl ProblemKind {
             Self::QuotaExceeded => 429,
             Self::BadJson | Self::InvalidField | Self::InvalidRequest => 400,
             Self::Unauthorized => 401,
+            Self::Forbidden => 403,
             Self::UnknownDomain | Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,

@@ -19,6 +19,8 @@ const MAX_LENGTH_DIGITS: usize = 7;
 pub struct Question<'a> {
     /// What is asked for.
     pub operation: Operation,
+    /// The host that it names; empty if it names none.
+    pub host: &'a [u8],
     /// The body, which is JSON by its name; not read yet.
     pub body: &'a [u8],
     /// Bytes of the request, head and body.
@@ -31,6 +33,7 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let (operation, mut rest) = request_line(input)?;
     let mut length = None;
     let mut is_json = false;
+    let mut host = None;
     let mut read = input.len() - rest.len();
     loop {
         if let Some(after) = rest.strip_prefix(b"\r\n") {
@@ -44,6 +47,7 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
         }
         match meaning(name) {
             Meaning::None => {}
+            Meaning::Host if host.is_none() => host = Some(value),
             Meaning::Length if length.is_none() => length = Some(natural(value)?),
             Meaning::Kind if !is_json && value.eq_ignore_ascii_case(b"application/json") => {
                 is_json = true;
@@ -56,6 +60,7 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let body = rest.get(..length?)?;
     is_json.then(|| Question {
         operation,
+        host: host.unwrap_or_default(),
         body,
         length: input.len() - rest.len() + body.len(),
     })
@@ -88,6 +93,7 @@ fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 enum Meaning {
     /// Nothing to a question.
     None,
+    Host,
     Length,
     Kind,
     Connection,
@@ -113,7 +119,7 @@ fn meaning(name: &[u8]) -> Meaning {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {
         // Host, Accept and User-Agent come with nearly every request.
-        4 if is(b"host") => Meaning::None,
+        4 if is(b"host") => Meaning::Host,
         6 if is(b"accept") => Meaning::None,
         14 if is(b"content-length") => Meaning::Length,
         12 if is(b"content-type") => Meaning::Kind,
@@ -146,6 +152,7 @@ mod tests {
         let more = format!("{SOUND}POST");
         let found = find_question(more.as_bytes()).unwrap();
         assert_eq!(found.operation, Operation::Acquire);
+        assert_eq!(found.host, b"a:1");
         assert_eq!((found.body, found.length), (&b"{}"[..], SOUND.len()));
         for end in 0..SOUND.len() {
             assert_eq!(
@@ -182,6 +189,7 @@ mod tests {
             ("X-Any:", "Content-Encoding:"),
             ("X-Any:", "Expect:"),
             ("X-Any:", "Upgrade:"),
+            ("X-Any: \"thing\"", "Host: b"),
             ("X-Any: \"thing\"", "Content-Length: 2"),
             ("X-Any: \"thing\"", "Content-Type: application/json"),
             ("Keep-Alive", "close"),

@@ -80,6 +80,23 @@ impl Inner {
         })
     }
 
+    /// What is declared for a caller that has waited in line until the store failed. Its place is
+    /// given back, so what a share admits here is owed.
+    pub(super) fn fall_back_in_line(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        match error {
+            StoreError::Unavailable(reason) => {
+                self.declared(set, claim, now, &Failure::Unreachable(reason))
+            }
+            other => Err(other),
+        }
+    }
+
     pub(super) async fn end(
         self: &Arc<Self>,
         id: &HoldId,

@@ -436,6 +436,16 @@ impl Store for GuardedStore {
         self.inner.advance(id, now).await
     }
 
+    fn fall_back(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        self.inner.fall_back_in_line(set, claim, now, error)
+    }
+
     fn calls_across(&self) -> bool {
         true
     }

@@ -111,3 +111,47 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     assert_eq!(sure.peek("a").await.remaining, Some(8));
     proxy.set(Weather::Fine);
 }
+
+/// Who stands in line when the store fails gets the declared answer at its turn, and its place back.
+#[tokio::test]
+async fn who_waits_when_the_store_fails_is_answered_as_declared() {
+    let declared = [
+        (share(2), None),
+        (Some(OnFailure::Deny), Some(false)),
+        (Some(OnFailure::Allow), Some(true)),
+    ];
+    for (on_failure, passes) in declared {
+        let server = Server::start(&[]);
+        let proxy = Proxy::new(server.port()).await;
+        let url = format!("redis://127.0.0.1:{}", proxy.port);
+        let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND);
+        let rules = declaring(&[rate()], on_failure);
+        let node = Node::new(store, rules.clone());
+        let sure = Node::new(server.store(), rules);
+        assert!(node.limiter.acquire(&query(10)).await.unwrap().is_allow());
+        let asked = query(3);
+        let waits = node.limiter.acquire(&asked);
+        let fails = async {
+            until_it("it has its place", async || {
+                node.limiter.waiting() == 1
+                    && sure.peek("a").await.reset_after > Some(3_600 * SECOND)
+            })
+            .await;
+            proxy.set(Weather::NoAnswers);
+            node.clock.advance(3_601 * SECOND);
+        };
+        let (verdict, ()) = tokio::join!(waits, fails);
+        let verdict = verdict.unwrap();
+        assert!(verdict.degraded, "{on_failure:?} {verdict:?}");
+        if let Some(passes) = passes {
+            assert_eq!(verdict.is_allow(), passes, "{on_failure:?}");
+        }
+        assert_eq!(verdict.id, None);
+        assert_eq!(node.limiter.waiting(), 0);
+        proxy.set(Weather::Fine);
+        until_it("its place is given back", async || {
+            sure.peek("a").await.reset_after <= Some(3_600 * SECOND)
+        })
+        .await;
+    }
+}

@@ -35,6 +35,9 @@ pub struct Config {
     pub resp: Option<SocketAddr>,
     /// Whether addresses beyond loopback are accepted without TLS and credentials. Default no.
     pub insecure: bool,
+    /// Names under which HTTP is asked beside addresses and `localhost`; `*` for any. Default none: a
+    /// page that has its own name point here is refused.
+    pub allowed_hosts: Vec<String>,
     /// Whether every rule is in shadow. Default no.
     pub shadow: bool,
     /// Where states are kept that several servers share. Default nowhere: in memory, each for itself.
@@ -100,6 +103,7 @@ impl Default for Config {
             http: Some(loopback(8080)),
             resp: Some(loopback(6380)),
             insecure: false,
+            allowed_hosts: Vec::new(),
             shadow: false,
             store: None,
             store_timeout: DEFAULT_TIMEOUT,

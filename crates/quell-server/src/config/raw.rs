@@ -27,6 +27,9 @@ pub struct RawConfig {
     /// Whether addresses beyond loopback are accepted without TLS and credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
+    /// Names under which HTTP is asked beside addresses and `localhost`; `*` for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_host: Option<Vec<String>>,
     /// Whether every rule is in shadow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
@@ -171,6 +174,7 @@ impl RawConfig {
             http: self.http.or(other.http),
             resp: self.resp.or(other.resp),
             insecure: self.insecure.or(other.insecure),
+            allow_host: self.allow_host.or(other.allow_host),
             shadow: self.shadow.or(other.shadow),
             store: self.store.or(other.store),
             store_timeout: self.store_timeout.or(other.store_timeout),

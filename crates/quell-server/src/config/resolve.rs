@@ -37,6 +37,7 @@ impl RawConfig {
             http: address("http", self.http.as_deref(), default.http, insecure)?,
             resp: address("resp", self.resp.as_deref(), default.resp, insecure)?,
             insecure,
+            allowed_hosts: self.allowed_hosts()?,
             shadow: self.shadow.unwrap_or(default.shadow),
             store: self.store()?,
             store_timeout: self.timeout(
@@ -83,6 +84,22 @@ impl RawConfig {
         let sources = said.map(|said| RuleSource::parse(said));
         let sources: Result<_, _> = sources.collect();
         sources.map_err(|error| field("rules", error.to_string()))
+    }
+
+    fn allowed_hosts(&self) -> Result<Vec<String>, ConfigError> {
+        let said = self.allow_host.iter().flatten();
+        let names = said.map(|name| {
+            let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if name == "*" || (!name.is_empty() && name.bytes().all(is_of_name)) {
+                return Ok(name.trim_end_matches('.').to_ascii_lowercase());
+            }
+            let reason = format!(
+                "`{name}` is no name of a host: write one without scheme and port, such as \
+                 quell.internal, or * for any"
+            );
+            Err(field("allow_host", reason))
+        });
+        names.collect()
     }
 
     fn store(&self) -> Result<Option<StoreUrl>, ConfigError> {
@@ -291,6 +308,7 @@ impl Config {
             http: address(self.http),
             resp: address(self.resp),
             insecure: Some(self.insecure),
+            allow_host: Some(self.allowed_hosts.clone()),
             shadow: Some(self.shadow),
             store: Some(match &self.store {
                 Some(store) => store.to_string(),
@@ -342,6 +360,7 @@ mod tests {
             rules = ['a.yaml', 'redis+cluster://h:1,i:2/0', 'rules.d']
             http = 'off'
             resp = '127.0.0.1:0'
+            allow_host = ['quell.internal']
             decision_log = '-'
             decision_log_one_in = 10
             stall_timeout = '1.5s'
@@ -367,6 +386,7 @@ mod tests {
                 "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
+            ("allow_host = ['http://a']", "without scheme and port"),
             ("rules = ['redis://me@h']", "rules: the login is incomplete"),
             ("http = 'off'\nresp = 'off'", "both listeners are off"),
             ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),

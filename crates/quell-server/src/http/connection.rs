@@ -18,9 +18,9 @@ use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
 
-use super::ask;
 use super::direct::{self, Left};
 use super::stream::Watched;
+use super::{ask, origin, reply};
 use crate::config::Bounds;
 use crate::listen::Accepted;
 use crate::metrics::ListenerMetrics;
@@ -75,6 +75,9 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
+        if let Err(problem) = origin::check(&request, &self.shared.config) {
+            return Box::pin(async move { Ok(reply::problem(&problem)) });
+        }
         // Those that did not come whole, and those that are wrong.
         if let Some(operation) = ask::operation(&request) {
             let shared = Arc::clone(&self.shared);

@@ -16,6 +16,7 @@ use quell_protocol::http::{VerdictBody, find_question, parse_acquire, parse_quer
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::origin;
 use super::stream::Watched;
 use crate::shared::Shared;
 
@@ -72,7 +73,9 @@ pub(super) async fn serve(
 /// others to do.
 fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
     let question = find_question(input)?;
-    if question.body.len() > shared.config.bounds.body {
+    let config = &shared.config;
+    let is_answered = origin::is_answered(question.host, &config.allowed_hosts);
+    if !is_answered || question.body.len() > config.bounds.body {
         return None;
     }
     let query = match question.operation {

@@ -18,6 +18,7 @@ mod direct;
 mod health;
 mod hold;
 mod openapi;
+mod origin;
 mod parameters;
 mod reply;
 mod rules;

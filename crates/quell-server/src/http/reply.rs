@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use hyper::body::Frame;
@@ -80,7 +80,12 @@ pub(super) fn problem(problem: &Problem) -> Response {
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     // A document of texts and a number cannot fail to be written.
     let body = serde_json::to_vec(problem).unwrap_or_default();
-    reply(status, HeaderValue::from_static(PROBLEM_JSON), body)
+    let mut response = reply(status, HeaderValue::from_static(PROBLEM_JSON), body);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let soon = HeaderValue::from_static("1");
+        response.headers_mut().insert(RETRY_AFTER, soon);
+    }
+    response
 }
 
 /// What is told when there is no answer; `domains` are those that there are.
@@ -114,8 +119,11 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
         AskError::Store(StoreError::HoldTaken) => {
             Problem::new(ProblemKind::Conflict, error.to_string())
         }
-        AskError::Store(StoreError::TooManyHolds) => {
+        AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => {
             Problem::new(ProblemKind::Overloaded, error.to_string())
+        }
+        AskError::Store(StoreError::Unavailable(_)) => {
+            Problem::new(ProblemKind::TemporarilyReduced, error.to_string())
         }
         _ => Problem::new(ProblemKind::Internal, error.to_string()),
     })

@@ -221,8 +221,10 @@ fn the_description_is_complete() {
     let routes = router
         .split('"')
         .filter(|text| text.starts_with('/') && !text.starts_with("//"));
+    let page = include_str!("../../../../docs/http.md");
     for route in routes {
         assert!(paths.contains_key(route), "{route} is not described");
+        assert!(page.contains(route), "docs/http.md does not name {route}");
     }
 }
 

@@ -177,7 +177,7 @@ impl Fixture {
         body: &str,
     ) -> Answer {
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n",
             body.len()
         );
         Answer::read(&send(

@@ -197,7 +197,7 @@ fn who_waits_and_who_holds_is_not_answered_in_passing() {
     let ask = |body: &Value| {
         let body = body.to_string();
         format!(
-            "POST /v1/acquire HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+            "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
             Content-Length: {}\r\n\r\n{body}",
             body.len()
         )
@@ -242,7 +242,7 @@ fn a_caller_waits_for_its_turn_and_no_longer_than_it_says() {
     let address = server.http();
     let body = ask(1_000).to_string();
     let request = format!(
-        "POST /v1/acquire HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let waiting = std::thread::spawn(move || Answer::read(&send(address, request.as_bytes())));

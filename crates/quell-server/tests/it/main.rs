@@ -10,6 +10,7 @@ mod authorize;
 mod decision_log;
 mod harness;
 mod holds;
+mod origin;
 mod persistence;
 mod pressure;
 mod questions;

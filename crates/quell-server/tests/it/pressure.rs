@@ -35,7 +35,7 @@ fn http_says_it_in_its_own_words() {
     let server = Fixture::new("", "max_connections = 1");
     let mut first = connect(server.http());
     first
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut begin = [0; 12];
     first.read_exact(&mut begin).unwrap();
@@ -112,8 +112,8 @@ fn nothing_that_arrives_brings_it_down() {
         "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\n9\r\n$2\r\n60\r\n",
         "*4\r\n$13\r\nQUELL.ACQUIRE\r\n$4\r\nshop\r\n$4\r\npath\r\n$6\r\n/login\r\n",
         "*3\r\n$5\r\nHELLO\r\n:3\r\n+x\r\nCLIENT LIST\r\nINFO\r\n",
-        "POST /v1/acquire HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n{\"domain\":\"shop\",\"entries\":{}}",
-        "GET /v1/authorize?domain=shop&deny_status=403 HTTP/1.1\r\nHost: t\r\nX-Original-URI: /%zz\r\n\r\n",
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n{\"domain\":\"shop\",\"entries\":{}}",
+        "GET /v1/authorize?domain=shop&deny_status=403 HTTP/1.1\r\nHost: localhost\r\nX-Original-URI: /%zz\r\n\r\n",
     ];
     let server = Fixture::new(SHOP, "header_timeout = '1s'\nbody_timeout = '1s'");
     let mut seed = 42_u64;

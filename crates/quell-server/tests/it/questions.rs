@@ -158,7 +158,7 @@ fn a_huge_body_is_answered_not_cut_off() {
 fn who_sends_too_slowly_is_left() {
     let server = Fixture::new(SHOP, "header_timeout = '50ms'\nbody_timeout = '50ms'");
     let mut slow = connect(server.http());
-    slow.write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nX-Slow")
+    slow.write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nX-Slow")
         .unwrap();
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).unwrap();
@@ -168,7 +168,7 @@ fn who_sends_too_slowly_is_left() {
     });
     let mut slow = connect(server.http());
     slow.write_all(
-        b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\
+        b"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
           Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
     )
     .unwrap();
@@ -202,7 +202,7 @@ fn a_connection_may_rest_between_requests_for_a_while() {
     let mut stream = connect(server.http());
     let mut ask = || {
         stream
-            .write_all(b"HEAD /healthz HTTP/1.1\r\nHost: t\r\n\r\n")
+            .write_all(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .unwrap();
         let mut reply = Vec::new();
         let mut byte = [0];
@@ -228,7 +228,7 @@ fn questions_are_answered_alike_whole_and_in_pieces() {
         let body = format!(r#"{{"domain":"shop","entries":{{"path":"{path}","user":"a"}}}}"#);
         let length = body.len();
         format!(
-            "POST /v1/{operation} HTTP/1.1\r\nHost: t\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+            "POST /v1/{operation} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
         )
     };
     let json = "Content-Type: application/json\r\n";
@@ -259,7 +259,7 @@ fn questions_are_answered_alike_whole_and_in_pieces() {
     }
     let wrong = ask("acquire", "/login", "Content-Type: text/plain\r\n");
     let nobody = ask("acquire", "/login", json).replace("shop", "nope");
-    let get = "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n";
+    let get = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut requests = ask("acquire", "/login", json).repeat(30);
     requests += &wrong;
     requests += &ask("acquire", "/login", json).repeat(30);

@@ -13,7 +13,7 @@ fn what_is_in_flight_is_answered() {
     let body = br#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     let mut in_flight = connect(http);
     let head = format!(
-        "POST /v1/acquire HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     in_flight.write_all(head.as_bytes()).unwrap();
@@ -47,7 +47,7 @@ fn who_does_not_end_is_not_waited_for() {
     let mut server = Fixture::new(SHOP, "shutdown_grace = '50ms'");
     let mut stuck = connect(server.http());
     stuck
-        .write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n{")
+        .write_all(b"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n{")
         .unwrap();
     let mut halfway = connect(server.resp());
     halfway.write_all(b"*2\r\n$4\r\nECHO\r\n$5\r\nhe").unwrap();

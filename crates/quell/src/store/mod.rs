@@ -127,6 +127,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async { Err(StoreError::NoHolds) }
     }
 
+    /// The declared answer for a caller that waits in line when the store fails; its place is given
+    /// back afterwards. Without a declared answer it is the error.
+    ///
+    /// # Errors
+    /// `error` if nothing is declared for it.
+    fn fall_back(
+        &self,
+        _set: &LimitSet<'_>,
+        _claim: &Claim<'_>,
+        _now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        Err(error)
+    }
+
     /// Whether [`Store::moved_up`] says all that has to be said to those who wait behind somebody that
     /// moved up: then it is nobody else's business.
     fn calls_across(&self) -> bool {
@@ -239,8 +254,8 @@ impl fmt::Display for StoreError {
         match self {
             Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
             Self::NoHolds => f.write_str(
-                "this store cannot wait, reserve, hold permits or grant on credit yet: use the \
-                 memory store",
+                "this store cannot wait, reserve, hold permits or grant on credit: use the memory \
+                 store or Redis",
             ),
             Self::Unable(reason) => f.write_str(reason),
             Self::TooManyHolds => {

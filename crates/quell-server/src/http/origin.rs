@@ -1,0 +1,128 @@
+//! Origin: requests that a page of a stranger made somebody's browser send.
+//!
+//! A page can have its own name point at this machine (DNS rebinding), and is then allowed to read
+//! what is answered here; but its requests bear that name. So requests are answered under names that
+//! no stranger can own: addresses, `localhost`, and those that the operator allows. `/v1/authorize`
+//! hears the names of the sites behind its gateway, and the headers of their visitors; there a
+//! request that a browser sent across sites is refused if no gateway says what it is about.
+
+use std::net::IpAddr;
+
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, Request};
+use quell_protocol::http::{AuthorizeMap, Problem, ProblemKind, Reading};
+
+use crate::config::Config;
+
+/// The path that gateways ask.
+const AUTHORIZE: &str = "/v1/authorize";
+
+/// Refuses a request that a stranger's page may have sent.
+pub(super) fn check<B>(request: &Request<B>, config: &Config) -> Result<(), Box<Problem>> {
+    let (uri, headers) = (request.uri(), request.headers());
+    if uri.path() == AUTHORIZE {
+        return check_gateway(headers, &config.authorize);
+    }
+    let authority = uri.authority().map(|name| name.as_str().as_bytes());
+    let fields = headers.get_all(HOST).iter().map(|value| value.as_bytes());
+    let unknown = authority
+        .into_iter()
+        .chain(fields)
+        .find(|host| !is_answered(host, &config.allowed_hosts));
+    match unknown {
+        None => Ok(()),
+        Some(host) => {
+            let name = String::from_utf8_lossy(without_port(host)).into_owned();
+            let detail = format!(
+                "this server is not asked by the name {name:?}: ask by its address, or start it with \
+                 --allow-host {name}"
+            );
+            Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
+        }
+    }
+}
+
+/// Whether requests that name this host are answered.
+pub(super) fn is_answered(host: &[u8], allowed: &[String]) -> bool {
+    let Ok(name) = std::str::from_utf8(without_port(host)) else {
+        return false;
+    };
+    // An address cannot be made to point elsewhere. Who sends no name is no browser.
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    if name.is_empty() || literal.unwrap_or(name).parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is = |other: &str| other == "*" || name.eq_ignore_ascii_case(other);
+    is("localhost") || is_below_localhost(name) || allowed.iter().any(|allowed| is(allowed))
+}
+
+/// Whether a name ends in `.localhost`, which browsers never look up.
+fn is_below_localhost(name: &str) -> bool {
+    let last = name.rsplit_once('.').map(|(_, last)| last);
+    last.is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
+}
+
+/// A host without its port.
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = host.iter().rposition(|byte| !byte.is_ascii_digit());
+    match end {
+        Some(end) if host.get(end) == Some(&b':') => host.get(..end).unwrap_or_default(),
+        _ => host,
+    }
+}
+
+/// Refuses what a browser sent across sites by itself.
+fn check_gateway(headers: &HeaderMap, map: &AuthorizeMap) -> Result<(), Box<Problem>> {
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let is_across = matches!(site, Some(b"cross-site" | b"same-site"));
+    let uris = map.entries.iter();
+    let mut uris = uris.filter(|source| source.reading == Reading::Path);
+    let is_asked_about = |header: &String| headers.contains_key(header.as_str());
+    if !is_across || uris.any(|source| source.headers.iter().any(is_asked_about)) {
+        return Ok(());
+    }
+    let detail = "a page of another site sent this, and no gateway says what it is about: have the \
+                  gateway send X-Original-URI or X-Forwarded-Uri";
+    Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_stranger_can_own_are_answered() {
+        let allowed = ["quell.internal".to_owned()];
+        for (host, expected) in [
+            ("", true),
+            ("127.0.0.1:8080", true),
+            ("127.0.0.1", true),
+            ("10.1.2.3:80", true),
+            ("[::1]:8080", true),
+            ("[fe80::1]", true),
+            ("localhost:8080", true),
+            ("LocalHost", true),
+            ("app.localhost:1", true),
+            ("Quell.Internal.:8080", true),
+            ("evil.example", false),
+            ("evil.example:8080", false),
+            ("127.0.0.1.evil.example", false),
+            ("localhost.evil.example", false),
+            ("evillocalhost", false),
+            ("a@127.0.0.1", false),
+            ("127.0.0.1:x", false),
+            ("127.0.0.1, evil.example", false),
+            ("x.quell.internal", false),
+            ("[::1", false),
+            ("0x7f000001", false),
+            ("2130706433", false),
+        ] {
+            assert_eq!(is_answered(host.as_bytes(), &allowed), expected, "{host}");
+        }
+        assert!(!is_answered(b"\xff", &allowed));
+        assert!(is_answered(b"evil.example", &["*".to_owned()]));
+    }
+}
