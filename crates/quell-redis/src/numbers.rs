@@ -15,7 +15,13 @@ const EDGES: [u64; 10] = [
 const PARTS: usize = EDGES.len() + 1;
 
 /// What a call that failed counts as.
-const KINDS: [&str; 4] = ["unreachable", "no_answer", "refused", "foreign"];
+const KINDS: [&str; 5] = [
+    "unreachable",
+    "no_answer",
+    "refused",
+    "foreign",
+    "not_ready",
+];
 
 /// Servers that are shown one by one: labels of metrics, so they are few.
 const MOST_SERVERS: usize = 256;
@@ -44,6 +50,7 @@ impl Counts {
             Some(Failure::Unknown(_)) => 1,
             Some(Failure::Refused(_) | Failure::NoScript) => 2,
             Some(Failure::Foreign(_)) => 3,
+            Some(Failure::NotReady(_)) => 4,
         };
         if let Some(count) = self.failures.get(kind) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -86,7 +93,7 @@ pub struct StoreNumbers {
     pub took: Duration,
     /// How many took at most so long, ascending; `None`: any time.
     pub parts: Vec<(Option<Duration>, u64)>,
-    /// How many failed: `unreachable`, `no_answer`, `refused` or `foreign`.
+    /// How many failed: `unreachable`, `no_answer`, `refused`, `foreign` or `not_ready`.
     pub failures: Vec<(&'static str, u64)>,
     /// Whether the store, or one of its servers, is thought to be gone, so that nobody waits for it.
     pub is_gone: bool,

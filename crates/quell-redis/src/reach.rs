@@ -146,7 +146,9 @@ impl RedisStore {
             leave = Leave::Go;
         }
         let turn = match failure {
-            Some(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
+            Some(
+                failure @ (Failure::Unreachable(_) | Failure::Unknown(_) | Failure::NotReady(_)),
+            ) => {
                 let reason = failure.to_string();
                 let now = Instant::now();
                 let turn = place.breaker.failed(&leave, now, share(), &reason);
@@ -177,7 +179,7 @@ impl RedisStore {
 
     /// Looks whether others have the keys of a server that does not answer. Nobody waits for that.
     fn look_around(&self, place: &Arc<Place>) {
-        if self.link.is_spread() {
+        if !self.link.is_single() {
             let (link, place) = (Arc::clone(&self.link), Arc::clone(place));
             tokio::spawn(async move { link.look_around(&place).await });
         }
@@ -185,7 +187,7 @@ impl RedisStore {
 }
 
 fn gone_for(reason: &str) -> String {
-    format!("it did not answer a moment ago: {reason}")
+    format!("it decided nothing a moment ago: {reason}")
 }
 
 /// Anything from 0 to 255.

@@ -155,7 +155,7 @@ impl RuleBook {
     #[must_use]
     pub fn new(url: StoreUrl) -> Self {
         Self {
-            link: Link::new(&url),
+            link: Link::new(&url, TIMEOUT),
             url,
             push: Loaded::new(PUSH),
         }

@@ -319,7 +319,10 @@ async fn leave(mut leaving: Leaving) {
 const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
     !matches!(
         answer,
-        Err(Failure::Unknown(_) | Failure::Unreachable(_) | Failure::NoScript)
+        Err(Failure::Unknown(_)
+            | Failure::Unreachable(_)
+            | Failure::NotReady(_)
+            | Failure::NoScript)
     )
 }
 
@@ -328,7 +331,10 @@ mod tests {
     use super::*;
 
     fn gather() -> Arc<Gather> {
-        let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap()));
+        let link = Arc::new(Link::new(
+            &"redis://localhost".parse().unwrap(),
+            Duration::from_secs(1),
+        ));
         Gather::new(&link, &Arc::new(Scripts::new()), Duration::from_secs(1))
     }
 

@@ -3,18 +3,23 @@
 //! A key belongs to one of 16,384 slots by CRC16 of what stands between its braces, and every primary
 //! serves some. What a server says of a key that moved is believed at once (`MOVED`) or for one
 //! command (`ASK`); either way it ran nothing, so the command is sent again. When a server is gone the
-//! others are asked who took its place.
+//! others are asked who took its place, a few at a time, by a task that no caller holds up or cuts
+//! short. One key that moved seldom moved alone, so the whole map is asked for soon after.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value};
 
 use super::node::Node;
-use super::{Attempt, Failure, PAUSE, Place, Settings};
+use super::search::{Search, look_at};
+use super::shared_task::SharedTask;
+use super::{Attempt, Failure, Place, Settings};
 use crate::url::Address;
 
 /// How many slots there are.
@@ -28,8 +33,13 @@ const FRESH: Duration = Duration::from_millis(50);
 /// resharding.
 const MOST_MOVES: usize = 16;
 
-/// How long one server may take to say who has which slot, before the next is asked.
-const LOOK_TIME: Duration = Duration::from_secs(1);
+/// After a key that moved the map is asked for in the background, at most once in this time: a
+/// resharding moves many.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Servers that are asked for the map at the same time: one that is silent holds nobody up, and a
+/// large cluster is not asked as a whole.
+const ASKED_AT_ONCE: usize = 4;
 
 /// Numbers that are tried until one has a slot that is looked for. Of a server that has a single slot
 /// none is found with probability 10^-27.
@@ -41,11 +51,24 @@ pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     settings: Arc<Settings>,
     map: ArcSwap<Map>,
+    /// Those that the map names, their replicas, and those that a key was sent to since.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     /// Stands for slots of which nobody knows who has them.
     nobody: Arc<Place>,
-    /// When the map was last asked for; one asks at a time.
-    asked: tokio::sync::Mutex<Option<Instant>>,
+    /// When the map was last learnt.
+    learnt: Mutex<Option<Instant>>,
+    look: SharedTask,
+    /// Whether the map is about to be asked for in the background.
+    is_planned: AtomicBool,
+}
+
+/// The task that asks for the map in the background, until it begins to.
+struct Planned(Arc<Cluster>);
+
+impl Drop for Planned {
+    fn drop(&mut self) {
+        self.0.is_planned.store(false, Ordering::Release);
+    }
 }
 
 /// Who has which slot.
@@ -102,7 +125,9 @@ impl Cluster {
             map: ArcSwap::default(),
             nodes: Mutex::default(),
             nobody: Arc::new(Place::new("the cluster".to_owned())),
-            asked: tokio::sync::Mutex::new(None),
+            learnt: Mutex::new(None),
+            look: SharedTask::default(),
+            is_planned: AtomicBool::default(),
         }
     }
 
@@ -148,7 +173,7 @@ impl Cluster {
     }
 
     /// Asks who has which slot, a place that does not answer last.
-    pub(crate) async fn look_around(&self, place: &Arc<Place>) {
+    pub(crate) async fn look_around(self: &Arc<Self>, place: &Arc<Place>) {
         let node = self.node_at(place);
         let gone = node.as_ref().map(|node| node.address());
         if let Err(failure) = self.refresh(gone).await {
@@ -177,56 +202,69 @@ impl Cluster {
     }
 
     /// Sends `command`, which is about `key`, to whoever has that.
-    pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<Value, Failure> {
+        let search = Search::begin(self.settings.timeout);
         let slot = slot_of(key);
         let mut moved: Option<(Arc<Node>, bool)> = None;
         let mut moves = 0;
         loop {
             let (node, asking) = match moved.take() {
                 Some(there) => there,
-                None => (self.node_of(slot).await?, false),
+                None => (self.node_of(slot, search).await?, false),
             };
             let answer = if asking {
                 ask(&node, command).await
             } else {
                 node.call(command).await
             };
-            match answer {
+            let failure = match answer {
                 Ok(value) => return Ok(value),
                 Err(Attempt::Moved(address)) if moves < MOST_MOVES => {
                     moves += 1;
                     let node = self.node(&address);
                     self.learn(slot, &node);
+                    self.refresh_soon();
                     moved = Some((node, false));
+                    continue;
                 }
                 Err(Attempt::Ask(address)) if moves < MOST_MOVES => {
                     moves += 1;
                     moved = Some((self.node(&address), true));
+                    continue;
                 }
                 Err(Attempt::Moved(_) | Attempt::Ask(_)) => {
                     let reason = "its servers send a key back and forth".to_owned();
                     return Err(Failure::Refused(reason));
                 }
-                Err(Attempt::Away(_) | Attempt::Failed(Failure::Unreachable(_))) => {
-                    // It ran nothing. Somebody else has or will have the slot: the caller limits how
-                    // long we look. Redis 6.2 sends on every time before it says to try again.
-                    moves = 0;
-                    tokio::time::sleep(PAUSE).await;
-                    self.refresh(Some(node.address())).await.ok();
-                }
+                Err(Attempt::Away(reason)) => Failure::NotReady(reason),
+                Err(Attempt::Failed(failure @ Failure::Unreachable(_))) => failure,
                 Err(Attempt::Failed(failure)) => return Err(failure),
+            };
+            // It ran nothing. Somebody else has or will have the slot. Redis 6.2 sends on every time
+            // before it says to try again.
+            moves = 0;
+            search.pause(failure.clone()).await?;
+            let looked = search.bound(|| failure.clone(), self.refresh(Some(node.address())));
+            if let Err(reason) = looked.await {
+                tracing::debug!(%reason, "nobody says who has the slots");
             }
         }
     }
 
-    async fn node_of(&self, slot: u16) -> Result<Arc<Node>, Failure> {
+    async fn node_of(self: &Arc<Self>, slot: u16, search: Search) -> Result<Arc<Node>, Failure> {
+        let nobody = || Failure::Unreachable("nobody says who has the slots".to_owned());
         loop {
             if let Some(node) = self.map.load().get(slot) {
                 return Ok(Arc::clone(node));
             }
-            self.refresh(None).await?;
+            search.bound(nobody, self.refresh(None)).await?;
             if self.map.load().get(slot).is_none() {
-                tokio::time::sleep(PAUSE).await;
+                let reason = format!("CLUSTERDOWN slot {slot} is nobody's");
+                search.pause(Failure::NotReady(reason)).await?;
             }
         }
     }
@@ -251,55 +289,87 @@ impl Cluster {
         });
     }
 
-    /// Asks for the whole map, anyone but `gone` first.
-    async fn refresh(&self, gone: Option<&Address>) -> Result<(), Failure> {
-        let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|asked| asked.elapsed() < FRESH) {
+    /// Asks for the whole map, `gone` last, or waits for the look that is under way.
+    async fn refresh(self: &Arc<Self>, gone: Option<&Address>) -> Result<(), Failure> {
+        if self.since_learnt().is_some_and(|since| since < FRESH) {
             return Ok(());
         }
-        let known: Vec<_> = self.nodes.lock().values().cloned().collect();
-        let mut nodes: Vec<_> = known
-            .into_iter()
-            .chain(self.seeds.iter().cloned())
-            .collect();
-        nodes.sort_by_key(|node| {
-            let is_gone = Some(node.address()) == gone;
-            (is_gone, node.place().breaker.is_open())
+        let work = || {
+            let (cluster, gone) = (Arc::clone(self), gone.cloned());
+            async move { cluster.look(gone.as_ref()).await }
+        };
+        self.look.join(work).await
+    }
+
+    /// Has the whole map asked for in the background.
+    fn refresh_soon(self: &Arc<Self>) {
+        if self.is_planned.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let planned = Planned(Arc::clone(self));
+        let since = self.since_learnt().unwrap_or(LOOK_AGAIN);
+        tokio::spawn(async move {
+            tokio::time::sleep(LOOK_AGAIN.saturating_sub(since)).await;
+            let cluster = Arc::clone(&planned.0);
+            // A key that moves from here on may be missing in the map that comes.
+            drop(planned);
+            if let Err(failure) = cluster.refresh(None).await {
+                tracing::debug!(%failure, "nobody says who has the slots");
+            }
         });
+    }
+
+    fn since_learnt(&self) -> Option<Duration> {
+        self.learnt.lock().map(|learnt| learnt.elapsed())
+    }
+
+    /// Asks one server after the other, a few at a time, until one has a map: first those of which
+    /// nothing bad is known.
+    async fn look(&self, gone: Option<&Address>) -> Result<(), Failure> {
+        let known = self.nodes.lock().clone();
+        let seeds = self.seeds.iter();
+        let seeds = seeds.filter(|seed| !known.contains_key(seed.address()));
+        let nodes = known.values().chain(seeds).cloned();
+        let is_doubtful =
+            |node: &Arc<Node>| Some(node.address()) == gone || node.place().breaker.is_open();
+        let (doubtful, well): (Vec<_>, Vec<_>) = nodes.partition(is_doubtful);
         let mut slots = Cmd::new();
         slots.arg("CLUSTER").arg("SLOTS");
         let mut failure = Failure::Unreachable("no server of the cluster is known".to_owned());
-        for node in nodes {
-            let Ok(answer) = tokio::time::timeout(LOOK_TIME, node.call(&slots)).await else {
-                let reason = format!("{}: no answer within {LOOK_TIME:?}", node.address());
-                failure = Failure::Unreachable(reason);
-                continue;
-            };
-            match answer {
-                Ok(reply) => {
-                    let ranges = self.read(&reply, node.address());
-                    if !ranges.is_empty() {
-                        self.adopt(Map::new(ranges));
-                        *asked = Some(Instant::now());
+        for nodes in [well, doubtful] {
+            let asked = nodes.into_iter().map(|node| {
+                let slots = &slots;
+                async move { (look_at(&node, slots).await, node) }
+            });
+            let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+            while let Some((answer, node)) = asked.next().await {
+                match answer.map(|reply| self.read(&reply, node.address())) {
+                    Ok(found) if !found.ranges.is_empty() => {
+                        self.adopt(found);
                         return Ok(());
                     }
-                    failure = Failure::Refused(format!(
-                        "{} knows of no cluster: write redis:// for a single server",
-                        node.address()
-                    ));
+                    Ok(_) => {
+                        failure = Failure::Refused(format!(
+                            "{} knows of no cluster: write redis:// for a single server",
+                            node.address()
+                        ));
+                    }
+                    Err(reason) => failure = reason,
                 }
-                Err(Attempt::Failed(reason)) => failure = reason,
-                Err(Attempt::Away(reason)) => failure = Failure::Refused(reason),
-                Err(Attempt::Moved(_) | Attempt::Ask(_)) => {}
             }
         }
         Err(failure)
     }
 
-    /// Takes over a whole map. Whoever has nothing any more is not waited for either.
-    fn adopt(&self, map: Map) {
+    /// Takes over a whole map. Whoever has nothing any more is not waited for either, and who left is
+    /// asked no more.
+    fn adopt(&self, found: Found) {
+        let map = Arc::new(Map::new(found.ranges));
         let is_whole = map.is_whole();
-        let map = Arc::new(map);
+        self.nodes
+            .lock()
+            .retain(|address, _| found.servers.contains(address));
+        *self.learnt.lock() = Some(Instant::now());
         let before = self.map.swap(Arc::clone(&map));
         let without = before.owners.iter().filter(|node| {
             let mut owners = map.owners.iter();
@@ -318,38 +388,54 @@ impl Cluster {
     }
 
     /// Reads the reply to CLUSTER SLOTS; an empty host is whoever answered.
-    fn read(&self, reply: &Value, answered: &Address) -> Vec<(u16, u16, Arc<Node>)> {
+    fn read(&self, reply: &Value, answered: &Address) -> Found {
+        let mut found = Found::default();
         let Value::Array(rows) = reply else {
-            return Vec::new();
+            return found;
         };
-        let row = |row: &Value| {
-            let Value::Array(cells) = row else {
-                return None;
+        for row in rows {
+            let Value::Array(cells) = row else { continue };
+            let [Value::Int(first), Value::Int(last), servers @ ..] = cells.as_slice() else {
+                continue;
             };
-            let [
-                Value::Int(first),
-                Value::Int(last),
-                Value::Array(primary),
-                ..,
-            ] = cells.as_slice()
-            else {
-                return None;
+            let mut servers = servers.iter().filter_map(|one| address(one, answered));
+            let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else {
+                continue;
             };
-            let [host, Value::Int(port), ..] = primary.as_slice() else {
-                return None;
-            };
-            let host = match host {
-                Value::BulkString(host) if !host.is_empty() => {
-                    String::from_utf8(host.clone()).ok()?
-                }
-                _ => answered.host().to_owned(),
-            };
-            let address = Address::new(host, u16::try_from(*port).ok()?);
-            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-            Some((first, last, self.node(&address)))
-        };
-        rows.iter().filter_map(row).collect()
+            if let Some(primary) = servers.next() {
+                found.ranges.push((first, last, self.node(&primary)));
+                found.servers.insert(primary);
+            }
+            for replica in servers {
+                self.node(&replica);
+                found.servers.insert(replica);
+            }
+        }
+        found
     }
+}
+
+/// What a server says of its cluster.
+#[derive(Default)]
+struct Found {
+    ranges: Vec<(u16, u16, Arc<Node>)>,
+    /// Primaries and their replicas.
+    servers: HashSet<Address>,
+}
+
+/// One server in the reply to CLUSTER SLOTS.
+fn address(server: &Value, answered: &Address) -> Option<Address> {
+    let Value::Array(parts) = server else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = parts.as_slice() else {
+        return None;
+    };
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
+        _ => answered.host().to_owned(),
+    };
+    Some(Address::new(host, u16::try_from(*port).ok()?))
 }
 
 /// Sends one command to a server that is about to get its key.
@@ -418,7 +504,10 @@ mod tests {
 
     fn node(port: u16) -> Arc<Node> {
         let url = "redis://localhost".parse().unwrap();
-        Node::new(Address::new("h", port), Arc::new(Settings::new(&url)))
+        Node::new(
+            Address::new("h", port),
+            Arc::new(Settings::new(&url, LOOK_AGAIN)),
+        )
     }
 
     #[test]
@@ -438,13 +527,15 @@ mod tests {
     #[test]
     fn a_place_is_found_by_a_key_of_its_own() {
         let url: crate::StoreUrl = "redis+cluster://h:1".parse().unwrap();
-        let cluster = Cluster::new(&[], Arc::new(Settings::new(&url)));
+        let cluster = Cluster::new(&[], Arc::new(Settings::new(&url, LOOK_AGAIN)));
         let places = [1, 2].map(|port| Arc::clone(cluster.node(&Address::new("h", port)).place()));
         assert!(cluster.tag_at(&places[0]).is_none(), "nobody knows it");
         let at = |port| cluster.node(&Address::new("h", port));
         // One slot for the first.
-        let ranges = vec![(0, 41, at(2)), (42, 42, at(1)), (43, 16_383, at(2))];
-        cluster.adopt(Map::new(ranges));
+        cluster.adopt(Found {
+            ranges: vec![(0, 41, at(2)), (42, 42, at(1)), (43, 16_383, at(2))],
+            servers: [1, 2].map(|port| Address::new("h", port)).into(),
+        });
         let tag = cluster.tag_at(&places[0]).unwrap();
         assert_eq!(slot_of(tag.as_bytes()), 42);
         assert!(Arc::ptr_eq(&cluster.place_of(42), &places[0]));

@@ -17,18 +17,18 @@ mod cluster;
 mod counted;
 mod node;
 mod place;
+mod search;
 mod sentinel;
 mod settings;
+mod shared_task;
 mod tags;
 
 use cluster::{Cluster, slot_of};
 use node::Node;
 pub(crate) use place::Place;
+use search::Search;
 use sentinel::Sentinel;
 pub(crate) use settings::Settings;
-
-/// How long to wait before a server is asked again that said to come back later.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub enum Failure {
     Unknown(String),
     /// The server refused the command and did not run it.
     Refused(String),
+    /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
+    /// cluster is down. Nobody else was found in time who could.
+    NotReady(String),
     /// The server does not know the script. It is sent along in the same call, so nobody sees this.
     NoScript,
     /// A value stands under one of our names that is none of ours.
@@ -52,6 +55,7 @@ impl fmt::Display for Failure {
             Self::Unreachable(reason) => write!(f, "not reachable: {reason}"),
             Self::Unknown(reason) => write!(f, "{reason}"),
             Self::Refused(reason) => write!(f, "it refused: {reason}"),
+            Self::NotReady(reason) => write!(f, "it takes no calls now: {reason}"),
             Self::NoScript => f.write_str("it forgets scripts at once"),
             Self::Foreign(reason) => write!(
                 f,
@@ -89,8 +93,9 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    pub(crate) fn new(url: &StoreUrl) -> Self {
-        let settings = Arc::new(Settings::new(url));
+    /// The way to the servers at `url`, by which a call may take so long.
+    pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
+        let settings = Arc::new(Settings::new(url, timeout));
         match url.shape() {
             Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
             Shape::Sentinel { sentinels, name } => {
@@ -126,6 +131,11 @@ impl Link {
             Self::Single(_) | Self::Sentinel(_) => vec![keys],
             Self::Cluster(_) => keys.chunks(1).collect(),
         }
+    }
+
+    /// Whether there is nobody else to ask.
+    pub(crate) const fn is_single(&self) -> bool {
+        matches!(self, Self::Single(_))
     }
 
     /// Whether several servers have the keys.
@@ -171,8 +181,10 @@ impl Link {
 
     /// Asks the others who has the keys of a place that does not answer.
     pub(crate) async fn look_around(&self, place: &Arc<Place>) {
-        if let Self::Cluster(cluster) = self {
-            cluster.look_around(place).await;
+        match self {
+            Self::Single(_) => {}
+            Self::Sentinel(sentinel) => sentinel.look_around().await,
+            Self::Cluster(cluster) => cluster.look_around(place).await,
         }
     }
 
@@ -198,6 +210,7 @@ impl Link {
 }
 
 async fn call_single(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
+    let search = Search::begin(node.settings().timeout);
     loop {
         match node.call(command).await {
             Ok(value) => return Ok(value),
@@ -210,9 +223,7 @@ async fn call_single(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> 
             }
             Err(Attempt::Away(reason)) => {
                 tracing::debug!(?node, reason, "asking again");
-                // Another server may answer at this address soon.
-                node.hang_up();
-                tokio::time::sleep(PAUSE).await;
+                search.pause(Failure::NotReady(reason)).await?;
             }
         }
     }

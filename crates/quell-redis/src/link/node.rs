@@ -82,6 +82,11 @@ impl Node {
         &self.address
     }
 
+    /// How it is asked.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Whether it answers, as far as is known.
     pub(crate) const fn place(&self) -> &Arc<Place> {
         &self.place
@@ -124,7 +129,12 @@ impl Node {
             if is_broken && live.sent.load(Ordering::Acquire) == sent_before {
                 return Attempt::Away("the connection was broken already".to_owned());
             }
-            judge(&error)
+            let attempt = judge(&error);
+            // Another server may answer at this address soon, or does already.
+            if matches!(&attempt, Attempt::Away(reason) if reason.contains("READONLY ")) {
+                self.forget(live);
+            }
+            attempt
         })
     }
 
@@ -238,5 +248,52 @@ impl Node {
             is_over.store(true, Ordering::Release);
         });
         Ok(live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Answers every command with OK.
+    async fn serve(listener: TcpListener) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut bytes = [0; 4_096];
+                while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                    let commands = bytes[..count].iter().filter(|byte| **byte == b'*').count();
+                    let answers = b"+OK\r\n".repeat(commands);
+                    if stream.write_all(&answers).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn who_says_that_it_is_a_replica_is_hung_up_and_nobody_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::new("127.0.0.1", listener.local_addr().unwrap().port());
+        tokio::spawn(serve(listener));
+        let url = "redis://localhost".parse().unwrap();
+        let settings = Settings::new(&url, Duration::from_secs(60));
+        let node = Node::new(address, Arc::new(settings));
+        let demoted = node.live().await.unwrap();
+        node.hang_up();
+        let next = node.live().await.unwrap();
+        let is = |one: &Live, other: &Live| Arc::ptr_eq(&one.is_over, &other.is_over);
+        assert!(!is(&demoted, &next));
+        let reply = b"-READONLY You can't write against a read only replica.\r\n";
+        let said = || redis::parse_redis_value(reply).and_then(Value::extract_error);
+        for (from, is_kept) in [(&demoted, true), (&next, false)] {
+            let attempt = node.judged(said(), from, 0).unwrap_err();
+            assert!(matches!(attempt, Attempt::Away(_)), "{attempt:?}");
+            let live = node.live().await.unwrap();
+            assert_eq!(is(&live, &next), is_kept);
+        }
     }
 }

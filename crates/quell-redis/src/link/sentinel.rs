@@ -3,15 +3,23 @@
 //! They are asked when there is no primary yet, when it is gone or says that it is none (any more),
 //! and every second while it answers: a primary that was cut off from its sentinels goes on answering
 //! those who do not know that another took its place.
+//!
+//! All are asked at once, since the first of them often stands on the machine that was lost. Whom more
+//! than half of them name is believed at once; else, when all have answered or were silent for too
+//! long, whom most of them name.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
+use tokio::sync::mpsc;
 
 use super::node::Node;
-use super::{Attempt, Failure, PAUSE, Place, Settings};
+use super::search::{Search, look_at};
+use super::shared_task::SharedTask;
+use super::{Attempt, Failure, Place, Settings};
 use crate::url::Address;
 
 /// How often sentinels are asked while all is well: for at most this long, and the time that they
@@ -30,7 +38,23 @@ struct Watch {
     sentinels: Vec<Arc<Node>>,
     name: String,
     settings: Arc<Settings>,
-    current: Mutex<Option<(Arc<Node>, Instant)>>,
+    current: Mutex<Option<Current>>,
+    look: SharedTask,
+}
+
+/// Who was found last.
+#[derive(Debug)]
+struct Current {
+    node: Arc<Node>,
+    /// When; `None`: it failed since.
+    found: Option<Instant>,
+}
+
+/// A server that sentinels name: how many do, and the first of them on the list.
+struct Named {
+    address: Address,
+    times: usize,
+    first: usize,
 }
 
 impl Sentinel {
@@ -47,6 +71,7 @@ impl Sentinel {
                 name: name.to_owned(),
                 settings,
                 current: Mutex::new(None),
+                look: SharedTask::default(),
             }),
         }
     }
@@ -56,127 +81,189 @@ impl Sentinel {
         &self.place
     }
 
-    /// Gives up all connections.
+    /// Gives up the connection to the primary. Those to sentinels are given up when they are silent.
     pub(crate) fn hang_up(&self) {
-        for sentinel in &self.watch.sentinels {
-            sentinel.hang_up();
+        if let Some(current) = self.watch.current.lock().take() {
+            current.node.hang_up();
         }
-        if let Some((node, _)) = self.watch.current.lock().take() {
-            node.hang_up();
+    }
+
+    /// Asks the sentinels who the primary is now.
+    pub(crate) async fn look_around(&self) {
+        if let Err(failure) = self.watch.look_with_others().await {
+            tracing::debug!(%failure, "no sentinel names a primary");
         }
     }
 
     /// Sends `command` to the primary.
     pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+        let search = Search::begin(self.watch.settings.timeout);
+        let nobody = || Failure::Unreachable("no primary was found in time".to_owned());
         loop {
-            let node = match self.watch.primary().await {
-                Ok(node) => node,
-                Err(Failure::Unreachable(reason)) => {
-                    // They have not agreed yet: the caller limits how long we look.
-                    tracing::debug!(reason, "looking for a primary");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
+            let node = search.bound(nobody, self.watch.primary()).await;
+            let failure = match node {
+                Ok(node) => match node.call(command).await {
+                    Ok(value) => return Ok(value),
+                    Err(attempt) => self.watch.failed(&node, attempt)?,
+                },
+                // They have not agreed yet.
+                Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
                 Err(failure) => return Err(failure),
             };
-            match node.call(command).await {
-                Ok(value) => return Ok(value),
-                Err(Attempt::Failed(failure @ (Failure::Refused(_) | Failure::NoScript))) => {
-                    return Err(failure);
-                }
-                Err(Attempt::Failed(failure)) => {
-                    self.watch.forget(&node);
-                    if !matches!(failure, Failure::Unreachable(_)) {
-                        return Err(failure);
-                    }
-                }
-                Err(Attempt::Away(_) | Attempt::Moved(_) | Attempt::Ask(_)) => {
-                    self.watch.forget(&node);
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
+            tracing::debug!(%failure, "looking for a primary");
+            search.pause(failure).await?;
         }
     }
 }
 
 impl Watch {
     async fn primary(self: &Arc<Self>) -> Result<Arc<Node>, Failure> {
-        let current = {
+        let known = {
             let mut current = self.current.lock();
-            match &mut *current {
-                Some((node, looked)) if looked.elapsed() >= LOOK_AGAIN => {
-                    *looked = Instant::now();
-                    Some((Arc::clone(node), true))
+            current.as_mut().and_then(|current| {
+                let found = current.found.as_mut()?;
+                let is_old = found.elapsed() >= LOOK_AGAIN;
+                if is_old {
+                    *found = Instant::now();
                 }
-                Some((node, _)) => Some((Arc::clone(node), false)),
-                None => None,
-            }
+                Some((Arc::clone(&current.node), is_old))
+            })
         };
-        if let Some((node, is_old)) = current {
+        if let Some((node, is_old)) = known {
             if is_old {
                 // Nobody waits for this look: what it finds counts from the next call on.
                 let watch = Arc::clone(self);
-                tokio::spawn(async move { watch.look().await.ok() });
+                tokio::spawn(async move { watch.look_with_others().await.ok() });
             }
             return Ok(node);
         }
-        self.look().await
+        self.look_with_others().await?;
+        let current = self.current.lock();
+        let node = current.as_ref().map(|current| Arc::clone(&current.node));
+        node.ok_or_else(|| Failure::Unreachable("the primary was lost again".to_owned()))
     }
 
-    fn forget(&self, node: &Arc<Node>) {
-        node.hang_up();
-        let mut current = self.current.lock();
-        if matches!(&*current, Some((other, _)) if Arc::ptr_eq(other, node)) {
-            *current = None;
+    /// What a failed attempt means: an error if it is over, else why another is to be made.
+    fn failed(&self, node: &Arc<Node>, attempt: Attempt) -> Result<Failure, Failure> {
+        let (failure, is_over) = match attempt {
+            Attempt::Failed(failure @ Failure::Unreachable(_)) => (failure, false),
+            Attempt::Failed(failure @ Failure::Unknown(_)) => (failure, true),
+            // The server answered: it is the primary as before.
+            Attempt::Failed(failure) => return Err(failure),
+            Attempt::Away(reason) => (Failure::NotReady(reason), false),
+            Attempt::Moved(_) | Attempt::Ask(_) => {
+                let reason = format!("{} is one of a cluster", node.address());
+                (Failure::NotReady(reason), false)
+            }
+        };
+        if let Some(current) = &mut *self.current.lock()
+            && Arc::ptr_eq(&current.node, node)
+        {
+            current.found = None;
         }
+        if is_over { Err(failure) } else { Ok(failure) }
     }
 
-    /// Asks the sentinels, and takes whoever the first one names that says it is a primary.
-    async fn look(&self) -> Result<Arc<Node>, Failure> {
-        let mut get = Cmd::new();
-        get.arg("SENTINEL")
-            .arg("GET-MASTER-ADDR-BY-NAME")
-            .arg(self.name.as_str());
-        let mut failure = Failure::Unreachable("no sentinel is known".to_owned());
-        for sentinel in &self.sentinels {
-            let address = match sentinel.call(&get).await {
-                Ok(reply) => address(&reply),
-                Err(Attempt::Failed(reason)) => {
-                    failure = reason;
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            let Some(address) = address else {
-                failure = Failure::Refused(format!(
-                    "sentinel {} watches nobody called {:?}: write the name from its configuration \
-                     as ?master=NAME",
-                    sentinel.address(),
-                    self.name
-                ));
-                continue;
-            };
+    /// Looks for the primary, or waits for the look that is under way.
+    async fn look_with_others(self: &Arc<Self>) -> Result<(), Failure> {
+        let work = || {
+            let watch = Arc::clone(self);
+            async move { watch.look().await }
+        };
+        self.look.join(work).await
+    }
+
+    /// Asks the sentinels, and takes whom they name if it says that it is a primary.
+    async fn look(&self) -> Result<(), Failure> {
+        let (mut named, mut failure) = self.ask_all().await;
+        named.sort_by_key(|named| (Reverse(named.times), named.first));
+        let mut role = Cmd::new();
+        role.arg("ROLE");
+        for Named { address, .. } in named {
             let node = self.known_or_new(&address);
-            let mut role = Cmd::new();
-            role.arg("ROLE");
-            match node.call(&role).await {
+            match look_at(&node, &role).await {
                 Ok(reply) if is_primary(&reply) => {
-                    *self.current.lock() = Some((Arc::clone(&node), Instant::now()));
-                    return Ok(node);
+                    *self.current.lock() = Some(Current {
+                        node,
+                        found: Some(Instant::now()),
+                    });
+                    return Ok(());
                 }
-                Ok(_) => {
-                    failure = Failure::Unreachable(format!("{address} is no primary yet"));
-                }
-                Err(Attempt::Failed(reason)) => failure = reason,
-                Err(_) => {}
+                Ok(_) => failure = Failure::Unreachable(format!("{address} is no primary yet")),
+                Err(reason) => failure = reason,
             }
         }
         Err(failure)
     }
 
+    /// Whom the sentinels name, as soon as more than half of them name the same; and why others name
+    /// nobody.
+    async fn ask_all(&self) -> (Vec<Named>, Failure) {
+        let mut get = Cmd::new();
+        get.arg("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(self.name.as_str());
+        // Each in a task of its own, so that a silent one is hung up on though nobody waits for it.
+        let (answers, mut heard) = mpsc::unbounded_channel();
+        for (place, sentinel) in self.sentinels.iter().enumerate() {
+            let (sentinel, get, answers) = (Arc::clone(sentinel), get.clone(), answers.clone());
+            tokio::spawn(async move {
+                let answer = look_at(&sentinel, &get).await;
+                // Enough others may have answered by now.
+                let _ = answers.send((place, sentinel, answer));
+            });
+        }
+        drop(answers);
+        let mut all: Vec<Named> = Vec::new();
+        let mut failure = Failure::Unreachable("no sentinel is known".to_owned());
+        while let Some((place, sentinel, answer)) = heard.recv().await {
+            let address = match answer.and_then(|reply| self.named(&sentinel, &reply)) {
+                Ok(address) => address,
+                Err(reason) => {
+                    // A name that they do not know is what somebody can mend.
+                    if !matches!(failure, Failure::Refused(_)) {
+                        failure = reason;
+                    }
+                    continue;
+                }
+            };
+            let times = match all.iter_mut().find(|named| named.address == address) {
+                Some(named) => {
+                    named.times += 1;
+                    named.first = named.first.min(place);
+                    named.times
+                }
+                None => {
+                    all.push(Named {
+                        address,
+                        times: 1,
+                        first: place,
+                    });
+                    1
+                }
+            };
+            if times > self.sentinels.len() / 2 {
+                break;
+            }
+        }
+        (all, failure)
+    }
+
+    /// Whom the reply of a sentinel names.
+    fn named(&self, sentinel: &Node, reply: &Value) -> Result<Address, Failure> {
+        address(reply).ok_or_else(|| {
+            Failure::Refused(format!(
+                "sentinel {} watches nobody called {:?}: write the name from its configuration as \
+                 ?master=NAME",
+                sentinel.address(),
+                self.name
+            ))
+        })
+    }
+
     fn known_or_new(&self, address: &Address) -> Arc<Node> {
         match &*self.current.lock() {
-            Some((node, _)) if node.address() == address => Arc::clone(node),
+            Some(current) if current.node.address() == address => Arc::clone(&current.node),
             _ => Node::new(address.clone(), Arc::clone(&self.settings)),
         }
     }

@@ -20,10 +20,12 @@ pub(crate) struct Settings {
     pub(crate) login: RedisConnectionInfo,
     pub(crate) tls: bool,
     pub(crate) connect_timeout: Duration,
+    /// How long a call may take: for so long it looks for a server that runs it.
+    pub(crate) timeout: Duration,
 }
 
 impl Settings {
-    pub(crate) fn new(url: &StoreUrl) -> Self {
+    pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP2)
             .set_db(i64::from(url.database()))
@@ -38,6 +40,7 @@ impl Settings {
             login,
             tls: url.is_encrypted(),
             connect_timeout: CONNECT_TIMEOUT,
+            timeout,
         }
     }
 }

@@ -69,7 +69,7 @@ impl RedisStoreBuilder {
     /// The store. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisStore {
-        let link = Arc::new(Link::new(&self.url));
+        let link = Arc::new(Link::new(&self.url, self.timeout));
         let scripts = Arc::new(Scripts::new());
         // On a cluster keys lie in slots, and what one script sees has to lie in one.
         let may_gather = self.is_gathering && !link.is_spread();

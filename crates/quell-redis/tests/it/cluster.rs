@@ -247,3 +247,91 @@ async fn a_server_of_a_cluster_is_not_taken_for_a_single_one() {
     );
     assert!(!errors.is_empty());
 }
+
+/// Servers that hang come first on the list: the first call finds its way past them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hung_seeds_hold_nobody_up() {
+    let cluster = Cluster::start(0);
+    let hung = [(); 6].map(|()| Server::start(&[]));
+    let hosts = hung.iter().map(|one| format!("127.0.0.1:{},", one.port()));
+    let url = format!("redis+cluster://{}", hosts.collect::<String>());
+    let url = format!("{url}127.0.0.1:{}", cluster.servers[0].port());
+    for server in &hung {
+        server.freeze();
+    }
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(4 * SECOND);
+    let subject = limiter(store.build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+}
+
+/// How many times something was said to clients that asked the wrong server.
+fn moved(cluster: &Cluster) -> u64 {
+    let count = |server: &Server| -> u64 {
+        let said = server.command(&["INFO", "errorstats"]);
+        let line = |line: &str| {
+            line.strip_prefix("errorstat_MOVED:count=")?
+                .trim()
+                .parse()
+                .ok()
+        };
+        said.lines().find_map(line).unwrap_or(0)
+    };
+    cluster.servers.iter().map(count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_one_key_moved_it_is_known_where_the_others_are() {
+    let cluster = Cluster::start(0);
+    let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
+    let subject = limiter(cluster.store().build(), &[limit]);
+    count(&subject, 20).await;
+    // Nobody calls while most of what the first server has goes to the second.
+    cluster.reshard(5_000).await.unwrap();
+    let before = moved(&cluster);
+    after_fail_over("all are asked where they are", async || {
+        let before = moved(&cluster);
+        for user in 0..200 {
+            let query = Query::new("d").entry("user", format!("user-{user}"));
+            assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+        }
+        moved(&cluster) == before
+    })
+    .await;
+    let said = moved(&cluster) - before;
+    assert!(said < 30, "{said} calls went to the wrong server first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_down_is_told_as_such() {
+    let cluster = Cluster::start(0);
+    let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
+    let store = cluster.store().timeout(SECOND / 2);
+    let subject = limiter(store.build(), &[limit]);
+    until_it("an answer", async || {
+        let query = Query::new("d").entry("user", "user-1");
+        subject.try_acquire(&query).await.is_ok()
+    })
+    .await;
+    cluster.servers[2].freeze();
+    // The others notice, and serve nobody: not even keys of theirs.
+    after_fail_over("it is told that the cluster is down", async || {
+        let mut errors = Vec::new();
+        for user in 0..20 {
+            let query = Query::new("d").entry("user", format!("user-{user}"));
+            errors.extend(subject.try_acquire(&query).await.err());
+        }
+        let errors = errors.iter().map(ToString::to_string);
+        errors.filter(|error| error.contains("CLUSTERDOWN")).count() > 5
+    })
+    .await;
+    cluster.servers[2].thaw();
+    for user in 0..20 {
+        after_fail_over("an answer", async || {
+            let query = Query::new("d").entry("user", format!("user-{user}"));
+            subject.try_acquire(&query).await.is_ok()
+        })
+        .await;
+    }
+}

@@ -174,7 +174,7 @@ async fn a_replica_is_never_mistaken_for_its_primary() {
     let store = RedisStore::builder(replica.url()).timeout(SECOND);
     let subject = limiter(store.build(), &[five_per_minute()]);
     let error = passes(&subject).await.unwrap_err();
-    assert!(error.contains("no answer within"), "{error}");
+    assert!(error.contains("READONLY"), "{error}");
     // Promoted, it answers; nobody restarts anything.
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(passes(&subject).await, Ok(true));
@@ -192,7 +192,7 @@ async fn a_primary_that_is_demoted_while_it_is_used_is_found_again() {
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     for _ in 0..2 {
         let error = passes(&subject).await.unwrap_err();
-        assert!(error.contains("no answer within"), "{error}");
+        assert!(error.contains("READONLY"), "{error}");
     }
     server.command(&["REPLICAOF", "NO", "ONE"]);
     let mut passed = 0;

@@ -276,3 +276,18 @@ async fn a_refusal_of_the_store_never_asks_the_fallback() {
     assert_eq!(node.limiter.store().guard_numbers().shared, 0);
     assert!(scripts(&server) > 0);
 }
+
+/// What says that it is a replica ran nothing, so all that is let pass meanwhile is owed.
+#[tokio::test]
+async fn what_passes_while_the_store_is_a_replica_is_charged_afterwards() {
+    let server = Server::start(&[]);
+    let store = server.store().timeout(SECOND / 2);
+    let node = Node::new(store, declaring(&[a_hundred()], share(1)));
+    node.until_back("warm").await;
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(passed(&node, "a", 3).await, (3, 3));
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    node.until_back("warm").await;
+    node.until_paid().await;
+    assert_eq!(node.peek("a").await.remaining, Some(97));
+}

@@ -3,6 +3,7 @@
 use quell::{Limit, Query};
 use quell_redis::{Draft, Pushed, RedisStore, RuleBook, StoreUrl};
 
+use crate::guarded::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
 use crate::patience::{after_fail_over, until};
 use crate::server::{Server, free_port, try_command};
@@ -165,4 +166,74 @@ async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
     let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
     let error = store.build().ping().await.unwrap_err().to_string();
     assert!(error.contains("watches nobody called \"shoe\""), "{error}");
+}
+
+/// The usual layout: the primary and the first sentinel on the machine that is lost. The timeout is a
+/// long one: nobody finds the next primary by giving up early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_first_sentinel_holds_up_no_fail_over() {
+    let watched = Watched::start();
+    let store = RedisStore::builder(watched.url()).timeout(2 * SECOND);
+    let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
+    let node = Node::new(store, declaring(&[limit], share(1)));
+    node.until_back("a").await;
+    watched.sentinels[0].freeze();
+    watched.primary.freeze();
+    let port = watched.replica.port().to_string();
+    after_fail_over("the others agree", async || {
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop"];
+        watched.sentinels[1].command(&words).ends_with(&port) && is_now(&watched.replica, "master")
+    })
+    .await;
+    node.until_back("a").await;
+    watched.primary.thaw();
+    watched.sentinels[0].thaw();
+}
+
+/// A sentinel that was cut off together with the old primary names that one, which still answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_most_sentinels_name_is_the_primary() {
+    let watched = Watched::start();
+    let other = Server::start(&[]);
+    let port = other.port().to_string();
+    let configuration = format!("sentinel monitor shop 127.0.0.1 {port} 2\n");
+    let odd = Server::try_start_with(&configuration, free_port(), &["--sentinel"]).unwrap();
+    let url = watched.url().to_string();
+    let first = format!("redis+sentinel://127.0.0.1:{},", odd.port());
+    let url = url.replace("redis+sentinel://", &first);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
+    let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
+    let subject = limiter(store.build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+    assert_eq!(watched.primary.keys().len(), 1);
+    assert!(other.keys().is_empty());
+}
+
+fn connections(server: &Server) -> u64 {
+    let said = server.command(&["INFO", "stats"]);
+    let count = said
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// One key that holds something else is no reason to hang up on all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_value_under_one_key_hangs_up_nobody() {
+    let watched = Watched::start();
+    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
+    let subject = limiter(store.build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+    let spoil = "redis.call('SET', redis.call('KEYS', 'quell:*')[1], 'x')";
+    let before = connections(&watched.primary);
+    for _ in 0..20 {
+        watched.primary.command(&["EVAL", spoil, "0"]);
+        let _ = subject.try_acquire(&query).await;
+    }
+    // Those of this test, the sentinels' and the replica's.
+    let new = connections(&watched.primary) - before;
+    assert!(new < 35, "{new} connections for 20 calls");
 }

@@ -1,0 +1,108 @@
+//! Shared task: work that one task does for all who want it at the moment.
+//!
+//! Who has the keys is asked by a task of its own: a caller that runs out of time leaves it alone, and
+//! the next one finds the answer there instead of beginning again at the same silent server.
+
+use std::future::Future;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Failure;
+
+type Outcome = Result<(), Failure>;
+
+/// Work that is done once at a time.
+#[derive(Debug, Default)]
+pub(super) struct SharedTask {
+    running: Mutex<Option<watch::Receiver<Option<Outcome>>>>,
+}
+
+impl SharedTask {
+    /// Begins `work`, unless it is under way already, and waits for its outcome.
+    pub(super) async fn join<W>(&self, work: impl FnOnce() -> W) -> Outcome
+    where
+        W: Future<Output = Outcome> + Send + 'static,
+    {
+        let mut outcome = self.start(work);
+        let outcome = outcome.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(Failure::Unreachable("the search was given up".to_owned())))
+    }
+
+    fn start<W>(&self, work: impl FnOnce() -> W) -> watch::Receiver<Option<Outcome>>
+    where
+        W: Future<Output = Outcome> + Send + 'static,
+    {
+        let mut running = self.running.lock();
+        // A task that ended with its runtime has no outcome, and its sender is gone.
+        let is_under_way = |outcome: &watch::Receiver<Option<Outcome>>| {
+            outcome.borrow().is_none() && outcome.has_changed().is_ok()
+        };
+        if let Some(outcome) = running.as_ref().filter(|outcome| is_under_way(outcome)) {
+            return outcome.clone();
+        }
+        let (sender, outcome) = watch::channel(None);
+        *running = Some(outcome.clone());
+        let work = work();
+        tokio::spawn(async move {
+            sender.send_replace(Some(work.await));
+        });
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_the_work_to_the_next() {
+        let (task, begun, go) = (
+            SharedTask::default(),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(Notify::new()),
+        );
+        let work = || {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let go = Arc::clone(&go);
+            async move {
+                go.notified().await;
+                Ok(())
+            }
+        };
+        let first = tokio::time::timeout(Duration::ZERO, task.join(work));
+        assert!(first.await.is_err(), "it gave up");
+        let second = task.join(work);
+        go.notify_one();
+        assert_eq!(second.await, Ok(()));
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        go.notify_one();
+        assert_eq!(task.join(work).await, Ok(()));
+        assert_eq!(begun.load(Ordering::Relaxed), 2, "the next one is new");
+    }
+
+    #[test]
+    fn work_that_died_with_its_runtime_is_begun_again() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_time().build()
+        };
+        let task = SharedTask::default();
+        let first = runtime().unwrap();
+        let gave_up = first.block_on(async {
+            let joined = task.join(std::future::pending);
+            tokio::time::timeout(Duration::ZERO, joined).await
+        });
+        assert!(gave_up.is_err());
+        drop(first);
+        let second = runtime().unwrap();
+        assert_eq!(second.block_on(task.join(async || Ok(()))), Ok(()));
+    }
+}
