@@ -3,6 +3,7 @@
 //! `cargo xtask test` is the one command that passes all tests and installs
 //! what they need; continuous integration runs nothing else.
 
+mod chaos;
 mod finding;
 mod install;
 mod mutants;
@@ -25,6 +26,7 @@ cargo xtask COMMAND
   test             install what is missing, then every check and test
   install          only install what the tests need
   tidy             only the repository checks, all findings at once
+  chaos [WORDS]    attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list
   packages         only pack, unpack and build the published crates
   mutants [WORD]   every mistake of the mutation table (whose name contains WORD);
                    `test` makes those whose text changed since they were caught
@@ -47,6 +49,7 @@ fn run() -> Result<()> {
         ["test"] => steps::test(),
         ["install"] => install::run(),
         ["tidy"] => tidy::run(),
+        ["chaos", words @ ..] => chaos::run(words),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", word] => mutants::run(word),

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::programs::{self, cargo};
-use crate::{install, mutants, packages, repository, terminal};
+use crate::{chaos, install, mutants, packages, repository, terminal};
 
 /// The benchmarks and the fuzz targets are workspaces of their own, so that what
 /// they need stays out of the product's lock file.
@@ -26,7 +26,7 @@ struct Step {
 
 /// Installing comes first: no test may find a client missing. Then what fails
 /// fastest.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step {
         name: "install",
         run: |_| install::run(),
@@ -50,6 +50,10 @@ const STEPS: [Step; 8] = [
     Step {
         name: "tests",
         run: tests,
+    },
+    Step {
+        name: "chaos",
+        run: chaos::brief,
     },
     Step {
         name: "packages",

@@ -18,7 +18,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
     ("quell-redis", &["quell", "quell-core"]),
@@ -46,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("quell-sim", &["quell-core"]),
+    ("quell-chaos", &[]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,258 @@
+//! Load over HTTP, and the account of what every caller was answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::http::{Answer, Client};
+use crate::rng::Rng;
+
+/// Most calls of one client: a run is bounded by count as well as by time.
+const MOST_CALLS: usize = 20_000;
+
+/// Callers who ask for keys of one rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    /// HTTP ports; each client keeps to one, in turn.
+    pub(crate) ports: Vec<u16>,
+    pub(crate) clients: usize,
+    /// The value of the entry `path`, which chooses the rule.
+    pub(crate) path: &'static str,
+    /// Values of the entry `user`, drawn at random.
+    pub(crate) users: Vec<String>,
+    /// Between the calls of a client.
+    pub(crate) pause: Duration,
+    pub(crate) length: Duration,
+}
+
+impl Load {
+    /// One client without a pause, which asks one server for one user.
+    pub(crate) fn on(port: u16, path: &'static str, user: &str) -> Self {
+        Self {
+            ports: vec![port],
+            clients: 1,
+            path,
+            users: vec![user.to_owned()],
+            pause: Duration::ZERO,
+            length: Duration::from_secs(1),
+        }
+    }
+
+    pub(crate) fn clients(self, clients: usize) -> Self {
+        Self { clients, ..self }
+    }
+
+    pub(crate) fn pause(self, ms: u64) -> Self {
+        let pause = Duration::from_millis(ms);
+        Self { pause, ..self }
+    }
+
+    pub(crate) fn length(self, ms: u64) -> Self {
+        let length = Duration::from_millis(ms);
+        Self { length, ..self }
+    }
+
+    /// Asks, and returns what was answered.
+    pub(crate) async fn run(self, rng: &mut Rng) -> Result<Account> {
+        self.start(rng).finish().await
+    }
+
+    /// Begins to ask, while something else is done.
+    pub(crate) fn start(self, rng: &mut Rng) -> Running {
+        let mut tasks = JoinSet::new();
+        for client in 0..self.clients {
+            let port = self.ports[client % self.ports.len()];
+            tasks.spawn(ask(self.clone(), port, rng.fork()));
+        }
+        Running(tasks)
+    }
+}
+
+/// Load that goes on.
+#[derive(Debug)]
+pub(crate) struct Running(JoinSet<Vec<Call>>);
+
+impl Running {
+    pub(crate) async fn finish(mut self) -> Result<Account> {
+        let mut calls = Vec::new();
+        while let Some(done) = self.0.join_next().await {
+            calls.extend(done?);
+        }
+        calls.sort_by_key(|call| call.begun);
+        Ok(Account { calls })
+    }
+}
+
+async fn ask(load: Load, port: u16, mut rng: Rng) -> Vec<Call> {
+    let mut client = Client::new(port);
+    let mut calls = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < load.length && calls.len() < MOST_CALLS {
+        let user = rng.pick(&load.users);
+        let entries = json!({"path": load.path, "user": user});
+        let body = json!({"domain": "d", "entries": entries});
+        let begun = Instant::now();
+        let answer = client.post("/v1/acquire", &body).await;
+        calls.push(Call::new(user, begun, answer));
+        if !load.pause.is_zero() {
+            tokio::time::sleep(load.pause).await;
+        }
+    }
+    calls
+}
+
+/// One call and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) user: String,
+    pub(crate) begun: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) kind: Kind,
+    pub(crate) is_degraded: bool,
+    /// The status, and the body where it is no verdict.
+    said: String,
+}
+
+/// What an answer means to whoever asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Allowed,
+    Refused,
+    /// 503: the server or its store has too much to do.
+    Overloaded,
+    /// 503 for another reason.
+    Unavailable,
+    /// A status that no caller should see.
+    Undocumented,
+    /// No answer.
+    Lost,
+}
+
+impl Call {
+    pub(crate) fn new(user: String, begun: Instant, answer: Result<Answer>) -> Self {
+        let (kind, is_degraded, said) = match answer {
+            Ok(answer) => (kind(&answer), answer.is_degraded(), said(&answer)),
+            Err(error) => (Kind::Lost, false, format!("{error:#}")),
+        };
+        Self {
+            user,
+            begun,
+            ended: Instant::now(),
+            kind,
+            is_degraded,
+            said,
+        }
+    }
+}
+
+fn said(answer: &Answer) -> String {
+    match answer.status {
+        200 => String::new(),
+        status => format!("{status} {}", answer.text),
+    }
+}
+
+fn kind(answer: &Answer) -> Kind {
+    let overloaded = "urn:quell:problem:overloaded";
+    match (answer.status, &answer.body["allowed"]) {
+        (200, Value::Bool(true)) => Kind::Allowed,
+        (200, Value::Bool(false)) => Kind::Refused,
+        (503, _) if answer.body["type"] == overloaded => Kind::Overloaded,
+        (503, _) if answer.body["type"].is_string() => Kind::Unavailable,
+        _ => Kind::Undocumented,
+    }
+}
+
+/// What all callers were answered, in the order in which they asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) calls: Vec<Call>,
+}
+
+impl Account {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.calls.extend(other.calls);
+    }
+
+    pub(crate) fn count(&self, what: impl Fn(&Call) -> bool) -> usize {
+        self.calls.iter().filter(|call| what(call)).count()
+    }
+
+    pub(crate) fn kinds(&self, kind: Kind) -> usize {
+        self.count(|call| call.kind == kind)
+    }
+
+    pub(crate) fn allowed(&self) -> usize {
+        self.kinds(Kind::Allowed)
+    }
+
+    pub(crate) fn degraded(&self) -> usize {
+        self.count(|call| call.is_degraded)
+    }
+
+    /// How much each user was allowed.
+    pub(crate) fn per_user(&self) -> BTreeMap<&str, usize> {
+        let mut users = BTreeMap::new();
+        for call in &self.calls {
+            *users.entry(call.user.as_str()).or_default() +=
+                usize::from(call.kind == Kind::Allowed);
+        }
+        users
+    }
+
+    /// From the first call to the last answer.
+    pub(crate) fn length(&self) -> Duration {
+        let first = self.calls.iter().map(|call| call.begun).min();
+        let last = self.calls.iter().map(|call| call.ended).max();
+        let between = first.zip(last).map(|(first, last)| last - first);
+        between.unwrap_or_default()
+    }
+
+    /// The longest time that anybody was kept waiting.
+    pub(crate) fn longest(&self) -> Duration {
+        let took = self.calls.iter().map(|call| call.ended - call.begun);
+        took.max().unwrap_or_default()
+    }
+
+    /// Every call was answered, and as documented: a verdict, or 503 with a problem document.
+    ///
+    /// # Errors
+    ///
+    /// Says the first answer that was not.
+    pub(crate) fn is_documented(&self) -> Result<()> {
+        ensure!(!self.calls.is_empty(), "nobody asked");
+        let wrong = |call: &&Call| matches!(call.kind, Kind::Undocumented | Kind::Lost);
+        let first = self.calls.iter().find(wrong);
+        let count = self.calls.iter().filter(wrong).count();
+        let said = first.map_or("", |call| call.said.as_str());
+        ensure!(
+            first.is_none(),
+            "{count} undocumented answers: {said}; {self}"
+        );
+        Ok(())
+    }
+
+    /// What the first call of this kind was told beside a verdict.
+    pub(crate) fn said(&self, kind: Kind) -> &str {
+        let first = self.calls.iter().find(|call| call.kind == kind);
+        first.map_or("", |call| call.said.as_str())
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+        for call in &self.calls {
+            *kinds.entry(call.kind).or_default() += 1;
+        }
+        write!(f, "{} calls", self.calls.len())?;
+        for (kind, count) in kinds {
+            write!(f, ", {count} {}", format!("{kind:?}").to_lowercase())?;
+        }
+        write!(f, ", {} degraded", self.degraded())
+    }
+}

@@ -1,0 +1,143 @@
+//! Attacks on real servers and real stores: `cargo xtask chaos`.
+//!
+//! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
+//! judges what every caller was answered by a promise in plain words. `docs/chaos.md` has the table.
+
+#![expect(dead_code, reason = "scenarios to come need the rest")]
+
+mod http;
+mod load;
+mod process;
+mod proxy;
+mod redis;
+mod resp;
+mod rng;
+mod scenarios;
+mod server;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::rng::Rng;
+use crate::scenarios::{SCENARIOS, Scenario};
+
+/// No scenario takes longer; one that does hangs.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Attacks real servers and stores; exits with 1 if a promise is broken.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Which scenarios to run; without it, all.
+    #[arg(value_name = "SCENARIO")]
+    names: Vec<String>,
+    /// After one round, further ones with other seeds begin until this time is over.
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// The seed of the first round [default: by the clock].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print the scenarios and what each holds the product to, one a line.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            drop(writeln!(std::io::stderr().lock(), "quell-chaos: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns how many scenarios failed.
+fn start() -> Result<usize> {
+    let arguments = Arguments::parse();
+    let named = |scenario: &&Scenario| {
+        arguments.names.is_empty() || arguments.names.iter().any(|name| name == scenario.name)
+    };
+    for name in &arguments.names {
+        let is_known = SCENARIOS.iter().any(|scenario| scenario.name == name);
+        ensure!(is_known, "there is no scenario {name:?}; see --list");
+    }
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(named).collect();
+    if arguments.list {
+        for scenario in chosen {
+            say(&format!("{}: {}", scenario.name, scenario.promise));
+        }
+        return Ok(0);
+    }
+    server::quell()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let seed = arguments.seed.unwrap_or(now.as_secs());
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        // What was started ends with this process, also when it is told to stop.
+        let (mut term, mut int) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
+        tokio::select! {
+            failed = rounds(&chosen, seed, Duration::from_secs(arguments.seconds)) => failed,
+            _ = term.recv() => bail!("told to stop"),
+            _ = int.recv() => bail!("told to stop"),
+        }
+    })
+}
+
+async fn rounds(chosen: &[&Scenario], seed: u64, length: Duration) -> Result<usize> {
+    let (start, mut passed, mut failed) = (Instant::now(), 0, 0);
+    'rounds: for round in 0.. {
+        for scenario in chosen {
+            if round > 0 && start.elapsed() >= length {
+                break 'rounds;
+            }
+            if once(scenario, seed.wrapping_add(round)).await {
+                passed += 1;
+            } else {
+                failed += 1;
+            }
+        }
+    }
+    say(&format!("chaos: {passed} passed, {failed} failed"));
+    Ok(failed)
+}
+
+/// Whether the promise held.
+async fn once(scenario: &Scenario, seed: u64) -> bool {
+    let start = Instant::now();
+    let mut rng = Rng::new(seed);
+    let outcome = tokio::time::timeout(LONGEST, (scenario.run)(&mut rng)).await;
+    let outcome = outcome.context("it hangs").flatten();
+    let took = start.elapsed().as_secs_f32();
+    let name = scenario.name;
+    match &outcome {
+        Ok(summary) => say(&format!(
+            "ok    {name} (seed {seed}, {took:.1} s): {summary}"
+        )),
+        Err(error) => {
+            say(&format!(
+                "FAIL  {name} (seed {seed}, {took:.1} s): {error:#}"
+            ));
+            say(&format!("      promised: {}", scenario.promise));
+            say(&format!(
+                "      again: cargo xtask chaos --seed {seed} {name}"
+            ));
+        }
+    }
+    outcome.is_ok()
+}
+
+/// Prints one line at once. A closed pipe is nothing to fail over.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+}

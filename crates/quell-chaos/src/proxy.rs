@@ -1,0 +1,208 @@
+//! A TCP proxy that does to connections what networks do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::rng::Rng;
+
+/// What happens to what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Every piece of an answer comes so much later.
+    Delay(Duration),
+    /// Nothing arrives in either direction until the fault changes; then all of it does.
+    Stall,
+    /// What is sent is lost in silence, in both directions.
+    Drop,
+    /// Requests arrive, answers are lost in silence.
+    DropAnswers,
+    /// Connections are closed, and new ones closed at once.
+    Refuse,
+    /// One byte of a piece of an answer is another one.
+    Garble,
+    /// Bytes come one to three at a time.
+    Split,
+    /// Half a piece of an answer, and then the end of the connection.
+    Cut,
+}
+
+/// What a connection has to know.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    fault: Fault,
+    /// What these connections and older ones send is lost for good: a router forgot them.
+    forgotten: u64,
+}
+
+/// Listens on a port of its own and passes on to another.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    weather: watch::Sender<Weather>,
+    connections: Arc<AtomicU64>,
+    listening: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+impl Proxy {
+    pub(crate) async fn start(to: u16, rng: &mut Rng) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let (weather, seen) = watch::channel(Weather {
+            fault: Fault::None,
+            forgotten: 0,
+        });
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&connections);
+        let rng = Arc::new(Mutex::new(rng.fork()));
+        let listening = tokio::spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                while open.try_join_next().is_some() {}
+                let pump = Pump {
+                    number: count.fetch_add(1, Ordering::Relaxed) + 1,
+                    seen: seen.clone(),
+                    rng: Arc::clone(&rng),
+                };
+                open.spawn(pump.connect(client, to));
+            }
+        });
+        Ok(Self {
+            port,
+            weather,
+            connections,
+            listening,
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    pub(crate) fn set(&self, fault: Fault) {
+        self.weather.send_modify(|weather| weather.fault = fault);
+    }
+
+    /// What is sent over connections that are open now is lost from here on; new ones are fine.
+    pub(crate) fn forget_connections(&self) {
+        let forgotten = self.connections.load(Ordering::Relaxed);
+        let forget = |weather: &mut Weather| weather.forgotten = forgotten;
+        self.weather.send_modify(forget);
+    }
+}
+
+/// One connection.
+#[derive(Clone)]
+struct Pump {
+    number: u64,
+    seen: watch::Receiver<Weather>,
+    rng: Arc<Mutex<Rng>>,
+}
+
+impl Pump {
+    async fn connect(self, client: TcpStream, to: u16) {
+        let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else {
+            return;
+        };
+        if client.set_nodelay(true).is_err() || server.set_nodelay(true).is_err() {
+            return;
+        }
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        tokio::select! {
+            () = self.clone().pass(from_client, to_server, false) => {}
+            () = self.pass(from_server, to_client, true) => {}
+        }
+    }
+
+    fn below(&self, end: usize) -> usize {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = u64::try_from(end.max(1)).unwrap_or(1);
+        usize::try_from(rng.within(0..end)).unwrap_or(0)
+    }
+
+    /// Passes bytes on until one side is gone.
+    async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, are_answers: bool) {
+        let mut bytes = vec![0; 64 * 1_024];
+        loop {
+            if self.seen.borrow_and_update().fault == Fault::Refuse {
+                return;
+            }
+            let count = tokio::select! {
+                read = from.read(&mut bytes) => match read {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => count,
+                },
+                changed = self.seen.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
+            if !self
+                .forward(&mut bytes[..count], &mut to, are_answers)
+                .await
+            {
+                return;
+            }
+        }
+    }
+
+    /// Whether the connection goes on.
+    async fn forward(
+        &mut self,
+        bytes: &mut [u8],
+        to: &mut OwnedWriteHalf,
+        are_answers: bool,
+    ) -> bool {
+        let weather = *self.seen.borrow_and_update();
+        if self.number <= weather.forgotten {
+            return true;
+        }
+        match weather.fault {
+            Fault::Refuse => return false,
+            Fault::Drop => return true,
+            Fault::DropAnswers if are_answers => return true,
+            Fault::Delay(length) if are_answers => tokio::time::sleep(length).await,
+            Fault::Stall => {
+                let is_over = |weather: &Weather| weather.fault != Fault::Stall;
+                drop(self.seen.wait_for(is_over).await);
+            }
+            Fault::Garble if are_answers => {
+                let at = self.below(bytes.len());
+                bytes[at] ^= 1 << self.below(8);
+            }
+            Fault::Split => {
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let (piece, after) = rest.split_at(rest.len().min(1 + self.below(3)));
+                    if to.write_all(piece).await.is_err() {
+                        return false;
+                    }
+                    tokio::task::yield_now().await;
+                    rest = after;
+                }
+                return true;
+            }
+            Fault::Cut if are_answers => {
+                drop(to.write_all(&bytes[..bytes.len() / 2]).await);
+                return false;
+            }
+            Fault::None | Fault::Delay(_) | Fault::DropAnswers | Fault::Garble | Fault::Cut => {}
+        }
+        to.write_all(bytes).await.is_ok()
+    }
+}

@@ -1,0 +1,218 @@
+//! Real stores: Redis servers, sentinels that watch them, and clusters of them.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::process::{PATIENCE, Process, free_port, run, wait};
+use crate::resp::{Reply, command};
+
+/// How long a store may take to answer an operator.
+const SOON: Duration = Duration::from_secs(30);
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    process: Process,
+    pub(crate) port: u16,
+    words: Vec<String>,
+}
+
+impl Redis {
+    pub(crate) async fn start(words: &[&str]) -> Result<Self> {
+        Self::start_with("", words).await
+    }
+
+    /// Starts a server that reads this configuration first, and may write its own to it.
+    pub(crate) async fn start_with(configuration: &str, words: &[&str]) -> Result<Self> {
+        for _ in 0..5 {
+            let port = free_port()?;
+            let folder = tempfile::tempdir()?;
+            fs::write(folder.path().join("redis.conf"), configuration)?;
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let process = Process::start(launch(port, &folder, &words), folder)?;
+            let mut redis = Self {
+                process,
+                port,
+                words,
+            };
+            if redis.is_up().await? {
+                return Ok(redis);
+            }
+        }
+        bail!("no redis-server comes up");
+    }
+
+    /// Whether it comes up, or ends at once because somebody took its port.
+    async fn is_up(&mut self) -> Result<bool> {
+        wait("redis-server answers", PATIENCE, async || {
+            if self.process.end().is_some() {
+                return Some(false);
+            }
+            let pong = command(self.port, &["PING"], SOON).await;
+            pong.is_ok().then_some(true)
+        })
+        .await
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// One command; an error reply is an error.
+    pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply> {
+        command(self.port, words, SOON).await
+    }
+
+    /// Sets something in its configuration.
+    pub(crate) async fn configure(&self, name: &str, value: &str) -> Result<()> {
+        self.command(&["CONFIG", "SET", name, value]).await?;
+        Ok(())
+    }
+
+    /// Stops it without a word: it neither answers nor hangs up.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.process.crash();
+    }
+
+    /// Starts it again where it was, empty.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        let command = launch_in(self.port, self.process.folder(), &self.words);
+        self.process.restart(command)?;
+        anyhow::ensure!(self.is_up().await?, "redis-server does not come back");
+        Ok(())
+    }
+
+    /// Waits until a replica has all that its primary had.
+    pub(crate) async fn follows(&self) -> Result<()> {
+        self.says(&["INFO", "replication"], "master_link_status:up")
+            .await
+    }
+
+    /// Waits until its reply to a command contains these words.
+    pub(crate) async fn says(&self, words: &[&str], what: &str) -> Result<()> {
+        let awaited = format!("{words:?} says {what:?}");
+        wait(&awaited, PATIENCE, async || {
+            let reply = self.command(words).await.ok()?;
+            reply.text().contains(what).then_some(())
+        })
+        .await
+    }
+}
+
+fn launch(port: u16, folder: &TempDir, words: &[String]) -> Command {
+    launch_in(port, folder.path(), words)
+}
+
+fn launch_in(port: u16, folder: &std::path::Path, words: &[String]) -> Command {
+    let mut command = Command::new("redis-server");
+    command.arg(folder.join("redis.conf"));
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]);
+    command.arg(folder);
+    if !words.iter().any(|word| word == "--sentinel") {
+        command.args(["--save", "", "--enable-debug-command", "yes"]);
+    }
+    command.args(words);
+    command
+}
+
+/// A primary with a replica, watched by three sentinels.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) primary: Redis,
+    pub(crate) replica: Redis,
+    pub(crate) sentinels: Vec<Redis>,
+}
+
+impl Watched {
+    pub(crate) async fn start() -> Result<Self> {
+        let primary = Redis::start(&[]).await?;
+        let port = primary.port.to_string();
+        let replica = Redis::start(&["--replicaof", "127.0.0.1", &port]).await?;
+        replica.follows().await?;
+        let configuration = format!(
+            "sentinel monitor shop 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds shop 1000\n\
+             sentinel failover-timeout shop 5000\n"
+        );
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Redis::start_with(&configuration, &["--sentinel"]).await?);
+        }
+        for sentinel in &sentinels {
+            for found in ["num-slaves\n1", "num-other-sentinels\n2"] {
+                sentinel
+                    .says(&["SENTINEL", "MASTER", "shop"], found)
+                    .await?;
+            }
+        }
+        Ok(Self {
+            primary,
+            replica,
+            sentinels,
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let hosts = self.sentinels.iter();
+        let hosts: Vec<String> = hosts.map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        format!("redis+sentinel://{}/0?master=shop", hosts.join(","))
+    }
+}
+
+/// Three primaries with a replica each.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Redis>,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Result<Self> {
+        let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
+        let mut servers = Vec::new();
+        for _ in 0..6 {
+            servers.push(Redis::start(&words).await?);
+        }
+        let hosts: Vec<String> = servers
+            .iter()
+            .map(|one| format!("127.0.0.1:{}", one.port))
+            .collect();
+        let mut words = vec!["--cluster", "create"];
+        words.extend(hosts.iter().map(String::as_str));
+        words.extend(["--cluster-replicas", "1", "--cluster-yes"]);
+        run("redis-cli", &words)
+            .await
+            .context("redis-cli of Debian's redis-tools")?;
+        let cluster = Self { servers };
+        for server in &cluster.servers {
+            server
+                .says(&["CLUSTER", "INFO"], "cluster_state:ok")
+                .await?;
+            if !is_primary(server).await {
+                server.follows().await?;
+            }
+        }
+        Ok(cluster)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis+cluster://127.0.0.1:{}", self.servers[0].port)
+    }
+}
+
+/// Whether a server says that it is a primary.
+pub(crate) async fn is_primary(server: &Redis) -> bool {
+    let role = server.command(&["ROLE"]).await;
+    role.is_ok_and(|role| role.text().starts_with("master"))
+}

@@ -1,0 +1,38 @@
+//! A seeded source of randomness (SplitMix64).
+
+use std::ops::Range;
+
+/// The same seed gives the same numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in a range that is not empty.
+    pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
+        range.start + self.next() % (range.end - range.start)
+    }
+
+    /// One of several.
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        let length = u64::try_from(from.len()).unwrap_or(u64::MAX);
+        let index = usize::try_from(self.within(0..length)).unwrap_or(0);
+        from[index].clone()
+    }
+
+    /// Another source, for a task of its own.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+}

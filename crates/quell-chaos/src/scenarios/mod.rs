@@ -1,0 +1,39 @@
+//! The scenarios, in the order in which they run.
+
+mod abandoned;
+mod one_cut_off;
+mod weather;
+
+use anyhow::Result;
+use futures_util::future::LocalBoxFuture;
+
+use crate::rng::Rng;
+
+/// One attack and the promise that must hold.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) promise: &'static str,
+    pub(crate) run: for<'a> fn(&'a mut Rng) -> LocalBoxFuture<'a, Result<String>>,
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "one-cut-off",
+        promise: "while one of two servers is cut off, or stays so longer than the other, both admit at \
+                  most 2 - 1/2 times the limit",
+        run: |rng| Box::pin(one_cut_off::run(rng)),
+    },
+    Scenario {
+        name: "abandoned",
+        promise: "callers that hang up all the time keep nobody else from a store that is back: 4 s \
+                  later it answers",
+        run: |rng| Box::pin(abandoned::run(rng)),
+    },
+    Scenario {
+        name: "weather",
+        promise: "whatever happens to one to three servers and their store, every answer is documented, \
+                  at most 2 - 1/N times the limit and the calls on their way are admitted, and 10 s \
+                  after it all is well and paid",
+        run: |rng| Box::pin(weather::run(rng)),
+    },
+];

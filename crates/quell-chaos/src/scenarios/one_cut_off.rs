@@ -1,0 +1,76 @@
+//! One of two servers is cut off from the store, and the other is not.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::load::Load;
+use crate::proxy::{Fault, Proxy};
+use crate::redis::Redis;
+use crate::rng::Rng;
+use crate::server::Server;
+
+const RULES: &str = "
+domain: d
+defaults: { on_failure: share, nodes: 2 }
+rules:
+  - { name: rated, match: { path: /rated }, per: [user], rate: 50/s, burst: 50 }
+  - { name: quota, match: { path: /quota }, per: [user], algorithm: fixed_window, limit: 400/h }
+";
+
+const CLIENTS: usize = 4;
+
+pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
+    let redis = Redis::start(&[]).await?;
+    let near = Proxy::start(redis.port, rng).await?;
+    let far = Proxy::start(redis.port, rng).await?;
+    let servers = [
+        Server::start(RULES, &["--store", &near.url()]).await?,
+        Server::start(RULES, &["--store", &far.url()]).await?,
+    ];
+    let load = |path| Load {
+        ports: servers.each_ref().map(|server| server.http).to_vec(),
+        ..Load::on(0, path, "u").clients(CLIENTS).pause(4)
+    };
+    let rated = load("/rated").length(6_000).start(rng);
+    let quota = load("/quota").length(6_000).start(rng);
+    tokio::time::sleep(Duration::from_millis(rng.within(50..600))).await;
+    let fault = rng.pick(&[Fault::Refuse, Fault::Drop, Fault::Stall]);
+    let both = rng.within(0..2) == 0;
+    far.set(fault);
+    if both {
+        near.set(fault);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        near.set(Fault::Refuse);
+        near.set(Fault::None);
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    far.set(Fault::Refuse);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    far.set(Fault::None);
+    let (rated, quota) = (rated.finish().await?, quota.finish().await?);
+    let mut summary = Vec::new();
+    let seconds = rated.length().as_secs_f64();
+    let outages = if both { 2.0 } else { 1.0 };
+    for (name, account, limit) in [
+        ("rated", rated, 50.0 + 50.0 * seconds),
+        ("quota", quota, 400.0),
+    ] {
+        account.is_documented()?;
+        ensure!(account.degraded() > 0, "no outage was noticed; {account}");
+        let most = 1.5 * limit + outages * 2.0 * (5 + CLIENTS) as f64;
+        let admitted = account.allowed() as f64;
+        let text = format!("{name} {admitted} of {limit:.0} ({:.2}x)", admitted / limit);
+        ensure!(admitted <= most, "{text}, both cut off: {both}; {account}");
+        summary.push(text);
+    }
+    let cut_off = if both {
+        "both, one longer"
+    } else {
+        "one of two"
+    };
+    Ok(format!(
+        "{cut_off} cut off ({fault:?}): {}",
+        summary.join(", ")
+    ))
+}

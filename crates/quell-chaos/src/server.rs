@@ -1,0 +1,134 @@
+//! The `quell` command under attack: servers on free ports, killed when they are dropped.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::http::Client;
+use crate::process::{PATIENCE, Process, wait};
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) http: u16,
+    pub(crate) resp: u16,
+}
+
+/// The command, found beside the one that runs.
+///
+/// # Errors
+///
+/// When it is not built.
+pub(crate) fn quell() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let quell = here.with_file_name("quell");
+    ensure!(
+        quell.is_file(),
+        "{} is missing: run `cargo xtask chaos`",
+        quell.display()
+    );
+    Ok(quell)
+}
+
+impl Server {
+    /// Starts a server with rules, written to a file of its own, and waits until it is ready.
+    pub(crate) async fn start(rules: &str, words: &[&str]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("rules.yaml");
+        fs::write(&file, rules)?;
+        let mut command = Command::new(quell()?);
+        command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
+        if !rules.is_empty() {
+            command.arg("--rules").arg(&file);
+        }
+        command.args(words);
+        Self::launch(Process::start(command, folder)?).await
+    }
+
+    /// Waits until a process that was started says where it listens.
+    pub(crate) async fn launch(process: Process) -> Result<Self> {
+        let mut server = Self {
+            process,
+            http: 0,
+            resp: 0,
+        };
+        let ready = wait("the server is ready", PATIENCE, async || {
+            let log = server.process.log();
+            let ready = log.lines().find_map(|line| line.strip_prefix("ready: "));
+            let is_over = server.process.end().is_some();
+            match ready {
+                Some(ready) => Some(Ok(ready.to_owned())),
+                None => is_over.then_some(Err(log)),
+            }
+        })
+        .await?;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(log) => bail!("the server ended at its start:\n{log}"),
+        };
+        server.http = port_after(&ready, "HTTP on http://127.0.0.1:")?;
+        server.resp = port_after(&ready, "RESP on 127.0.0.1:")?;
+        Ok(server)
+    }
+
+    /// Writes other rules to its file; it reads them by itself.
+    pub(crate) fn write_rules(&self, rules: &str) -> Result<()> {
+        Ok(fs::write(self.process.folder().join("rules.yaml"), rules)?)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.http)
+    }
+
+    pub(crate) async fn health(&self) -> Result<Value> {
+        Ok(self.client().get("/healthz").await?.body)
+    }
+
+    /// The sum of all series of `/metrics` with this name; 0 if there is none.
+    pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.client().get("/metrics").await?.text;
+        let series = page.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let is_it = rest.starts_with([' ', '{']);
+            is_it.then(|| rest.rsplit_once(' ')?.1.parse::<f64>().ok())?
+        });
+        Ok(series.sum())
+    }
+
+    /// Waits until its health says this status.
+    pub(crate) async fn is_status(&self, status: &str, at_most: Duration) -> Result<()> {
+        let what = format!("health says {status}");
+        let seen = wait(&what, at_most, async || {
+            let health = self.health().await.ok()?;
+            (health["status"] == status).then_some(())
+        })
+        .await;
+        match seen {
+            Ok(()) => Ok(()),
+            Err(error) => bail!("{error}; it says {}", self.health().await?),
+        }
+    }
+
+    /// Lines of its log that contain these words.
+    pub(crate) fn logged(&self, words: &str) -> usize {
+        let log = self.process.log();
+        log.lines().filter(|line| line.contains(words)).count()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn end(&mut self, at_most: Duration) -> Result<ExitStatus> {
+        let process = &mut self.process;
+        wait("the server ends", at_most, async || process.end()).await
+    }
+}
+
+fn port_after(ready: &str, words: &str) -> Result<u16> {
+    let (_, rest) = ready.split_once(words).context("no port is said")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+    Ok(digits.unwrap_or_default().parse()?)
+}
