@@ -66,21 +66,10 @@ impl Process {
         Ok(())
     }
 
-    /// Ends it at once, as a crash would, and hands back its folder.
+    /// Ends it at once, as a crash would.
     pub(crate) fn crash(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-
-    /// Starts the command again in the same folder.
-    pub(crate) fn restart(&mut self, mut command: Command) -> Result<()> {
-        self.crash();
-        let log = File::options()
-            .append(true)
-            .open(self.folder.path().join("log"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?);
-        self.child = command.stderr(log).spawn()?;
-        Ok(())
     }
 
     /// Resident memory in bytes.

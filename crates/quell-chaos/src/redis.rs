@@ -18,7 +18,6 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) struct Redis {
     process: Process,
     pub(crate) port: u16,
-    words: Vec<String>,
 }
 
 impl Redis {
@@ -32,13 +31,8 @@ impl Redis {
             let port = free_port()?;
             let folder = tempfile::tempdir()?;
             fs::write(folder.path().join("redis.conf"), configuration)?;
-            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            let process = Process::start(launch(port, &folder, &words), folder)?;
-            let mut redis = Self {
-                process,
-                port,
-                words,
-            };
+            let process = Process::start(launch(port, &folder, words), folder)?;
+            let mut redis = Self { process, port };
             if redis.is_up().await? {
                 return Ok(redis);
             }
@@ -86,14 +80,6 @@ impl Redis {
         self.process.crash();
     }
 
-    /// Starts it again where it was, empty.
-    pub(crate) async fn restart(&mut self) -> Result<()> {
-        let command = launch_in(self.port, self.process.folder(), &self.words);
-        self.process.restart(command)?;
-        anyhow::ensure!(self.is_up().await?, "redis-server does not come back");
-        Ok(())
-    }
-
     /// Waits until a replica has all that its primary had.
     pub(crate) async fn follows(&self) -> Result<()> {
         self.says(&["INFO", "replication"], "master_link_status:up")
@@ -111,16 +97,13 @@ impl Redis {
     }
 }
 
-fn launch(port: u16, folder: &TempDir, words: &[String]) -> Command {
-    launch_in(port, folder.path(), words)
-}
-
-fn launch_in(port: u16, folder: &std::path::Path, words: &[String]) -> Command {
+fn launch(port: u16, folder: &TempDir, words: &[&str]) -> Command {
+    let folder = folder.path();
     let mut command = Command::new("redis-server");
     command.arg(folder.join("redis.conf"));
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]);
     command.arg(folder);
-    if !words.iter().any(|word| word == "--sentinel") {
+    if !words.contains(&"--sentinel") {
         command.args(["--save", "", "--enable-debug-command", "yes"]);
     }
     command.args(words);

@@ -1,7 +1,9 @@
 //! The scenarios, in the order in which they run.
 
 mod abandoned;
+mod fail_over;
 mod one_cut_off;
+mod waiters;
 mod weather;
 
 use anyhow::Result;
@@ -22,6 +24,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "while one of two servers is cut off, or stays so longer than the other, both admit at \
                   most 2 - 1/2 times the limit",
         run: |rng| Box::pin(one_cut_off::run(rng)),
+    },
+    Scenario {
+        name: "fail-over",
+        promise: "a new primary is found within 5 s, though the first sentinel hangs with the old one, \
+                  and on a cluster, though the lost node stays listed",
+        run: |rng| Box::pin(fail_over::run(rng)),
+    },
+    Scenario {
+        name: "waiters",
+        promise: "a store that fails while calls wait gives each a verdict as declared; settle, cancel, \
+                  release, renew, bans and keys answer 503 until it is back, and nothing answers 500",
+        run: |rng| Box::pin(waiters::run(rng)),
     },
     Scenario {
         name: "abandoned",
