@@ -1,9 +1,20 @@
-//! Health: what the server knows of its own state.
+//! Health: what the server knows of its own state, and how far on its way down it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+
+/// How far a server is on its way down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is not.
+    Running,
+    /// It says that it is not ready and asks connections to close, and goes on serving.
+    Draining,
+    /// Nobody new is served; what is in flight is answered.
+    Stopping,
+}
 
 /// Whether the server is fine, and if not, why.
 #[derive(Debug, Default)]

@@ -38,5 +38,5 @@ mod sweep;
 mod telemetry;
 
 pub use error::ServeError;
-pub use serve::{Server, serve, serve_with_clock};
+pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
 pub use snapshot::DataDirError;

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::ServeError;
+use crate::health::Phase;
 use crate::metrics::ListenerMetrics;
 
 /// How long accepting pauses after the system could not give a connection, out of files mostly:
@@ -20,6 +22,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Refused connections that are told so at the same time; more are closed without a word.
 const MAX_REFUSALS: usize = 64;
+
+/// Connections that the system has taken for a server that stops, and that are still served: more
+/// than it keeps for a listener.
+const MAX_LATE: usize = 4_096;
 
 /// How long a client that is being left may go on talking.
 const LINGER: Duration = Duration::from_secs(1);
@@ -64,14 +70,14 @@ impl Listener {
         })
     }
 
-    /// Accepts until `stop` says so, at most `most` connections at a time; who is too much gets
+    /// Accepts until the server stops, at most `most` connections at a time; who is too much gets
     /// `sorry`. Returns the connections that are still open.
     pub(crate) async fn accept<F>(
         self,
         most: usize,
         numbers: Arc<ListenerMetrics>,
         sorry: Arc<[u8]>,
-        mut stop: watch::Receiver<bool>,
+        mut phase: watch::Receiver<Phase>,
         mut start: impl FnMut(Accepted) -> F,
     ) -> JoinSet<()>
     where
@@ -80,10 +86,17 @@ impl Listener {
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
+        let mut late = MAX_LATE;
         loop {
             let arrived = tokio::select! {
                 biased;
-                _ = stop.changed() => break,
+                _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {
+                    let arrived = self.socket.accept().now_or_never();
+                    // Who was let in by the system may have asked already.
+                    let Some(arrived) = arrived.filter(|_| late > 0) else { break };
+                    late -= 1;
+                    arrived
+                }
                 Some(ended) = connections.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
                         numbers.panics.add(1);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
-use crate::health::Health;
+use crate::health::{Health, Phase};
 use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::reload::Watch;
@@ -145,12 +145,12 @@ async fn listen(
         Some(address) => Some(Listener::bind("resp", address).await?),
         None => None,
     };
-    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let (phase, seen) = tokio::sync::watch::channel(Phase::Running);
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address),
         resp_address: resp.as_ref().map(|listener| listener.address),
         shared: Arc::clone(&shared),
-        stop,
+        phase,
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
         snapshots,
@@ -161,38 +161,46 @@ async fn listen(
         server.listeners.push(tokio::spawn(accept_http(
             listener,
             Arc::clone(&shared),
-            stopped.clone(),
+            seen.clone(),
         )));
     }
     if let Some(listener) = resp {
         tracing::info!(address = %listener.address, "RESP");
         server
             .listeners
-            .push(tokio::spawn(accept_resp(listener, shared, stopped)));
+            .push(tokio::spawn(accept_resp(listener, shared, seen)));
     }
     Ok(server)
 }
 
-async fn accept_http(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
+async fn accept_http(
+    listener: Listener,
+    shared: Arc<Shared>,
+    phase: Receiver<Phase>,
+) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
     let builder = Arc::new(http::builder(&shared.config.bounds));
     let router = http::router(Arc::clone(&shared));
     let most = shared.config.bounds.connections;
-    let stopped = stop.clone();
+    let seen = phase.clone();
     listener
-        .accept(most, numbers, http::sorry(most), stop, move |accepted| {
+        .accept(most, numbers, http::sorry(most), phase, move |accepted| {
             http::run(
                 accepted,
                 router.clone(),
                 Arc::clone(&shared),
                 Arc::clone(&builder),
-                stopped.clone(),
+                seen.clone(),
             )
         })
         .await
 }
 
-async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<bool>) -> JoinSet<()> {
+async fn accept_resp(
+    listener: Listener,
+    shared: Arc<Shared>,
+    phase: Receiver<Phase>,
+) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.resp);
     let most = shared.config.bounds.connections;
     listener
@@ -200,10 +208,23 @@ async fn accept_resp(listener: Listener, shared: Arc<Shared>, stop: Receiver<boo
             most,
             numbers,
             Arc::from(resp::SORRY),
-            stop,
+            phase,
             move |accepted| resp::run(accepted, Arc::clone(&shared)),
         )
         .await
+}
+
+/// How often a server that drains looks whether connections are open.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// What a shutdown waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShutdownWait {
+    /// Clients that go elsewhere: everything is served meanwhile.
+    Drain,
+    /// What is in flight: nobody new is served.
+    InFlight,
 }
 
 /// A server that accepts. Dropping it without [`Server::shutdown`] ends it at once, as a crash would.
@@ -212,7 +233,7 @@ pub struct Server {
     http_address: Option<SocketAddr>,
     resp_address: Option<SocketAddr>,
     shared: Arc<Shared>,
-    stop: Sender<bool>,
+    phase: Sender<Phase>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
     snapshots: Option<Arc<Snapshots>>,
@@ -237,28 +258,40 @@ impl Server {
         self.shared.limiter.rules()
     }
 
-    /// Stops accepting, answers what is in flight for at most `shutdown_grace`, and ends.
+    /// Drains, answers what is in flight, and ends.
+    ///
+    /// While it drains it is not ready, tells HTTP connections to close, and goes on serving, until no
+    /// connection is open or `drain_timeout` is over. Then nobody new is served, and what is in flight
+    /// is waited for, at most for `shutdown_grace`.
     ///
     /// # Errors
     /// [`ServeError`] if the last snapshot cannot be written.
     pub async fn shutdown(self) -> Result<(), ServeError> {
-        self.shutdown_until(std::future::pending()).await
+        self.shutdown_until(async |_| std::future::pending().await)
+            .await
     }
 
-    /// [`Server::shutdown`] for who may lose patience: once `enough` is done, connections are waited
-    /// for no longer. The last snapshot is written all the same.
+    /// [`Server::shutdown`] for a caller that may lose patience: each wait is over once `enough` of it
+    /// is done. The last snapshot is written all the same.
     ///
-    /// `enough` is dropped, done or not, when the connections are gone or the grace is over.
+    /// `enough` of a wait is dropped, done or not, when the wait is over.
     ///
     /// # Errors
     /// As [`Server::shutdown`].
     pub async fn shutdown_until(
         mut self,
-        enough: impl Future<Output = ()>,
+        mut enough: impl AsyncFnMut(ShutdownWait),
     ) -> Result<(), ServeError> {
         tracing::info!("stopping");
         self.shared.health.stop();
-        let _ = self.stop.send(true);
+        let _ = self.phase.send(Phase::Draining);
+        tokio::select! {
+            biased;
+            () = self.all_closed() => {}
+            () = tokio::time::sleep(self.shared.config.bounds.drain_timeout) => {}
+            () = enough(ShutdownWait::Drain) => {}
+        }
+        let _ = self.phase.send(Phase::Stopping);
         let mut open = Vec::new();
         for listener in self.listeners.drain(..) {
             open.extend(listener.await);
@@ -274,7 +307,7 @@ impl Server {
             biased;
             () = all_gone => true,
             () = tokio::time::sleep(grace) => false,
-            () = enough => false,
+            () = enough(ShutdownWait::InFlight) => false,
         };
         if !in_time {
             let left: usize = open.iter().map(JoinSet::len).sum();
@@ -291,6 +324,14 @@ impl Server {
         let finished = self.finish().await;
         tracing::info!("stopped");
         finished
+    }
+
+    /// Waits until no connection is open.
+    async fn all_closed(&self) {
+        let metrics = &self.shared.metrics;
+        while metrics.http.open.get() + metrics.resp.open.get() > 0 {
+            tokio::time::sleep(GLANCE).await;
+        }
     }
 
     /// Writes what must not be lost, now that nothing changes any more.

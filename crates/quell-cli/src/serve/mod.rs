@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
+use quell_server::ShutdownWait;
 use quell_server::config::{Config, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -91,8 +92,8 @@ impl Serve {
     }
 }
 
-/// Serves until the first signal to stop; a later one ends the wait for requests in flight, but
-/// nothing else: what must not be lost is written. SIGHUP reads the rules again.
+/// Serves until the first signal to stop; a later one ends the wait for clients to go elsewhere, and
+/// one after that the wait for requests in flight. What must not be lost is written. SIGHUP reads the rules again.
 async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     // Before anything else: a signal during the start is one, too.
     let mut signals = Signals::new().context("cannot wait for signals")?;
@@ -105,15 +106,16 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
             () = signals.stop() => break,
         }
     }
-    let first = Instant::now();
-    let mut told_twice = false;
-    let enough = async {
-        signals.stop_after(first + SAME).await;
-        told_twice = true;
+    let mut last = Instant::now();
+    let mut is_cut_off = false;
+    let enough = async |wait| {
+        signals.stop_after(last + SAME).await;
+        last = Instant::now();
+        is_cut_off = wait == ShutdownWait::InFlight;
     };
     server.shutdown_until(enough).await?;
-    if told_twice {
-        bail!("told twice to stop: not everything is answered, but all that is kept is written");
+    if is_cut_off {
+        bail!("told again to stop: not everything is answered, but all that is kept is written");
     }
     Ok(Exit::Fine)
 }

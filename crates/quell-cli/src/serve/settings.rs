@@ -171,6 +171,9 @@ struct BoundSettings {
     /// How long a RESP connection may leave a command half sent or a reply unread [default: 1m]
     #[arg(long, env = "QUELL_STALL_TIMEOUT", value_name = "DURATION")]
     stall_timeout: Option<String>,
+    /// How long a server that is told to stop goes on serving, not ready, until its connections are closed [default: 5s]
+    #[arg(long, env = "QUELL_DRAIN_TIMEOUT", value_name = "DURATION")]
+    drain_timeout: Option<String>,
     /// How long a shutdown waits for what is in flight [default: 10s]
     #[arg(long, env = "QUELL_SHUTDOWN_GRACE", value_name = "DURATION")]
     shutdown_grace: Option<String>,
@@ -227,6 +230,7 @@ impl Settings {
             body_timeout: bounds.body_timeout,
             idle_timeout: bounds.idle_timeout,
             stall_timeout: bounds.stall_timeout,
+            drain_timeout: bounds.drain_timeout,
             shutdown_grace: bounds.shutdown_grace,
             retry_jitter: gateway.retry_jitter,
             x_rate_limit_headers: gateway.x_rate_limit_headers,

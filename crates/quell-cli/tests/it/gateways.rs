@@ -102,9 +102,9 @@ fn answer(stream: TcpStream) -> Option<String> {
 }
 
 /// A gateway in front of an application, killed when the test is over.
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     folder: Folder,
 }
 
@@ -128,7 +128,7 @@ impl Gateway {
     }
 
     /// nginx as one process, so that it ends with this one.
-    fn nginx(site: &str, modules: &[&str]) -> Self {
+    pub(crate) fn nginx(site: &str, modules: &[&str]) -> Self {
         let (folder, port) = (Folder::new(), lasting_port());
         let directory = folder.path("");
         let modules: String = modules

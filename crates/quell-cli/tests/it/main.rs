@@ -31,6 +31,8 @@ mod reload;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
+mod rolling;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod rules_store;

@@ -34,7 +34,11 @@ pub struct Bounds {
     /// How long a RESP connection may leave a command half sent or a reply unread; between commands
     /// it may be silent for ever, as with Redis, since clients keep pools. Default 60 s.
     pub stall_timeout: Duration,
-    /// How long a shutdown waits for what is in flight. Default 10 s: well within the 30 s that
+    /// How long a server that is told to stop goes on serving, not ready, while clients go elsewhere;
+    /// it ends sooner once no connection is open. Default 5 s: gateways look every few seconds whether
+    /// a server is ready.
+    pub drain_timeout: Duration,
+    /// How long a shutdown waits for what is in flight, after that. Default 10 s: well within the 30 s that
     /// container platforms give.
     pub shutdown_grace: Duration,
 }
@@ -51,6 +55,7 @@ impl Default for Bounds {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(10),
         }
     }

@@ -84,6 +84,9 @@ pub struct RawConfig {
     /// How long a RESP connection may leave a command half sent or a reply unread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_timeout: Option<String>,
+    /// How long a server that is told to stop goes on serving while clients go elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<String>,
     /// How long a shutdown waits for what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_grace: Option<String>,
@@ -193,6 +196,7 @@ impl RawConfig {
             body_timeout: self.body_timeout.or(other.body_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             stall_timeout: self.stall_timeout.or(other.stall_timeout),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
             shutdown_grace: self.shutdown_grace.or(other.shutdown_grace),
             retry_jitter: self.retry_jitter.or(other.retry_jitter),
             x_rate_limit_headers: self.x_rate_limit_headers.or(other.x_rate_limit_headers),

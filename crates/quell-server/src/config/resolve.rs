@@ -180,6 +180,12 @@ impl RawConfig {
                 &self.stall_timeout,
                 default.stall_timeout,
             )?,
+            drain_timeout: duration(
+                "drain_timeout",
+                self.drain_timeout.as_deref(),
+                default.drain_timeout,
+                Duration::ZERO,
+            )?,
             shutdown_grace: duration(
                 "shutdown_grace",
                 self.shutdown_grace.as_deref(),
@@ -333,6 +339,7 @@ impl Config {
             body_timeout: text(self.bounds.body_timeout),
             idle_timeout: text(self.bounds.idle_timeout),
             stall_timeout: text(self.bounds.stall_timeout),
+            drain_timeout: text(self.bounds.drain_timeout),
             shutdown_grace: text(self.bounds.shutdown_grace),
             retry_jitter: text(self.retry_jitter),
             x_rate_limit_headers: Some(self.x_rate_limit_headers),

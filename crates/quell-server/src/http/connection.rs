@@ -9,19 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tower_service::Service;
 
 use super::direct::{self, Left};
 use super::stream::Watched;
 use super::{ask, origin, reply};
 use crate::config::Bounds;
+use crate::health::Phase;
 use crate::listen::Accepted;
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
@@ -56,6 +58,14 @@ const MAX_HEAD: usize = 64 * 1_024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
+/// What is known of a connection that speaks HTTP/2.
+#[derive(Debug, Default)]
+struct Http2 {
+    is_spoken: AtomicBool,
+    /// Asks for the connection to be told that it closes.
+    close: Notify,
+}
+
 /// An answer that is on its way.
 type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
@@ -66,15 +76,13 @@ struct Handler {
     shared: Arc<Shared>,
     remote: RemoteAddress,
     has_asked: Arc<AtomicBool>,
+    phase: watch::Receiver<Phase>,
+    http2: Arc<Http2>,
 }
 
-impl hyper::service::Service<Request<Incoming>> for Handler {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.has_asked.store(true, Ordering::Relaxed);
+impl Handler {
+    /// Answers a request.
+    fn answer(&self, request: Request<Incoming>) -> Answer {
         if let Err(problem) = origin::check(&request, &self.shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
@@ -86,6 +94,34 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.remote);
         Box::pin(self.router.clone().call(request))
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Handler {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.has_asked.store(true, Ordering::Relaxed);
+        let is_http1 = request.version() < Version::HTTP_2;
+        let answer = self.answer(request);
+        let phase = self.phase.clone();
+        if !is_http1 {
+            self.http2.is_spoken.store(true, Ordering::Relaxed);
+            if *phase.borrow() != Phase::Running {
+                self.http2.close.notify_one();
+            }
+            return answer;
+        }
+        Box::pin(async move {
+            let mut response = answer.await?;
+            if *phase.borrow() != Phase::Running {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok(response)
+        })
     }
 }
 
@@ -109,13 +145,16 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Serves a connection to its end, or until `stop` and what is in flight is answered.
+/// Serves a connection to its end, or until the server stops and what is in flight is answered.
+///
+/// While it drains, an HTTP/1 connection is told to close with its next answer, an HTTP/2 one at once:
+/// closing one that is silent could meet a request that is on its way.
 pub(crate) async fn run(
     accepted: Accepted,
     router: Router,
     shared: Arc<Shared>,
     builder: Arc<Builder<TokioExecutor>>,
-    mut stop: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let remote = RemoteAddress(accepted.remote);
     let has_asked = Arc::new(AtomicBool::new(false));
@@ -124,7 +163,7 @@ pub(crate) async fn run(
         &shared.config.bounds,
         Arc::clone(&has_asked),
     );
-    match direct::serve(&mut watched, &shared, &has_asked, &mut stop).await {
+    match direct::serve(&mut watched, &shared, &has_asked, &mut phase).await {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => watched.give_back(begun),
         Err(error) => return note_end(&shared.metrics.http, remote, &error),
@@ -134,9 +173,11 @@ pub(crate) async fn run(
         shared,
         remote,
         has_asked,
+        phase: phase.clone(),
+        http2: Arc::default(),
     };
     // In memory of its own, so that a connection that never gets here stays small.
-    Box::pin(serve(watched, handler, builder, stop)).await;
+    Box::pin(serve(watched, handler, builder, phase)).await;
 }
 
 /// Serves what else may come than questions.
@@ -144,23 +185,43 @@ async fn serve(
     watched: Watched,
     handler: Handler,
     builder: Arc<Builder<TokioExecutor>>,
-    mut stop: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let (remote, numbers) = (handler.remote, Arc::clone(&handler.shared.metrics.http));
+    let http2 = Arc::clone(&handler.http2);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
-    let mut stopping = false;
+    let mut is_told = false;
     let end = loop {
         tokio::select! {
             biased;
+            // First, so that what came already counts as in flight.
             end = connection.as_mut() => break end,
-            _ = stop.changed(), if !stopping => {
-                stopping = true;
+            () = has_to_close(&mut phase, &http2), if !is_told => {
+                is_told = true;
                 connection.as_mut().graceful_shutdown();
             }
         }
     };
     if let Err(error) = end {
         note_end(&numbers, remote, &*error);
+    }
+}
+
+/// Waits until the connection has to be told that it closes.
+async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2) {
+    loop {
+        match *phase.borrow_and_update() {
+            Phase::Stopping => return,
+            Phase::Draining if http2.is_spoken.load(Ordering::Relaxed) => return,
+            _ => {}
+        }
+        tokio::select! {
+            changed = phase.changed() => if changed.is_err() {
+                // Nobody is left who could stop the server but by dropping it.
+                std::future::pending::<()>().await;
+            },
+            () = http2.close.notified() => {}
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::origin;
 use super::stream::Watched;
+use crate::health::Phase;
 use crate::shared::Shared;
 
 /// Room for what comes at once: a dozen questions. A longer one goes to hyper.
@@ -39,7 +40,7 @@ pub(super) async fn serve(
     stream: &mut Watched,
     shared: &Shared,
     has_asked: &AtomicBool,
-    stop: &mut watch::Receiver<bool>,
+    phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
     let mut input = Vec::new();
     let mut output = Vec::new();
@@ -48,10 +49,14 @@ pub(super) async fn serve(
         let read = tokio::select! {
             biased;
             read = stream.read_buf(&mut input) => read?,
-            _ = stop.changed() => return Ok(Left::Closed),
+            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => return Ok(Left::Closed),
         };
         if read == 0 {
             return Ok(Left::Closed);
+        }
+        if *phase.borrow() != Phase::Running {
+            // The answer has to say that the connection closes.
+            return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
         while let Some(length) = answer(shared, rest, &mut output) {

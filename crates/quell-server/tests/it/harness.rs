@@ -75,6 +75,7 @@ impl Fixture {
         let mut config = RawConfig::from_toml("test", &settings).unwrap();
         config.http.get_or_insert("127.0.0.1:0".to_owned());
         config.resp.get_or_insert("127.0.0.1:0".to_owned());
+        config.drain_timeout.get_or_insert("0s".to_owned());
         if !rules.is_empty() {
             let file = directory.path().join("rules.yaml");
             std::fs::write(&file, rules).unwrap();

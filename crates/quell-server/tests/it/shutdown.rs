@@ -1,10 +1,10 @@
 //! Going down: nobody new, but who is there gets an answer.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, expect};
+use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, expect, send};
 
 #[test]
 fn what_is_in_flight_is_answered() {
@@ -73,4 +73,102 @@ fn a_listener_can_be_off() {
     let server = Fixture::new("", "http = 'off'");
     assert_eq!(server.server().http_address(), None);
     assert_eq!(server.resp_exchange(b"PING\r\n"), "+PONG\r\n");
+}
+
+/// A drain that lasts until connections are closed.
+const DRAINS: &str = "drain_timeout = '1h'";
+
+fn readiness(server: SocketAddr) -> u16 {
+    let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    Answer::read(&send(server, request)).status
+}
+
+/// While it drains nobody is turned away: who is there is answered, and told to go.
+#[test]
+fn a_server_that_drains_serves_and_says_that_it_goes() {
+    let mut server = Fixture::new(SHOP, DRAINS);
+    let (http, resp) = (server.http(), server.resp());
+    let mut pooled = connect(resp);
+    pooled.write_all(b"PING\r\n").unwrap();
+    expect(&mut pooled, "+PONG\r\n");
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let question = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // One that has asked already, the other not yet.
+    let mut idle = [connect(http), connect(http)];
+    idle[0].write_all(question.as_bytes()).unwrap();
+    let mut first = [0; 15];
+    idle[0].read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    eventually("all are open", || {
+        let open = |name: &str| server.metric(&format!("quell_connections{{listener=\"{name}\"}}"));
+        open("resp").as_deref() == Some("1") && open("http").as_deref() == Some("3")
+    });
+    let stopped = server.stop_aside();
+    eventually("it is not ready", || readiness(http) == 503);
+    for stream in &mut idle {
+        stream.write_all(question.as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.contains("connection: close\r\n"), "{reply}");
+        assert!(reply.ends_with("]}"), "{reply}");
+    }
+    // Connections of the Redis protocol cannot be told; they are served.
+    let mut new = connect(resp);
+    for stream in [&mut pooled, &mut new] {
+        stream.write_all(b"PING\r\n").unwrap();
+        expect(stream, "+PONG\r\n");
+    }
+    assert!(!stopped.is_finished());
+    drop((pooled, new));
+    // The last one has gone.
+    server.wait_for(stopped).unwrap();
+    assert!(TcpStream::connect(http).is_err());
+}
+
+/// HTTP/2 has a frame for it, so the connection need not ask first.
+#[test]
+fn http2_is_told_to_go_at_once() {
+    const GO_AWAY: u8 = 7;
+    let mut server = Fixture::new(SHOP, DRAINS);
+    let mut stream = connect(server.http());
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    // No settings; then GET http://localhost/healthz as stream 1, whole.
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    let fields = b"\x82\x86\x04\x08/healthz\x01\x09localhost";
+    let length = u8::try_from(fields.len()).unwrap();
+    stream.write_all(&[0, 0, length, 1, 5, 0, 0, 0, 1]).unwrap();
+    stream.write_all(fields).unwrap();
+    let mut frame = || {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut rest = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut rest).unwrap();
+        (head[3], head[4])
+    };
+    // The answer ends with a frame of data that says so.
+    while frame() != (0, 1) {}
+    let stopped = server.stop_aside();
+    while frame().0 != GO_AWAY {}
+    drop(stream);
+    server.wait_for(stopped).unwrap();
+}
+
+#[test]
+fn a_drain_ends_when_its_time_is_over() {
+    let mut server = Fixture::new(SHOP, "drain_timeout = '10ms'");
+    let mut idle = connect(server.resp());
+    idle.write_all(b"PING\r\n").unwrap();
+    expect(&mut idle, "+PONG\r\n");
+    server.stop();
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
 }
