@@ -113,6 +113,14 @@ impl Breaker {
         turn
     }
 
+    /// A call that had this leave ended without a word on the store: its caller went away, or it was
+    /// not sent. If it was the probe, another may go at once.
+    pub(crate) fn unused(&self, leave: &Leave, now: Instant) {
+        if let (Leave::Probe, State::Open { until, .. }) = (leave, &mut *self.state.lock()) {
+            *until = now.min(*until);
+        }
+    }
+
     /// Nothing came back to a call that had this leave. `share` of 0 to 255 spreads the pause between
     /// half and all of its length.
     pub(crate) fn failed(
@@ -216,6 +224,21 @@ mod tests {
         assert_eq!(breaker.leave(then), Leave::Probe);
         assert!(matches!(breaker.leave(then + FIRST_PAUSE), Leave::Stay(_)));
         assert_eq!(breaker.leave(then + PROBE_TIME), Leave::Probe);
+    }
+
+    #[test]
+    fn a_probe_that_is_given_up_delays_nobody() {
+        let now = Instant::now();
+        let breaker = opened(now);
+        let then = now + FIRST_PAUSE;
+        assert_eq!(breaker.leave(then), Leave::Probe);
+        breaker.unused(&Leave::Go, then);
+        assert!(matches!(breaker.leave(then), Leave::Stay(_)));
+        breaker.unused(&Leave::Probe, then);
+        assert_eq!(breaker.leave(then), Leave::Probe);
+        breaker.answered();
+        breaker.unused(&Leave::Probe, then);
+        assert_eq!(breaker.leave(then), Leave::Go);
     }
 
     #[test]

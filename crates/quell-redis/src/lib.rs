@@ -31,6 +31,7 @@ mod breaker;
 mod calls;
 mod code;
 mod finish;
+mod flow;
 mod gather;
 mod guard;
 mod hold;
@@ -43,6 +44,7 @@ mod rehearsal;
 mod script;
 mod slots;
 mod store;
+mod sync;
 mod ticks;
 mod url;
 

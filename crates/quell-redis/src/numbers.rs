@@ -32,11 +32,16 @@ pub(crate) struct Counts {
     failures: [AtomicU64; KINDS.len()],
     parts: [AtomicU64; PARTS],
     nanos: AtomicU64,
+    overloaded: AtomicU64,
 }
 
 impl Counts {
-    /// Counts a call that took so long.
+    /// Counts a call that took so long. One that was refused since too many wait was not tried.
     pub(crate) fn called(&self, took: Duration, failure: Option<&Failure>) {
+        if failure == Some(&Failure::Overloaded) {
+            self.overloaded.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let micros = took.as_micros();
         let part = EDGES.iter().position(|edge| micros <= u128::from(*edge));
         if let Some(part) = self.parts.get(part.unwrap_or(EDGES.len())) {
@@ -45,7 +50,7 @@ impl Counts {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         let kind = match failure {
-            None => return,
+            None | Some(Failure::Overloaded) => return,
             Some(Failure::Unreachable(_)) => 0,
             Some(Failure::Unknown(_)) => 1,
             Some(Failure::Refused(_) | Failure::NoScript) => 2,
@@ -77,6 +82,7 @@ impl Counts {
             took: Duration::from_nanos(read(&self.nanos)),
             parts,
             failures: failures.collect(),
+            overloaded: read(&self.overloaded),
             is_gone: places.iter().any(|place| place.breaker.is_open()),
             servers,
         }
@@ -95,6 +101,8 @@ pub struct StoreNumbers {
     pub parts: Vec<(Option<Duration>, u64)>,
     /// How many failed: `unreachable`, `no_answer`, `refused`, `foreign` or `not_ready`.
     pub failures: Vec<(&'static str, u64)>,
+    /// Calls that were not tried since more waited than the store answers in time.
+    pub overloaded: u64,
     /// Whether the store, or one of its servers, is thought to be gone, so that nobody waits for it.
     pub is_gone: bool,
     /// Servers that are asked, and whether each is thought to be gone: the only one, the primary under

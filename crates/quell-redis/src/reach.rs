@@ -35,7 +35,8 @@ impl RedisStore {
         let answers = futures_util::future::join_all(asked).await;
         answers
             .into_iter()
-            .find(Result::is_err)
+            // One that has more to do than it can answers.
+            .find(|answer| !matches!(answer, Ok(_) | Err(Failure::Overloaded)))
             .map_or(Ok(()), |failed| failed.map(|_| ()))
     }
 
@@ -107,8 +108,8 @@ impl RedisStore {
         self.in_time(name, asked).await.map(|_| ())
     }
 
-    /// Awaits `call`, which is about `key`, for as long as it may take, or not at all while whoever
-    /// has the key is gone.
+    /// Awaits `call`, which is about `key` and limits its time itself, or does not while whoever has
+    /// the key is gone. Notes what that says of the server.
     pub(crate) async fn in_time<T>(
         &self,
         key: &[u8],
@@ -119,16 +120,17 @@ impl RedisStore {
         if let Leave::Stay(reason) = leave {
             return Err(Failure::Unreachable(gone_for(&reason)));
         }
+        let attempt = Attempt {
+            place,
+            leave: Some(leave),
+        };
         let began = Instant::now();
-        let answer = tokio::time::timeout(self.timeout, call).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(Failure::Unknown(format!(
-                "no answer within {:?}",
-                self.timeout
-            )))
-        });
+        let answer = call.await;
         self.counts.called(began.elapsed(), answer.as_ref().err());
-        self.judge(key, &place, leave, answer.as_ref().err());
+        if !matches!(answer, Err(Failure::Overloaded)) {
+            let (place, leave) = attempt.end();
+            self.judge(key, &place, leave, answer.as_ref().err());
+        }
         answer
     }
 
@@ -182,6 +184,27 @@ impl RedisStore {
         if !self.link.is_single() {
             let (link, place) = (Arc::clone(&self.link), Arc::clone(place));
             tokio::spawn(async move { link.look_around(&place).await });
+        }
+    }
+}
+
+/// A call that is tried. If it is dropped before its end, nothing is known of the server.
+struct Attempt {
+    place: Arc<Place>,
+    leave: Option<Leave>,
+}
+
+impl Attempt {
+    fn end(mut self) -> (Arc<Place>, Leave) {
+        let leave = self.leave.take().unwrap_or(Leave::Go);
+        (Arc::clone(&self.place), leave)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(leave) = &self.leave {
+            self.place.breaker.unused(leave, Instant::now());
         }
     }
 }

@@ -147,7 +147,10 @@ impl RedisStore {
     }
 
     pub(crate) fn error(&self, failure: &Failure) -> StoreError {
-        StoreError::Unavailable(format!("{}: {failure}", self.url))
+        match failure {
+            Failure::Overloaded => StoreError::Overloaded,
+            _ => StoreError::Unavailable(format!("{}: {failure}", self.url)),
+        }
     }
 
     /// What the script is told before all charges: what to do, and where it does not follow from its

@@ -6,7 +6,6 @@
 //! rules are no state.
 
 use std::fmt;
-use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -270,8 +269,7 @@ impl RuleBook {
             draft.text.to_owned(),
         ]
         .map(String::into_bytes);
-        let answer = self.in_time(self.push.run(&self.link, &keys, &arguments));
-        let answer = answer.await?;
+        let answer = self.push.run(&self.link, &keys, &arguments).await?;
         let stands = read::text(&answer).and_then(Head::parse);
         match stands {
             Some(head) if head == next => Ok(Pushed::Done(head)),
@@ -280,19 +278,7 @@ impl RuleBook {
     }
 
     async fn call(&self, key: &str, command: &Cmd) -> Result<Value, BookError> {
-        self.in_time(self.link.call(key.as_bytes(), command)).await
-    }
-
-    async fn in_time(
-        &self,
-        call: impl Future<Output = Result<Value, Failure>>,
-    ) -> Result<Value, BookError> {
-        let answer = tokio::time::timeout(TIMEOUT, call).await;
-        let answer = answer.unwrap_or_else(|_| {
-            let reason = format!("no answer within {TIMEOUT:?}");
-            Err(Failure::Unknown(reason))
-        });
-        Ok(answer?)
+        Ok(self.link.call(key.as_bytes(), command).await?)
     }
 }
 

@@ -16,27 +16,28 @@
 //! script) falls behind nobody.
 //!
 //! So a call that comes alone waits for nobody, a far store has enough calls on the way, and a store
-//! that has more to do than it can is given larger and larger pieces, each of which costs it less.
+//! that has more to do than it can is given larger and larger pieces, each of which costs it less; but
+//! none so large that its answer is slow to come. More than it answers in time do not wait: see `flow`.
 //!
 //! Every question is decided on its own, in the order in which they came: what is wrong with one is its
 //! own answer. A caller that gives up before its question left leaves nothing behind; one that gives up
-//! later may have been charged, as ever. Waiting questions are as many as there are callers.
+//! later may have been charged, as ever.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::flow::{Queue, Window};
 use crate::link::{Failure, Link};
 use crate::script::Scripts;
 use crate::store::{RedisStore, Request};
+use crate::sync::Mutex;
 
 mod words;
 
@@ -65,9 +66,13 @@ pub(crate) struct Gather {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    waiting: VecDeque<Question>,
+    waiting: Queue<Question>,
+    /// Questions of one script call.
+    window: Window,
+    /// When a script call was answered last.
+    heard: Instant,
     /// Script calls without an answer.
     on_the_way: usize,
     /// Whether a task is about to send what waits. While it is not, nothing waits unless as many as
@@ -80,6 +85,18 @@ struct State {
 }
 
 impl State {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            waiting: Queue::new(timeout * 2),
+            window: Window::new(1, MOST_QUESTIONS, timeout / 4),
+            heard: Instant::now(),
+            on_the_way: 0,
+            is_leaving: false,
+            is_settled: false,
+            lonely: 0,
+        }
+    }
+
     /// Whether a question that comes now leaves by itself. It overtakes nobody.
     fn leaves_alone(&self) -> bool {
         let most = if self.lonely < LONELY {
@@ -104,27 +121,66 @@ struct Question {
 /// A script call on the way: when it is over, what waits may leave.
 struct Trip {
     gather: Arc<Gather>,
+    began: Instant,
+    questions: usize,
+    /// Whether more waited than left.
+    was_full: bool,
     is_answered: bool,
-    has_settled: bool,
 }
 
 impl Trip {
-    fn new(gather: &Arc<Gather>) -> Self {
+    fn new(gather: &Arc<Gather>, questions: usize, was_full: bool) -> Self {
         Self {
             gather: Arc::clone(gather),
+            began: Instant::now(),
+            questions,
+            was_full,
             is_answered: false,
-            has_settled: false,
         }
     }
 }
 
 impl Drop for Trip {
     fn drop(&mut self) {
-        let mut state = self.gather.state.lock();
+        let gather = &self.gather;
+        let now = Instant::now();
+        let mut state = gather.state.lock();
         state.on_the_way = state.on_the_way.saturating_sub(1);
-        state.is_settled = self.is_answered && (state.is_settled || self.has_settled);
-        self.gather.send_off(&mut state);
+        let has_settled = state.is_settled || self.questions > 1;
+        state.is_settled = self.is_answered && has_settled;
+        if self.is_answered {
+            state.heard = now;
+            state.window.answered(self.began, now, self.was_full);
+            let refused = state.waiting.answered(self.questions, now);
+            tell_all(refused, &Failure::Overloaded);
+        } else if let Some(then) = now.checked_sub(gather.timeout)
+            && then >= state.heard
+        {
+            // Nothing was heard since they came.
+            let unsent = state.waiting.since(then);
+            let reason = format!(
+                "no answer within {:?} to the calls before it",
+                gather.timeout
+            );
+            tell_all(unsent, &Failure::Unreachable(reason));
+        }
+        gather.send_off(&mut state);
     }
+}
+
+fn tell_all(questions: Vec<Question>, failure: &Failure) {
+    for question in questions {
+        // Who went away meanwhile hears nothing.
+        let _ = question.caller.send(Told::Answer(Err(failure.clone())));
+    }
+}
+
+/// How a question goes.
+enum Entered {
+    /// By itself: its caller sends it.
+    Alone(Trip),
+    /// With others.
+    Waiting(oneshot::Receiver<Told>),
 }
 
 /// The one task that is about to send what waits, until it has.
@@ -141,7 +197,7 @@ impl Drop for Leaving {
             self.gather.send_off(&mut state);
         } else {
             // The runtime ends: nobody will send them.
-            state.waiting.clear();
+            state.waiting.take_all();
         }
     }
 }
@@ -167,18 +223,18 @@ impl Gather {
             link: Arc::clone(link),
             scripts: Arc::clone(scripts),
             timeout,
-            state: Mutex::default(),
+            state: Mutex::new(State::new(timeout)),
         })
     }
 
     async fn ask(self: &Arc<Self>, words: &Arc<Words>) -> Result<Value, Failure> {
-        let told = match self.enter(words) {
-            Err(mut trip) => {
+        let told = match self.enter(words)? {
+            Entered::Alone(mut trip) => {
                 let answer = self.alone(words).await;
                 trip.is_answered = is_answer(&answer);
                 return answer;
             }
-            Ok(told) => told.await,
+            Entered::Waiting(told) => told.await,
         };
         match told {
             Ok(Told::Answer(answer)) => answer,
@@ -192,20 +248,21 @@ impl Gather {
         script.run(&self.link, &words.keys, &words.arguments).await
     }
 
-    /// Puts a question to those that wait; `Err`: nobody is on the way, so it leaves by itself.
-    fn enter(self: &Arc<Self>, words: &Arc<Words>) -> Result<oneshot::Receiver<Told>, Trip> {
+    /// Puts a question to those that wait, if it does not leave by itself.
+    fn enter(self: &Arc<Self>, words: &Arc<Words>) -> Result<Entered, Failure> {
         let mut state = self.state.lock();
         if state.leaves_alone() {
             state.on_the_way += 1;
-            return Err(Trip::new(self));
+            return Ok(Entered::Alone(Trip::new(self, 1, false)));
         }
         let (caller, told) = oneshot::channel();
-        state.waiting.push_back(Question {
-            words: Arc::clone(words),
-            caller,
-        });
+        let words = Arc::clone(words);
+        let entered = state
+            .waiting
+            .push(Question { words, caller }, Instant::now());
+        entered.map_err(|_| Failure::Overloaded)?;
         self.send_off(&mut state);
-        Ok(told)
+        Ok(Entered::Waiting(told))
     }
 
     /// Has what waits sent, if it is time and nobody does already.
@@ -231,16 +288,17 @@ impl Gather {
     /// What leaves together: in the order in which it came, without those who gave up.
     fn take(self: &Arc<Self>) -> Option<(Vec<Question>, Trip)> {
         let mut state = self.state.lock();
+        let most = state.window.size();
         let (mut questions, mut keys) = (Vec::new(), 0);
         while let Some(next) = state.waiting.front() {
             let count = next.words.keys.len();
             let is_large = count > usize::from(u8::MAX);
-            let has_room = questions.len() < MOST_QUESTIONS && keys + count <= MOST_KEYS;
+            let has_room = questions.len() < most && keys + count <= MOST_KEYS;
             if next.caller.is_closed() {
-                state.waiting.pop_front();
+                state.waiting.pop();
             } else if questions.is_empty() || (has_room && !is_large) {
                 keys += count;
-                questions.extend(state.waiting.pop_front());
+                questions.extend(state.waiting.pop());
             } else {
                 break;
             }
@@ -253,7 +311,9 @@ impl Gather {
             _ => 0,
         };
         state.on_the_way += 1;
-        Some((questions, Trip::new(self)))
+        let was_full = questions.len() >= most;
+        let trip = Trip::new(self, questions.len(), was_full);
+        Some((questions, trip))
     }
 
     async fn carry(&self, questions: &[Question]) -> Result<Vec<Value>, Failure> {
@@ -282,10 +342,7 @@ async fn leave(mut leaving: Leaving) {
         return;
     };
     let answer = {
-        let mut call = pin!(tokio::time::timeout(
-            gather.timeout,
-            gather.carry(&questions)
-        ));
+        let mut call = pin!(gather.carry(&questions));
         // It is sent in its first turn, where a connection stands: what comes later is sent later.
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
         leaving.has_left = true;
@@ -295,10 +352,7 @@ async fn leave(mut leaving: Leaving) {
             Poll::Pending => call.await,
         }
     };
-    let late = format!("no answer within {:?}", gather.timeout);
-    let answer = answer.unwrap_or(Err(Failure::Unknown(late)));
     trip.is_answered = is_answer(&answer);
-    trip.has_settled = questions.len() > 1;
     drop(trip);
     match answer {
         Ok(answers) => {
@@ -307,11 +361,7 @@ async fn leave(mut leaving: Leaving) {
                 let _ = question.caller.send(told(answer));
             }
         }
-        Err(failure) => {
-            for question in questions {
-                let _ = question.caller.send(Told::Answer(Err(failure.clone())));
-            }
-        }
+        Err(failure) => tell_all(questions, &failure),
     }
 }
 
@@ -322,6 +372,7 @@ const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
         Err(Failure::Unknown(_)
             | Failure::Unreachable(_)
             | Failure::NotReady(_)
+            | Failure::Overloaded
             | Failure::NoScript)
     )
 }
@@ -331,11 +382,9 @@ mod tests {
     use super::*;
 
     fn gather() -> Arc<Gather> {
-        let link = Arc::new(Link::new(
-            &"redis://localhost".parse().unwrap(),
-            Duration::from_secs(1),
-        ));
-        Gather::new(&link, &Arc::new(Scripts::new()), Duration::from_secs(1))
+        let timeout = Duration::from_secs(1);
+        let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap(), timeout));
+        Gather::new(&link, &Arc::new(Scripts::new()), timeout)
     }
 
     /// Questions of so many keys each, and what their callers hear.
@@ -349,7 +398,8 @@ mod tests {
             let arguments = [vec![1]].into_iter().chain(charges).collect();
             let words = Arc::new(Words { keys, arguments });
             let (caller, told) = oneshot::channel();
-            state.waiting.push_back(Question { words, caller });
+            let question = Question { words, caller };
+            assert!(state.waiting.push(question, Instant::now()).is_ok());
             told
         });
         entered.collect()
@@ -365,62 +415,77 @@ mod tests {
 
     #[test]
     fn no_more_leave_together_than_one_call_may_hold_and_in_their_order() {
-        let ours = gather();
-        let _told = wait(&ours, &[1; 150]);
-        let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [64, 64, 22]);
-        let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
-        let expected = vec![
-            vec![100, 100],
-            vec![57, 1],
-            vec![200, 56],
-            vec![300],
-            vec![256],
-            vec![2],
-            vec![255, 1],
-        ];
-        assert_eq!(taken(&ours), expected);
+        shuttle::check_random(
+            || {
+                let ours = gather();
+                let _told = wait(&ours, &[1; 150]);
+                let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
+                assert_eq!(sizes, [64, 64, 22]);
+                let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
+                let expected = vec![
+                    vec![100, 100],
+                    vec![57, 1],
+                    vec![200, 56],
+                    vec![300],
+                    vec![256],
+                    vec![2],
+                    vec![255, 1],
+                ];
+                assert_eq!(taken(&ours), expected);
+            },
+            1,
+        );
     }
 
     #[test]
     fn few_callers_leave_by_themselves_and_many_together() {
-        let ours = gather();
-        assert!(ours.state.lock().leaves_alone());
-        let one_on_the_way = |state: &mut State| {
-            (state.on_the_way, state.is_settled) = (1, true);
-            state.leaves_alone()
-        };
-        for _ in 0..LONELY {
-            assert!(!one_on_the_way(&mut ours.state.lock()));
-            let _told = wait(&ours, &[1]);
-            assert_eq!(taken(&ours), [[1]]);
-        }
-        assert!(one_on_the_way(&mut ours.state.lock()));
-        {
-            let mut state = ours.state.lock();
-            state.is_leaving = true;
-            assert!(!state.leaves_alone(), "it would overtake what leaves");
-            state.is_leaving = false;
-            state.is_settled = false;
-            assert!(!state.leaves_alone(), "it could fall behind");
-            (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
-            assert!(!state.leaves_alone());
-        }
-        let _told = wait(&ours, &[1, 1]);
-        assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
-        assert_eq!(taken(&ours), [[1, 1]]);
-        assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
+        shuttle::check_random(
+            || {
+                let ours = gather();
+                assert!(ours.state.lock().leaves_alone());
+                let one_on_the_way = |state: &mut State| {
+                    (state.on_the_way, state.is_settled) = (1, true);
+                    state.leaves_alone()
+                };
+                for _ in 0..LONELY {
+                    assert!(!one_on_the_way(&mut ours.state.lock()));
+                    let _told = wait(&ours, &[1]);
+                    assert_eq!(taken(&ours), [[1]]);
+                }
+                assert!(one_on_the_way(&mut ours.state.lock()));
+                {
+                    let mut state = ours.state.lock();
+                    state.is_leaving = true;
+                    assert!(!state.leaves_alone(), "it would overtake what leaves");
+                    state.is_leaving = false;
+                    state.is_settled = false;
+                    assert!(!state.leaves_alone(), "it could fall behind");
+                    (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
+                    assert!(!state.leaves_alone());
+                }
+                let _told = wait(&ours, &[1, 1]);
+                assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
+                assert_eq!(taken(&ours), [[1, 1]]);
+                assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
+            },
+            1,
+        );
     }
 
     #[test]
     fn who_went_away_is_left_out() {
-        let ours = gather();
-        let mut told = wait(&ours, &[1, 2, 3, 4]);
-        drop(told.remove(2));
-        drop(told.remove(0));
-        assert_eq!(taken(&ours), [[2, 4]]);
-        drop(wait(&ours, &[1, 2, 3]));
-        assert_eq!(taken(&ours), [[0; 0]; 0]);
-        assert!(ours.state.lock().waiting.is_empty());
+        shuttle::check_random(
+            || {
+                let ours = gather();
+                let mut told = wait(&ours, &[1, 2, 3, 4]);
+                drop(told.remove(2));
+                drop(told.remove(0));
+                assert_eq!(taken(&ours), [[2, 4]]);
+                drop(wait(&ours, &[1, 2, 3]));
+                assert_eq!(taken(&ours), [[0; 0]; 0]);
+                assert!(ours.state.lock().waiting.is_empty());
+            },
+            1,
+        );
     }
 }

@@ -29,6 +29,9 @@ impl Inner {
             return self.declared(set, claim, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {
+            if failure == Failure::Overloaded {
+                return Err(self.store.error(&failure));
+            }
             return self.declared(set, claim, now, &as_unsent(failure));
         }
         match self.store.try_hold(set, claim, now).await {
@@ -40,6 +43,7 @@ impl Inner {
                 Ok(placed)
             }
             Err(Trouble::Refused(error)) => Err(error),
+            Err(Trouble::Failed(failure @ Failure::Overloaded)) => Err(self.store.error(&failure)),
             Err(Trouble::Failed(failure)) => {
                 // Perhaps it was made, and what is answered in its place holds nothing. A name that its
                 // caller may say again, here or on another node, would end what that one holds.

@@ -187,6 +187,9 @@ impl Inner {
             return self.fall_back(set, operation, now, &failure);
         }
         if let Err(failure) = self.pay(set, now).await {
+            if failure == Failure::Overloaded {
+                return Err(self.store.error(&failure));
+            }
             // The set itself was not sent.
             return self.fall_back(set, operation, now, &as_unsent(failure));
         }
@@ -207,6 +210,8 @@ impl Inner {
                     ..Answer::default()
                 })
             }
+            // It answers others, so it is not gone: nothing is declared for that.
+            Err(failure @ Failure::Overloaded) => Err(self.store.error(&failure)),
             Err(failure) => {
                 if self.outage.failed(&failure, Instant::now()) {
                     tracing::error!(
@@ -225,15 +230,14 @@ impl Inner {
     fn gone(self: &Arc<Self>, set: &LimitSet<'_>, claim: Option<&Claim<'_>>) -> Option<Failure> {
         let (reason, due) = self.store.gone(set, claim, Instant::now())?;
         for place in due {
-            if !place.begins_probe() {
+            let Some(probing) = place.begin_probe() else {
                 continue;
-            }
+            };
             let inner = Arc::clone(self);
             tokio::spawn(async move {
-                if inner.store.probe(&place).await.is_ok() {
+                if inner.store.probe(probing.place()).await.is_ok() {
                     inner.pay_in_background();
                 }
-                place.ends_probe();
             });
         }
         Some(Failure::Unreachable(reason))

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 
+use super::command::Command;
 use super::node::Node;
 use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
@@ -131,6 +132,10 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Who is asked about a slot.
     pub(crate) fn place_of(&self, slot: u16) -> Arc<Place> {
         let map = self.map.load();
@@ -205,7 +210,7 @@ impl Cluster {
     pub(crate) async fn call(
         self: &Arc<Self>,
         key: &[u8],
-        command: &Cmd,
+        command: &Command,
     ) -> Result<Value, Failure> {
         let search = Search::begin(self.settings.timeout);
         let slot = slot_of(key);
@@ -217,7 +222,7 @@ impl Cluster {
                 None => (self.node_of(slot, search).await?, false),
             };
             let answer = if asking {
-                ask(&node, command).await
+                node.call(&command.asking()).await
             } else {
                 node.call(command).await
             };
@@ -436,13 +441,6 @@ fn address(server: &Value, answered: &Address) -> Option<Address> {
         _ => answered.host().to_owned(),
     };
     Some(Address::new(host, u16::try_from(*port).ok()?))
-}
-
-/// Sends one command to a server that is about to get its key.
-async fn ask(node: &Arc<Node>, command: &Cmd) -> Result<Value, Attempt> {
-    let mut commands = Pipeline::new();
-    commands.cmd("ASKING").add_command(command.clone());
-    node.call_last(&commands, 2).await
 }
 
 /// The slot of a key.

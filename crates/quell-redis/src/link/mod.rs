@@ -6,7 +6,10 @@
 //! ran: they fail, and nothing is charged twice.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
@@ -14,9 +17,11 @@ use redis::{Cmd, RedisError, ServerErrorKind, Value};
 use crate::url::{Address, Shape, StoreUrl};
 
 mod cluster;
-mod counted;
+mod command;
+mod connection;
 mod node;
 mod place;
+mod reply;
 mod search;
 mod sentinel;
 mod settings;
@@ -24,6 +29,7 @@ mod shared_task;
 mod tags;
 
 use cluster::{Cluster, slot_of};
+use command::Command;
 use node::Node;
 pub(crate) use place::Place;
 use search::Search;
@@ -34,10 +40,15 @@ pub(crate) use settings::Settings;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// No connection: the command was not sent.
+    /// The command was not handed to the system to send: no connection stands, or what was sent before
+    /// has no answer.
     Unreachable(String),
-    /// The connection broke, or there was no answer in time: nobody knows whether the command ran.
+    /// The command was handed to the system to send, and the connection broke, or there was no answer
+    /// in time: nobody knows whether it ran.
     Unknown(String),
+    /// The store answers, and more calls wait for it than it answers in time: this one, which came
+    /// last, was not sent.
+    Overloaded,
     /// The server refused the command and did not run it.
     Refused(String),
     /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
@@ -54,6 +65,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreachable(reason) => write!(f, "not reachable: {reason}"),
             Self::Unknown(reason) => write!(f, "{reason}"),
+            Self::Overloaded => f.write_str("more calls wait for it than it answers in time"),
             Self::Refused(reason) => write!(f, "it refused: {reason}"),
             Self::NotReady(reason) => write!(f, "it takes no calls now: {reason}"),
             Self::NoScript => f.write_str("it forgets scripts at once"),
@@ -198,18 +210,49 @@ impl Link {
         }
     }
 
-    /// Sends `command`, which is about `key`, to the server that has it. Goes on trying while servers
-    /// say that they ran nothing: the caller limits the time.
+    /// Sends `command`, which is about `key`, to the server that has it, and tries again while servers
+    /// say that they ran nothing.
+    ///
+    /// All of it takes as long as a command may, not counting the time that it is with a connection,
+    /// which limits that by itself. So whatever runs out of time here was not sent.
     pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
+        let command = &Command::from(command);
+        let call = async {
+            match self {
+                Self::Single(node) => call_single(node, command).await,
+                Self::Sentinel(sentinel) => sentinel.call(command).await,
+                Self::Cluster(cluster) => cluster.call(key, command).await,
+            }
+        };
+        let timeout = self.timeout();
+        let (mut call, mut end) = (pin!(call), pin!(tokio::time::sleep(timeout)));
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            if command.is_on_connection() {
+                return Poll::Pending;
+            }
+            end.as_mut().poll(context).map(|()| {
+                let reason = command.reason().map(|reason| format!(": {reason}"));
+                let reason = reason.unwrap_or_default();
+                let reason = format!("no answer within {timeout:?}{reason}");
+                Err(Failure::Unreachable(reason))
+            })
+        })
+        .await
+    }
+
+    fn timeout(&self) -> Duration {
         match self {
-            Self::Single(node) => call_single(node, command).await,
-            Self::Sentinel(sentinel) => sentinel.call(command).await,
-            Self::Cluster(cluster) => cluster.call(key, command).await,
+            Self::Single(node) => node.settings().timeout,
+            Self::Sentinel(sentinel) => sentinel.settings().timeout,
+            Self::Cluster(cluster) => cluster.settings().timeout,
         }
     }
 }
 
-async fn call_single(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
+async fn call_single(node: &Arc<Node>, command: &Command) -> Result<Value, Failure> {
     let search = Search::begin(node.settings().timeout);
     loop {
         match node.call(command).await {

@@ -7,22 +7,20 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
+use redis::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::counted::Counted;
+use super::command::Command;
+use super::connection::{Connection, Lost};
 use super::{Attempt, Failure, Place, Settings, judge, settings};
 use crate::url::Address;
-
-/// Calls that may wait to be written; more wait before that, for nothing is dropped.
-const QUEUE: usize = 1_024;
 
 /// After a failure to connect nobody tries again for this long, and twice as long each time up to
 /// [`LONGEST_PAUSE`].
@@ -42,7 +40,7 @@ pub(crate) struct Node {
 enum State {
     Idle,
     Connecting(watch::Receiver<Option<Connected>>),
-    Live(Live),
+    Live(Connection),
     Failed {
         until: Instant,
         pause: Duration,
@@ -50,16 +48,7 @@ enum State {
     },
 }
 
-type Connected = Result<Live, String>;
-
-#[derive(Clone)]
-struct Live {
-    connection: MultiplexedConnection,
-    /// Bytes that were given to the system to send.
-    sent: Arc<AtomicU64>,
-    /// Set once nothing can be sent any more.
-    is_over: Arc<AtomicBool>,
-}
+type Connected = Result<Connection, String>;
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,53 +81,53 @@ impl Node {
         &self.place
     }
 
-    /// Sends one command and waits for the answer.
-    pub(crate) async fn call(self: &Arc<Self>, command: &Cmd) -> Result<Value, Attempt> {
-        let mut live = self.live().await?;
-        let sent_before = live.sent.load(Ordering::Acquire);
-        let answer = live.connection.send_packed_command(command).await;
-        self.judged(answer.and_then(Value::extract_error), &live, sent_before)
+    /// Sends a command and waits for the answer.
+    pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Attempt> {
+        let answer = self.try_call(command).await;
+        if let Err(Attempt::Away(reason) | Attempt::Failed(Failure::Unreachable(reason))) = &answer
+        {
+            command.note(reason);
+        }
+        answer
     }
 
-    /// Sends `count` commands in a row and returns the answer to the last.
-    pub(crate) async fn call_last(
-        self: &Arc<Self>,
-        commands: &Pipeline,
-        count: usize,
-    ) -> Result<Value, Attempt> {
-        let mut live = self.live().await?;
-        let sent_before = live.sent.load(Ordering::Acquire);
-        let sent = live.connection.send_packed_commands(commands, 0, count);
-        let last = sent.await.map(|mut answers| answers.pop());
-        let answer = last.and_then(|last| last.unwrap_or(Value::Nil).extract_error());
-        self.judged(answer, &live, sent_before)
+    async fn try_call(self: &Arc<Self>, command: &Command) -> Result<Value, Attempt> {
+        let connection = self.connection().await?;
+        let lost = match connection.call(command).await {
+            Ok(answer) => return self.answered(answer, &connection),
+            Err(lost) => lost,
+        };
+        if connection.is_over() {
+            self.forget(&connection);
+        }
+        let timeout = self.settings.timeout;
+        Err(match lost {
+            Lost::Unsent => Attempt::Away(lost.to_string()),
+            Lost::Silent => {
+                let reason = format!("no answer within {timeout:?} to the calls before it");
+                Attempt::Failed(Failure::Unreachable(reason))
+            }
+            Lost::Overloaded => Attempt::Failed(Failure::Overloaded),
+            Lost::Late => {
+                let reason = format!("no answer within {timeout:?}");
+                Attempt::Failed(Failure::Unknown(reason))
+            }
+            Lost::Broken(_) => Attempt::Failed(Failure::Unknown(lost.to_string())),
+        })
     }
 
-    fn judged<T>(
-        &self,
-        answer: RedisResult<T>,
-        live: &Live,
-        sent_before: u64,
-    ) -> Result<T, Attempt> {
-        answer.map_err(|error| {
-            // Half an answer is no answer either, and nothing that follows it is one.
-            let is_broken = error.code().is_none();
-            if is_broken || live.is_over.load(Ordering::Acquire) {
-                self.forget(live);
-            }
-            if is_broken && live.sent.load(Ordering::Acquire) == sent_before {
-                return Attempt::Away("the connection was broken already".to_owned());
-            }
+    fn answered(&self, answer: Value, from: &Connection) -> Result<Value, Attempt> {
+        answer.extract_error().map_err(|error| {
             let attempt = judge(&error);
             // Another server may answer at this address soon, or does already.
             if matches!(&attempt, Attempt::Away(reason) if reason.contains("READONLY ")) {
-                self.forget(live);
+                self.forget(from);
             }
             attempt
         })
     }
 
-    /// Gives the connection up; the next call makes another.
+    /// Gives the connection up; the next call makes another. Calls that it has are still answered.
     pub(crate) fn hang_up(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Live(_)) {
@@ -146,16 +135,15 @@ impl Node {
         }
     }
 
-    fn forget(&self, live: &Live) {
+    fn forget(&self, connection: &Connection) {
         let mut state = self.state.lock();
-        let is_same = |other: &Live| Arc::ptr_eq(&other.is_over, &live.is_over);
-        if matches!(&*state, State::Live(other) if is_same(other)) {
+        if matches!(&*state, State::Live(other) if other.is_same(connection)) {
             *state = State::Idle;
         }
     }
 
     /// A connection on which something can be sent.
-    async fn live(self: &Arc<Self>) -> Result<Live, Attempt> {
+    async fn connection(self: &Arc<Self>) -> Result<Connection, Attempt> {
         let mut connecting = match self.live_or_connecting() {
             Ok(live) => return Ok(live),
             Err(connecting) => connecting?,
@@ -172,16 +160,19 @@ impl Node {
 
     fn live_or_connecting(
         self: &Arc<Self>,
-    ) -> Result<Live, Result<watch::Receiver<Option<Connected>>, Attempt>> {
+    ) -> Result<Connection, Result<watch::Receiver<Option<Connected>>, Attempt>> {
         let mut state = self.state.lock();
         let pause = match &*state {
-            State::Live(live) if !live.is_over.load(Ordering::Acquire) => return Ok(live.clone()),
-            State::Connecting(connecting) => return Err(Ok(connecting.clone())),
+            State::Live(connection) if !connection.is_over() => return Ok(connection.clone()),
+            // The task that connected may have gone with its runtime.
+            State::Connecting(connecting) if connecting.has_changed().is_ok() => {
+                return Err(Ok(connecting.clone()));
+            }
             State::Failed { until, reason, .. } if Instant::now() < *until => {
                 return Err(Err(Attempt::Failed(Failure::Unreachable(reason.clone()))));
             }
             State::Failed { pause, .. } => (*pause * 2).min(LONGEST_PAUSE),
-            State::Live(_) | State::Idle => FIRST_PAUSE,
+            State::Live(_) | State::Idle | State::Connecting(_) => FIRST_PAUSE,
         };
         let (sender, connecting) = watch::channel(None);
         *state = State::Connecting(connecting.clone());
@@ -189,7 +180,7 @@ impl Node {
         tokio::spawn(async move {
             let connected = node.connect().await;
             *node.state.lock() = match &connected {
-                Ok(live) => State::Live(live.clone()),
+                Ok(connection) => State::Live(connection.clone()),
                 Err(reason) => State::Failed {
                     until: Instant::now() + pause,
                     pause,
@@ -205,13 +196,13 @@ impl Node {
         let timeout = self.settings.connect_timeout;
         let at = |reason: &dyn fmt::Display| format!("{}: {reason}", self.address);
         match tokio::time::timeout(timeout, self.try_connect()).await {
-            Ok(Ok(live)) => Ok(live),
+            Ok(Ok(connection)) => Ok(connection),
             Ok(Err(reason)) => Err(at(&reason)),
             Err(_) => Err(at(&format_args!("no connection within {timeout:?}"))),
         }
     }
 
-    async fn try_connect(&self) -> Result<Live, String> {
+    async fn try_connect(&self) -> Result<Connection, String> {
         let text = |error: io::Error| error.to_string();
         let address = (self.address.host(), self.address.port());
         let stream = TcpStream::connect(address).await.map_err(text)?;
@@ -226,28 +217,27 @@ impl Node {
         self.log_in(stream).await
     }
 
-    async fn log_in<S>(&self, stream: S) -> Result<Live, String>
+    async fn log_in<S>(&self, stream: S) -> Result<Connection, String>
     where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
-        let sent = Arc::new(AtomicU64::new(0));
-        let stream = Counted::new(stream, Arc::clone(&sent));
-        let made = MultiplexedConnection::new_with_config(&self.settings.login, stream, config);
-        let (connection, driver) = made.await.map_err(|error| error.to_string())?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let live = Live {
-            connection,
-            sent,
-            is_over: Arc::clone(&is_over),
-        };
-        tokio::spawn(async move {
-            driver.await;
-            is_over.store(true, Ordering::Release);
+        let settings = &self.settings;
+        let (connection, driver) = Connection::new(stream, settings.connect_timeout);
+        tokio::spawn(driver.run());
+        let said = settings.greeting().into_iter().map(|(command, is_needed)| {
+            let connection = connection.clone();
+            async move {
+                let answer = connection.call(&Command::from(&command)).await;
+                let answer = answer.map_err(|lost| lost.to_string())?;
+                match answer.extract_error() {
+                    Err(error) if is_needed => Err(error.to_string()),
+                    _ => Ok(()),
+                }
+            }
         });
-        Ok(live)
+        try_join_all(said).await?;
+        connection.set_timeout(settings.timeout);
+        Ok(connection)
     }
 }
 
@@ -282,18 +272,17 @@ mod tests {
         let url = "redis://localhost".parse().unwrap();
         let settings = Settings::new(&url, Duration::from_secs(60));
         let node = Node::new(address, Arc::new(settings));
-        let demoted = node.live().await.unwrap();
+        let demoted = node.connection().await.unwrap();
         node.hang_up();
-        let next = node.live().await.unwrap();
-        let is = |one: &Live, other: &Live| Arc::ptr_eq(&one.is_over, &other.is_over);
-        assert!(!is(&demoted, &next));
+        let next = node.connection().await.unwrap();
+        assert!(!demoted.is_same(&next));
         let reply = b"-READONLY You can't write against a read only replica.\r\n";
-        let said = || redis::parse_redis_value(reply).and_then(Value::extract_error);
+        let reply = redis::parse_redis_value(reply).unwrap();
         for (from, is_kept) in [(&demoted, true), (&next, false)] {
-            let attempt = node.judged(said(), from, 0).unwrap_err();
+            let attempt = node.answered(reply.clone(), from).unwrap_err();
             assert!(matches!(attempt, Attempt::Away(_)), "{attempt:?}");
-            let live = node.live().await.unwrap();
-            assert_eq!(is(&live, &next), is_kept);
+            let connection = node.connection().await.unwrap();
+            assert_eq!(connection.is_same(&next), is_kept);
         }
     }
 }

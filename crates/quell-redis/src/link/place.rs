@@ -3,6 +3,7 @@
 //! A cluster has one for each of its primaries, so that one that is lost holds up its own keys and no
 //! others; a single server is one, and so is the primary that sentinels watch, whoever that is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::breaker::Breaker;
@@ -29,12 +30,44 @@ impl Place {
         &self.name
     }
 
-    /// Whether the caller is now the only one that looks whether it is back.
-    pub(crate) fn begins_probe(&self) -> bool {
-        !self.is_probing.swap(true, Ordering::AcqRel)
+    /// Leave to look whether it is back, for one at a time; it ends when it is dropped.
+    pub(crate) fn begin_probe(self: &Arc<Self>) -> Option<Probing> {
+        let is_first = !self.is_probing.swap(true, Ordering::AcqRel);
+        is_first.then(|| Probing {
+            place: Arc::clone(self),
+        })
     }
+}
 
-    pub(crate) fn ends_probe(&self) {
-        self.is_probing.store(false, Ordering::Release);
+/// Somebody looks whether a place is back.
+#[derive(Debug)]
+pub(crate) struct Probing {
+    place: Arc<Place>,
+}
+
+impl Probing {
+    pub(crate) const fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+}
+
+impl Drop for Probing {
+    fn drop(&mut self) {
+        self.place.is_probing.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_looks_at_a_time_and_leaves_nothing_behind() {
+        let place = Arc::new(Place::new("h".to_owned()));
+        let probing = place.begin_probe().unwrap();
+        assert!(place.begin_probe().is_none());
+        // As when the runtime ends with the task in it.
+        drop(probing);
+        assert!(place.begin_probe().is_some());
     }
 }

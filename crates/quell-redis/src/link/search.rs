@@ -10,6 +10,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::command::Command;
 use super::node::Node;
 use super::{Attempt, Failure};
 
@@ -17,7 +18,7 @@ use super::{Attempt, Failure};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long one server may take to say who has the keys, before it counts as silent.
-const ASK_TIME: Duration = Duration::from_millis(500);
+pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
 /// The search of one call.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +59,14 @@ impl Search {
 
 /// Asks one server, and not for long: who is silent gets a new connection the next time.
 pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
-    match timeout(ASK_TIME, node.call(command)).await {
+    match timeout(ASK_TIME, node.call(&Command::from(command))).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(Attempt::Failed(failure))) => Err(failure),
+        Ok(Err(Attempt::Failed(failure))) => {
+            if matches!(failure, Failure::Unknown(_) | Failure::Unreachable(_)) {
+                node.hang_up();
+            }
+            Err(failure)
+        }
         Ok(Err(Attempt::Away(reason))) => Err(Failure::NotReady(reason)),
         Ok(Err(Attempt::Moved(_) | Attempt::Ask(_))) => Err(Failure::Refused(format!(
             "{} sends us elsewhere",

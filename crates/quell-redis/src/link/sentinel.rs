@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::mpsc;
 
+use super::command::Command;
 use super::node::Node;
 use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
@@ -81,6 +82,10 @@ impl Sentinel {
         &self.place
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.watch.settings
+    }
+
     /// Gives up the connection to the primary. Those to sentinels are given up when they are silent.
     pub(crate) fn hang_up(&self) {
         if let Some(current) = self.watch.current.lock().take() {
@@ -96,7 +101,7 @@ impl Sentinel {
     }
 
     /// Sends `command` to the primary.
-    pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+    pub(crate) async fn call(&self, command: &Command) -> Result<Value, Failure> {
         let search = Search::begin(self.watch.settings.timeout);
         let nobody = || Failure::Unreachable("no primary was found in time".to_owned());
         loop {

@@ -5,10 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisConnectionInfo};
+use redis::Cmd;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::search::ASK_TIME;
 use crate::url::StoreUrl;
 
 /// How long one attempt to connect may take. Calls do not wait for it: they have their own time.
@@ -17,43 +18,61 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same for every server behind one URL.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) login: RedisConnectionInfo,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
     pub(crate) tls: bool,
     pub(crate) connect_timeout: Duration,
-    /// How long a call may take: for so long it looks for a server that runs it.
+    /// How long a command may take.
     pub(crate) timeout: Duration,
 }
 
 impl Settings {
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
-        let mut login = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP2)
-            .set_db(i64::from(url.database()))
-            .set_lib_name("quell", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = url.user() {
-            login = login.set_username(user);
-        }
-        if let Some(password) = url.password() {
-            login = login.set_password(password);
-        }
         Self {
-            login,
+            user: url.user().map(str::to_owned),
+            password: url.password().map(str::to_owned),
+            database: url.database().into(),
             tls: url.is_encrypted(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout,
         }
     }
-}
 
-impl Settings {
     /// The same for servers that know no login and no database.
     pub(super) fn without_login(&self) -> Self {
         Self {
-            login: RedisConnectionInfo::default()
-                .set_protocol(ProtocolVersion::RESP2)
-                .set_lib_name("quell", env!("CARGO_PKG_VERSION")),
+            user: None,
+            password: None,
+            database: 0,
+            timeout: ASK_TIME,
             ..self.clone()
         }
+    }
+
+    /// What is said first on a connection, and whether that has to be understood.
+    pub(super) fn greeting(&self) -> Vec<(Cmd, bool)> {
+        let mut greeting = Vec::new();
+        if let Some(password) = &self.password {
+            let mut login = redis::cmd("AUTH");
+            login.arg(self.user.as_deref()).arg(password.as_str());
+            greeting.push((login, true));
+        }
+        if self.database != 0 {
+            let mut select = redis::cmd("SELECT");
+            select.arg(self.database);
+            greeting.push((select, true));
+        }
+        // Servers before Redis 7.2 do not know it.
+        for (name, value) in [
+            ("LIB-NAME", "quell"),
+            ("LIB-VER", env!("CARGO_PKG_VERSION")),
+        ] {
+            let mut about = redis::cmd("CLIENT");
+            about.arg("SETINFO").arg(name).arg(value);
+            greeting.push((about, false));
+        }
+        greeting
     }
 }
 
@@ -61,8 +80,8 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("user", &self.login.username())
-            .field("database", &self.login.db())
+            .field("user", &self.user)
+            .field("database", &self.database)
             .field("tls", &self.tls)
             .finish_non_exhaustive()
     }

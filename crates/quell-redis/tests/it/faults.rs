@@ -213,3 +213,48 @@ async fn failures_are_values() {
         .await;
     assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
 }
+
+/// Whether a call was handed to the system to send decides whether it may have been charged.
+#[tokio::test]
+async fn a_call_that_found_no_connection_was_not_sent() {
+    // The system takes the connection, and nobody answers the login on it.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = nobody.local_addr().unwrap().port();
+    let url: StoreUrl = format!("redis://:word@127.0.0.1:{port}").parse().unwrap();
+    let answer = RedisStore::new(url).ping().await;
+    assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_was_handed_over_may_have_been_charged() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url())
+        .timeout(Duration::from_millis(300))
+        .build();
+    until_it("it answers", async || store.ping().await.is_ok()).await;
+    server.freeze();
+    let answer = store.ping().await;
+    server.thaw();
+    assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
+}
+
+/// The task that connects goes with the runtime of whoever asked first.
+#[test]
+fn a_runtime_that_ends_while_it_connects_leaves_a_store_that_connects() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let server = Server::start(&[]);
+    let store = server.store().build();
+    server.freeze();
+    let first = runtime();
+    let asked = async { tokio::time::timeout(Duration::from_millis(100), store.ping()).await };
+    assert!(first.block_on(asked).is_err(), "nobody answers the login");
+    drop(first);
+    server.thaw();
+    for _ in 0..2 {
+        // The second one finds a connection whose runtime has ended.
+        assert_eq!(runtime().block_on(store.ping()), Ok(()));
+    }
+}

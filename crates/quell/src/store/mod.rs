@@ -239,6 +239,8 @@ pub struct Banned {
 pub enum StoreError {
     /// It does not answer; with what is known of the reason.
     Unavailable(String),
+    /// It answers, and more calls wait for it than it answers in time: this one was not sent to it.
+    Overloaded,
     /// It has no holds: nothing waits, is reserved or held on it.
     NoHolds,
     /// It has holds, and not what is asked; with what to do instead.
@@ -253,6 +255,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
+            Self::Overloaded => f.write_str(
+                "the store is overloaded: more calls wait for it than it answers in time, and this \
+                 one was not sent; try again later",
+            ),
             Self::NoHolds => f.write_str(
                 "this store cannot wait, reserve, hold permits or grant on credit: use the memory \
                  store or Redis",

@@ -1,0 +1,79 @@
+//! Command: what is sent to a server, and what became of the attempts so far.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use redis::Cmd;
+
+/// One command, or several in a row of which the last answer counts. Copies are the same command.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    bytes: Arc<Vec<u8>>,
+    answers: usize,
+    attempts: Arc<Attempts>,
+}
+
+#[derive(Debug, Default)]
+struct Attempts {
+    /// Whether a connection has it, waiting or on the way: that limits the time.
+    is_on_connection: AtomicBool,
+    /// Why the last attempt came to nothing.
+    reason: Mutex<Option<String>>,
+}
+
+impl Command {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: Arc::new(bytes),
+            answers: 1,
+            attempts: Arc::default(),
+        }
+    }
+
+    /// The same, sent to a server that is about to get its key.
+    pub(super) fn asking(&self) -> Self {
+        let mut bytes = redis::cmd("ASKING").get_packed_command();
+        bytes.extend_from_slice(&self.bytes);
+        Self {
+            bytes: Arc::new(bytes),
+            answers: self.answers + 1,
+            attempts: Arc::clone(&self.attempts),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many answers it has.
+    pub(super) const fn answers(&self) -> usize {
+        self.answers
+    }
+
+    /// Notes whether a connection has it now.
+    pub(super) fn set_on_connection(&self, is_there: bool) {
+        let attempts = &self.attempts;
+        attempts.is_on_connection.store(is_there, Ordering::Release);
+    }
+
+    pub(super) fn is_on_connection(&self) -> bool {
+        self.attempts.is_on_connection.load(Ordering::Acquire)
+    }
+
+    /// Notes why an attempt came to nothing.
+    pub(super) fn note(&self, reason: &str) {
+        *self.attempts.reason.lock() = Some(reason.to_owned());
+    }
+
+    /// Why the last attempt came to nothing.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.attempts.reason.lock().clone()
+    }
+}
+
+impl From<&Cmd> for Command {
+    fn from(command: &Cmd) -> Self {
+        Self::new(command.get_packed_command())
+    }
+}

@@ -1,0 +1,526 @@
+//! Connection: commands to one server in a row, their answers in the same order, and what it means
+//! when there are none.
+//!
+//! ```text
+//! call -> waits in the queue -> on the way, as many as the window has room for -> answered
+//!           |                     '- nothing heard for a timeout ---------------> nobody knows
+//!           '- nothing heard for a timeout, or too many wait -------------------> it was not sent
+//! ```
+//!
+//! One task writes and reads; all it knows is in [`Traffic`]. It reads what has come before it calls
+//! anything late, and looks again a moment later, so a process that had no time to read is not mistaken
+//! for a server that is silent. The time of a command counts from when it was handed to the socket, and
+//! begins anew with every answer that arrives: what stands behind others is not late while they are
+//! answered. Twice the timeout is the most, whatever arrives.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+
+use super::command::Command;
+use super::reply;
+use crate::flow::{Queue, Window};
+use crate::sync::Mutex;
+
+/// Commands on the way at a time, at most: what a server answers in some 10 ms.
+const MOST_ON_THE_WAY: usize = 1_024;
+
+/// Commands on the way at a time, at least, so that a far server is kept busy.
+const LEAST_ON_THE_WAY: usize = 16;
+
+/// Bytes that wait to be written before more are added.
+const OUTPUT: usize = 64 * 1_024;
+
+/// Room for what has come, before it grows.
+const INPUT: usize = 16 * 1_024;
+
+/// Between the first and the last look for an answer that is late: a turn of the runtime, in which it
+/// learns what has come.
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
+/// A connection that was quiet for so long before a command without an answer is given up: on the way
+/// there may be somebody who forgot it.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Nothing of it was written, since the connection is over.
+    Unsent,
+    /// Nothing of it was written, since what was sent before has no answer.
+    Silent,
+    /// Nothing of it was written, since too many wait.
+    Overloaded,
+    /// It was written, and there was no answer in time.
+    Late,
+    /// It was written, and the connection ended before the answer.
+    Broken(String),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsent => f.write_str("the connection was broken already"),
+            Self::Silent => f.write_str("no answer to what was sent before"),
+            Self::Overloaded => f.write_str("too many calls wait"),
+            Self::Late => f.write_str("no answer in time"),
+            Self::Broken(reason) => write!(f, "the connection broke before the answer: {reason}"),
+        }
+    }
+}
+
+type Caller = oneshot::Sender<Result<Value, Lost>>;
+
+/// A way to send commands. The connection ends when the last copy is dropped.
+#[derive(Clone)]
+pub(super) struct Connection {
+    end: Arc<End>,
+}
+
+struct End {
+    traffic: Arc<Mutex<Traffic>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut traffic = self.traffic.lock();
+        traffic.is_left = true;
+        traffic.wake();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// The connection over `stream`, and what drives it: a task's work.
+    pub(super) fn new<S>(stream: S, timeout: Duration) -> (Self, Driver<S>) {
+        let traffic = Arc::new(Mutex::new(Traffic::new(timeout, Instant::now())));
+        let end = Arc::new(End {
+            traffic: Arc::clone(&traffic),
+        });
+        let driver = Driver {
+            stream,
+            traffic,
+            input: vec![0; INPUT],
+            filled: 0,
+            output: Vec::new(),
+            unwritten: 0,
+            sent: 0,
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            armed: None,
+            is_last_look: false,
+        };
+        (Self { end }, driver)
+    }
+
+    /// Changes how long a command may take, before there are many.
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        let mut traffic = self.end.traffic.lock();
+        traffic.timeout = timeout;
+        traffic.waiting.set_patience(timeout * 2);
+        traffic.window = window(timeout);
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.end, &other.end)
+    }
+
+    /// Whether nothing can be sent any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.traffic.lock().is_over
+    }
+
+    /// Sends a command and waits for its last answer.
+    pub(super) async fn call(&self, command: &Command) -> Result<Value, Lost> {
+        let answer = self.end.traffic.lock().enter(command, Instant::now())?;
+        command.set_on_connection(true);
+        let answer = answer.await;
+        command.set_on_connection(false);
+        // Whoever drives the connection answers all, also when it is dropped.
+        answer.unwrap_or(Err(Lost::Unsent))
+    }
+}
+
+/// What waits and what is on the way.
+struct Traffic {
+    timeout: Duration,
+    waiting: Queue<Waiting>,
+    on_the_way: VecDeque<Sent>,
+    window: Window,
+    /// When the last answer came.
+    heard: Instant,
+    /// Whether nothing was heard since a time in which nothing was asked.
+    was_quiet: bool,
+    /// Whether nobody can send anything any more.
+    is_left: bool,
+    is_over: bool,
+    driver: Option<Waker>,
+}
+
+struct Waiting {
+    command: Command,
+    caller: Caller,
+}
+
+struct Sent {
+    /// `None`: it was told that there is no answer in time.
+    caller: Option<Caller>,
+    /// Answers that are still to come.
+    answers: usize,
+    /// When it was handed over.
+    at: Instant,
+    /// Bytes before it on this connection.
+    offset: u64,
+    /// Whether more might have been sent.
+    was_full: bool,
+}
+
+impl Traffic {
+    fn new(timeout: Duration, now: Instant) -> Self {
+        Self {
+            timeout,
+            waiting: Queue::new(timeout * 2),
+            on_the_way: VecDeque::new(),
+            window: window(timeout),
+            heard: now,
+            was_quiet: false,
+            is_left: false,
+            is_over: false,
+            driver: None,
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+
+    /// Takes a command in.
+    fn enter(
+        &mut self,
+        command: &Command,
+        now: Instant,
+    ) -> Result<oneshot::Receiver<Result<Value, Lost>>, Lost> {
+        if self.is_over {
+            return Err(Lost::Unsent);
+        }
+        let (caller, answer) = oneshot::channel();
+        let command = command.clone();
+        let waiting = Waiting { command, caller };
+        let entered = self.waiting.push(waiting, now);
+        entered.map_err(|_| Lost::Overloaded)?;
+        self.wake();
+        Ok(answer)
+    }
+
+    /// What is sent next, if there is room, which begins behind `offset` bytes.
+    fn leave(&mut self, offset: u64, now: Instant) -> Option<Command> {
+        while self.on_the_way.len() < self.window.size() {
+            let Waiting { command, caller } = self.waiting.pop()?;
+            if caller.is_closed() {
+                continue;
+            }
+            if self.on_the_way.is_empty() && now.saturating_duration_since(self.heard) >= QUIET {
+                self.was_quiet = true;
+            }
+            self.on_the_way.push_back(Sent {
+                caller: Some(caller),
+                answers: command.answers(),
+                at: now,
+                offset,
+                was_full: false,
+            });
+            return Some(command);
+        }
+        if !self.waiting.is_empty()
+            && let Some(last) = self.on_the_way.back_mut()
+        {
+            last.was_full = true;
+        }
+        None
+    }
+
+    /// Hands out answers.
+    fn hear(&mut self, answers: Vec<Value>, now: Instant) {
+        self.heard = now;
+        self.was_quiet = false;
+        let mut count = 0;
+        for answer in answers {
+            let Some(sent) = self.on_the_way.front_mut() else {
+                // Nobody asked.
+                break;
+            };
+            sent.answers = sent.answers.saturating_sub(1);
+            if sent.answers > 0 {
+                continue;
+            }
+            count += 1;
+            self.window.answered(sent.at, now, sent.was_full);
+            let sent = self.on_the_way.pop_front();
+            if let Some(caller) = sent.and_then(|sent| sent.caller) {
+                // Who went away meanwhile hears nothing.
+                let _ = caller.send(Ok(answer));
+            }
+        }
+        for refused in self.waiting.answered(count, now) {
+            let _ = refused.caller.send(Err(Lost::Overloaded));
+        }
+    }
+
+    /// When something is late, if nothing is heard until then.
+    fn deadline(&self) -> Option<Instant> {
+        let sent = self.on_the_way.iter().find(|sent| is_waited_for(sent));
+        let sent = sent.map(|sent| self.deadline_of(sent));
+        let oldest = self.waiting.oldest();
+        let waiting = oldest.map(|oldest| oldest.max(self.heard) + self.timeout);
+        sent.into_iter().chain(waiting).min()
+    }
+
+    fn deadline_of(&self, sent: &Sent) -> Instant {
+        let silent = sent.at.max(self.heard) + self.timeout;
+        silent.min(sent.at + self.timeout * 2)
+    }
+
+    /// Tells those who wait for too long that there is no answer; `written` bytes were written.
+    fn give_up(&mut self, now: Instant, written: u64) {
+        let deadlines = self.on_the_way.iter().map(|sent| self.deadline_of(sent));
+        let count = deadlines.take_while(|deadline| *deadline <= now).count();
+        for sent in self.on_the_way.iter_mut().take(count) {
+            if let Some(caller) = sent.caller.take() {
+                let is_written = sent.offset < written;
+                let _ = caller.send(Err(if is_written { Lost::Late } else { Lost::Silent }));
+            }
+        }
+        let is_silent = now >= self.heard + self.timeout;
+        if let Some(then) = now.checked_sub(self.timeout).filter(|_| is_silent) {
+            for unsent in self.waiting.since(then) {
+                let _ = unsent.caller.send(Err(Lost::Silent));
+            }
+        }
+    }
+
+    /// Nothing can be sent any more; all but `written` bytes of what was to be are unsent.
+    fn end(&mut self, reason: &str, written: u64) {
+        self.is_over = true;
+        for sent in std::mem::take(&mut self.on_the_way) {
+            let lost = match sent.offset < written {
+                true => Lost::Broken(reason.to_owned()),
+                false => Lost::Unsent,
+            };
+            if let Some(caller) = sent.caller {
+                let _ = caller.send(Err(lost));
+            }
+        }
+        for waiting in self.waiting.take_all() {
+            let _ = waiting.caller.send(Err(Lost::Unsent));
+        }
+    }
+}
+
+/// Answers may take a quarter of the time longer than the quickest, by queueing.
+fn window(timeout: Duration) -> Window {
+    Window::new(LEAST_ON_THE_WAY, MOST_ON_THE_WAY, timeout / 4)
+}
+
+fn is_waited_for(sent: &Sent) -> bool {
+    sent.caller.as_ref().is_some_and(|one| !one.is_closed())
+}
+
+/// What writes and reads.
+pub(super) struct Driver<S> {
+    stream: S,
+    traffic: Arc<Mutex<Traffic>>,
+    input: Vec<u8>,
+    /// How much of `input` came.
+    filled: usize,
+    output: Vec<u8>,
+    /// Where in `output` what was not written begins.
+    unwritten: usize,
+    /// Bytes that the system took.
+    sent: u64,
+    sleep: Pin<Box<Sleep>>,
+    /// When `sleep` ends, if it does.
+    armed: Option<Instant>,
+    is_last_look: bool,
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        let mut traffic = self.traffic.lock();
+        traffic.end("the runtime that drove the connection ended", self.sent);
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    /// Drives the connection to its end.
+    pub(super) async fn run(mut self) {
+        let reason = poll_fn(|context| self.poll(context)).await;
+        self.traffic.lock().end(&reason, self.sent);
+    }
+
+    /// Ready with the reason when it is over.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<String> {
+        {
+            let mut traffic = self.traffic.lock();
+            if traffic.is_left {
+                return Poll::Ready("nobody uses it any more".to_owned());
+            }
+            if !traffic
+                .driver
+                .as_ref()
+                .is_some_and(|one| one.will_wake(context.waker()))
+            {
+                traffic.driver = Some(context.waker().clone());
+            }
+        }
+        // Before reading: what has come until it was over is read before anything is late.
+        let is_due = self.armed.is_some() && self.sleep.as_mut().poll(context).is_ready();
+        self.armed = self.armed.filter(|_| !is_due);
+        loop {
+            let has_read = match self.read(context) {
+                Ok(has_read) => has_read,
+                Err(reason) => return Poll::Ready(reason),
+            };
+            match self.write(context) {
+                Ok(true) => {}
+                Ok(false) if has_read => {}
+                Ok(false) => break,
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+        self.watch(context, is_due)
+    }
+
+    /// Reads all that has come; says whether anything has.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<bool, String> {
+        let mut has_read = false;
+        loop {
+            if self.filled == self.input.len() {
+                self.input.resize(self.filled * 2, 0);
+            }
+            let mut buffer = ReadBuf::new(self.input.get_mut(self.filled..).unwrap_or_default());
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+            let count = buffer.filled().len();
+            match read {
+                Poll::Pending => return Ok(has_read),
+                Poll::Ready(Err(error)) => return Err(error.to_string()),
+                Poll::Ready(Ok(())) if count == 0 => return Err("it hung up".to_owned()),
+                Poll::Ready(Ok(())) => self.filled += count,
+            }
+            has_read = true;
+            self.hear().map_err(|garbled| garbled.to_string())?;
+        }
+    }
+
+    /// Takes whole answers out of what has come.
+    fn hear(&mut self) -> Result<(), reply::Garbled> {
+        let (mut answers, mut begin) = (Vec::new(), 0);
+        let garbled = loop {
+            let rest = self.input.get(begin..self.filled).unwrap_or_default();
+            match reply::read(rest) {
+                Ok(Some((answer, length))) => {
+                    answers.push(answer);
+                    begin += length;
+                }
+                Ok(None) => break None,
+                Err(garbled) => break Some(garbled),
+            }
+        };
+        if !answers.is_empty() {
+            self.is_last_look = false;
+            self.traffic.lock().hear(answers, Instant::now());
+            self.input.copy_within(begin..self.filled, 0);
+            self.filled -= begin;
+            if self.filled == 0 && self.input.len() > INPUT {
+                self.input = vec![0; INPUT];
+            }
+        }
+        garbled.map_or(Ok(()), Err)
+    }
+
+    /// Writes what may be on the way; says whether anything was written.
+    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
+        if self.unwritten == self.output.len() {
+            self.output.clear();
+            self.unwritten = 0;
+            let mut traffic = self.traffic.lock();
+            let now = Instant::now();
+            while self.output.len() < OUTPUT
+                && let Some(command) = traffic.leave(self.sent + self.output.len() as u64, now)
+            {
+                self.output.extend_from_slice(command.bytes());
+            }
+        }
+        let mut has_written = false;
+        while let Some(rest) = self
+            .output
+            .get(self.unwritten..)
+            .filter(|rest| !rest.is_empty())
+        {
+            match Pin::new(&mut self.stream).poll_write(context, rest) {
+                Poll::Pending => return Ok(has_written),
+                Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    self.unwritten += count;
+                    self.sent += count as u64;
+                    has_written = true;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Ready(Err(error)) => Err(error),
+            _ => Ok(has_written),
+        }
+    }
+
+    /// Sees to what is late.
+    fn watch(&mut self, context: &mut Context<'_>, is_due: bool) -> Poll<String> {
+        let mut traffic = self.traffic.lock();
+        let now = Instant::now();
+        let mut deadline = traffic.deadline();
+        if deadline.is_none_or(|deadline| deadline > now) {
+            self.is_last_look = false;
+        } else if is_due {
+            if self.is_last_look {
+                traffic.give_up(now, self.sent);
+                if traffic.was_quiet || self.unwritten < self.output.len() {
+                    return Poll::Ready("no answer in time".to_owned());
+                }
+                deadline = traffic.deadline();
+            }
+            self.is_last_look = !self.is_last_look;
+        }
+        drop(traffic);
+        let Some(deadline) = deadline else {
+            return Poll::Pending;
+        };
+        let at = match self.is_last_look {
+            true => now + LAST_LOOK,
+            false => deadline,
+        };
+        // One that ends early is set anew when it does.
+        if self.armed.is_none_or(|armed| armed > at) {
+            self.armed = Some(at);
+            self.sleep.as_mut().reset(at.into());
+            if self.sleep.as_mut().poll(context).is_ready() {
+                context.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,153 @@
+//! Reply: RESP2 as a server answers it, read from what has come so far.
+
+use redis::Value;
+
+/// How deep arrays may lie in each other.
+const MOST_DEPTH: usize = 32;
+
+/// What is no reply, with what is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Garbled(&'static str);
+
+impl std::fmt::Display for Garbled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The reply that `bytes` begin with, and how long it is; `None`: the rest has not come.
+pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbled> {
+    let mut rest = bytes;
+    let value = value(&mut rest, 0)?;
+    Ok(value.map(|value| (value, bytes.len() - rest.len())))
+}
+
+fn value(rest: &mut &[u8], depth: usize) -> Result<Option<Value>, Garbled> {
+    let whole = *rest;
+    let Some(line) = line(rest)? else {
+        return Ok(None);
+    };
+    let Some((kind, text)) = line.split_first() else {
+        return Err(Garbled("an empty line"));
+    };
+    Ok(match kind {
+        b'+' if text == b"OK" => Some(Value::Okay),
+        b'+' => Some(Value::SimpleString(
+            String::from_utf8_lossy(text).into_owned(),
+        )),
+        b'-' => {
+            let length = whole.len() - rest.len();
+            let line = whole.get(..length).unwrap_or_default();
+            Some(redis::parse_redis_value(line).map_err(|_| Garbled("an error in no words"))?)
+        }
+        b':' => Some(Value::Int(number(text)?)),
+        b'$' => match usize::try_from(number(text)?) {
+            Err(_) => Some(Value::Nil),
+            Ok(length) => bulk(rest, length)?,
+        },
+        b'*' if depth >= MOST_DEPTH => return Err(Garbled("arrays in arrays in arrays")),
+        b'*' => match usize::try_from(number(text)?) {
+            Err(_) => Some(Value::Nil),
+            Ok(length) => array(rest, length, depth)?,
+        },
+        _ => return Err(Garbled("a reply of an unknown kind")),
+    })
+}
+
+/// The next line without its end.
+fn line<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Garbled> {
+    let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+        return Ok(None);
+    };
+    let (line, after) = rest.split_at(end);
+    *rest = after.get(1..).unwrap_or_default();
+    match line.strip_suffix(b"\r") {
+        Some(line) => Ok(Some(line)),
+        None => Err(Garbled("a line that ends without CR")),
+    }
+}
+
+fn number(text: &[u8]) -> Result<i64, Garbled> {
+    let text = std::str::from_utf8(text).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    number.ok_or(Garbled("a number that is none"))
+}
+
+fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Garbled> {
+    let Some((bytes, after)) = rest.split_at_checked(length) else {
+        return Ok(None);
+    };
+    match after.split_at_checked(2) {
+        None => Ok(None),
+        Some((b"\r\n", after)) => {
+            *rest = after;
+            Ok(Some(Value::BulkString(bytes.to_vec())))
+        }
+        Some(_) => Err(Garbled("a text longer than it said")),
+    }
+}
+
+fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<Option<Value>, Garbled> {
+    // Each element takes three bytes or more: what cannot have come yet gets no room.
+    let mut elements = Vec::with_capacity(length.min(rest.len() / 3));
+    for _ in 0..length {
+        match value(rest, depth + 1)? {
+            Some(element) => elements.push(element),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(Value::Array(elements)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever redis-rs reads from the same bytes, and nothing from any part of them.
+    #[test]
+    fn whole_replies_are_read_and_parts_are_waited_for() {
+        let texts: [&[u8]; 12] = [
+            b"+OK\r\n",
+            b"+PONG\r\n",
+            b":-12\r\n",
+            b"$5\r\nab\r\nc\r\n",
+            b"$0\r\n\r\n",
+            b"$-1\r\n",
+            b"*-1\r\n",
+            b"*0\r\n",
+            b"*3\r\n:1\r\n*2\r\n+a\r\n$1\r\nb\r\n$-1\r\n",
+            b"-ERR something else\r\n",
+            b"-MOVED 42 127.0.0.1:7000\r\n",
+            b"*2\r\n-WRONGTYPE no\r\n:1\r\n",
+        ];
+        for text in texts {
+            let expected = redis::parse_redis_value(text).unwrap();
+            let longer = [text, b"+more\r\n"].concat();
+            assert_eq!(read(&longer), Ok(Some((expected, text.len()))));
+            for part in 0..text.len() {
+                assert_eq!(read(&text[..part]), Ok(None), "{text:?} {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_told() {
+        let deep = b"*1\r\n".repeat(MOST_DEPTH + 1);
+        let texts: [&[u8]; 8] = [
+            b"\r\n",
+            b"x\r\n",
+            b"+a\n",
+            b":x\r\n",
+            b"$x\r\n",
+            b"$1\r\nabc\r\n",
+            b"HTTP/1.1 400 Bad Request\r\n",
+            &deep,
+        ];
+        for text in texts {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        // A length that is a lie takes no memory.
+        assert_eq!(read(b"*2000000000\r\n:1\r\n"), Ok(None));
+        assert_eq!(read(b"$9000000000000\r\n"), Ok(None));
+    }
+}
