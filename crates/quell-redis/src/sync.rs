@@ -1,4 +1,4 @@
-//! Locks of what waits for a connection. The unit tests put others in their place, under which a
+//! Locks of what waits to be sent together. The unit tests put others in their place, under which a
 //! scheduler chooses who runs next at every step.
 
 #[cfg(not(test))]

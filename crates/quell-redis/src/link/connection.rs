@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -29,7 +30,6 @@ use tokio::time::Sleep;
 use super::command::Command;
 use super::reply;
 use crate::flow::{Queue, Window};
-use crate::sync::Mutex;
 
 /// Commands on the way at a time, at most: what a server answers in some 10 ms.
 const MOST_ON_THE_WAY: usize = 1_024;
