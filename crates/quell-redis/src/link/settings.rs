@@ -32,7 +32,7 @@ impl Settings {
         Self {
             user: url.user().map(str::to_owned),
             password: url.password().map(str::to_owned),
-            database: url.database().into(),
+            database: url.database(),
             tls: url.is_encrypted(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout,
