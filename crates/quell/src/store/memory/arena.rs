@@ -5,13 +5,17 @@ use std::sync::OnceLock;
 use super::line::MAX_LINES;
 
 /// Lines of a piece: 64 KiB, which are there in a few microseconds; of spills half of that.
-const PIECE: usize = 512;
+const PIECE: usize = if cfg!(test) { 2 } else { 512 };
 
 /// Pieces of a shelf: 8 KiB of pointers.
-const SHELF: usize = 512;
+const SHELF: usize = if cfg!(test) { 2 } else { 512 };
 
 /// Shelves, enough for all lines there can be, or spills.
-const SHELVES: usize = (MAX_LINES + 1) / PIECE / SHELF;
+const SHELVES: usize = if cfg!(test) {
+    2
+} else {
+    (MAX_LINES + 1) / PIECE / SHELF
+};
 
 type Piece<T> = [T; PIECE];
 type Shelf<T> = [OnceLock<Box<Piece<T>>>; SHELF];

@@ -4,12 +4,11 @@
 //! Most chains are one line. What does not fit its five slots lies in spills behind it, which go back
 //! to the others when they are empty.
 
-use parking_lot::Mutex;
-
 use super::arena::Arena;
 use super::fingerprint::Fingerprint;
 use super::line::{Content, Locked, Slot};
 use super::spill::Spill;
+use super::sync::Mutex;
 
 /// What lies behind lines.
 #[derive(Debug, Default)]

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::{Decision, Decisions};
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
@@ -28,17 +27,21 @@ use crate::clock::{Clock, read_again};
 use super::{Action, Answer, Banned, Finished, LocalStore, Placed, Store, StoreError};
 
 mod arena;
+#[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
 mod boxes;
 mod chain;
 mod fingerprint;
 mod hold;
 mod holds;
 mod line;
+#[cfg(test)]
+mod models;
 mod registry;
 mod set;
 mod siphash;
 mod spill;
 mod sync;
+#[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
 mod table;
 
 use fingerprint::Raw;
@@ -46,6 +49,7 @@ pub use fingerprint::{Fingerprint, HashKey};
 use holds::Holds;
 pub use holds::{MAX_IDS, RETENTION};
 use registry::Registry;
+use sync::Mutex;
 use table::Held;
 pub(crate) use table::{Keeper, LoadKey, Table};
 

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
@@ -21,6 +19,8 @@ use quell_core::rule::Replaced;
 use quell_core::state::State;
 use quell_core::time::Now;
 use rpds::HashTrieMapSync;
+
+use super::sync::{ArcSwap, Mutex};
 
 /// The limits of a store, as they are now.
 #[derive(Debug, Default)]

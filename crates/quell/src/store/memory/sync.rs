@@ -1,12 +1,20 @@
-//! Sync: the atomics of a line, and how to wait for one. In unit tests they are those of loom, which
-//! tries every order that the memory model allows; so no unit test can use a table, and those that do
-//! stand in `tests/it`.
+//! Sync: the atomics and locks of the store, and how to wait for a lock of a line.
+//!
+//! In unit tests they are those of loom, which tries every order that the memory model allows. A unit
+//! test of the store therefore runs inside `loom::model` and on a table of a few small lines; all
+//! other tests of it are in `tests/it`.
 
 #[cfg(not(test))]
-pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use arc_swap::ArcSwap;
+#[cfg(not(test))]
+pub(super) use parking_lot::Mutex;
+#[cfg(not(test))]
+pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(test)]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(test)]
+pub(super) use modelled::{ArcSwap, Mutex};
 
 /// Tries before the thread lets another one run.
 #[cfg(not(test))]
@@ -33,4 +41,40 @@ pub(super) fn pause(tries: u32) {
 #[cfg(test)]
 pub(super) fn pause(_tries: u32) {
     loom::thread::yield_now();
+}
+
+#[cfg(test)]
+mod modelled {
+    use std::ops::Deref;
+    use std::sync::Arc;
+
+    use loom::sync::MutexGuard;
+
+    /// A lock with the interface of `parking_lot`'s.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(in super::super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+
+    /// A pointer that is replaced in one step, with the interface of `arc_swap`'s.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct ArcSwap<T>(Mutex<Arc<T>>);
+
+    impl<T> ArcSwap<T> {
+        pub(in super::super) fn load(&self) -> impl Deref<Target = Arc<T>> + use<T> {
+            Box::new(Arc::clone(&self.0.lock()))
+        }
+
+        pub(in super::super) fn swap(&self, next: Arc<T>) -> Arc<T> {
+            std::mem::replace(&mut self.0.lock(), next)
+        }
+    }
 }

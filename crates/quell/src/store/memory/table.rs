@@ -13,10 +13,8 @@
 
 use std::hash::Hash;
 use std::hint::select_unpredictable;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use quell_core::charge::{Due, Operation};
 use quell_core::limit::{Limit, LimitId};
 use quell_core::packed::{Packed, Ready};
@@ -29,6 +27,7 @@ use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
 use super::fingerprint::{Fingerprint, HashKey};
 use super::line::{Content, Line, Slot, Sought};
+use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 mod load;
 mod upkeep;
@@ -37,13 +36,13 @@ pub(crate) use load::{Held, LoadKey};
 
 /// Chains of an empty table, and the number of parts in which it is swept and exported: a key's home
 /// modulo this never changes.
-const PARTS: usize = 512;
+const PARTS: usize = if cfg!(test) { 1 } else { 512 };
 
 /// Keys at most: as many as there are lines for.
 const MOST_KEYS: usize = 1 << 28;
 
 /// Tries to decide without a lock while others write to the same line.
-const TRIES: usize = 64;
+const TRIES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// Spills behind a line that are looked at without a lock.
 const DEPTH: usize = 16;
@@ -178,6 +177,12 @@ impl Table {
     /// Parts in which the table is swept and exported; a key stays in its part.
     pub(super) const fn parts(&self) -> usize {
         PARTS
+    }
+
+    /// How many chains there are.
+    #[cfg(test)]
+    pub(super) fn chains(&self) -> usize {
+        self.extent().chains()
     }
 
     #[inline]

@@ -1,7 +1,5 @@
 //! Load: states out of the table, under the locks of their chains, and back into it.
 
-use std::sync::atomic::Ordering;
-
 use quell_core::charge::Operation;
 use quell_core::limit::LimitId;
 use quell_core::state::{State, Usage};
@@ -11,6 +9,7 @@ use smallvec::SmallVec;
 use super::{Chains, Extent, Keeper, PARTS, Table};
 use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Slot};
+use crate::store::memory::sync::Ordering;
 
 /// Chains looked at before a key is sent to an overflow state.
 const LOOK_WHEN_FULL: usize = 8;

@@ -1,7 +1,5 @@
 //! Upkeep: how the table grows, forgets what is at rest, and shows all that it holds.
 
-use std::sync::atomic::Ordering;
-
 use quell_core::state::State;
 use quell_core::time::Now;
 
@@ -9,6 +7,7 @@ use super::{Extent, Keeper, PARTS, Table};
 use crate::store::memory::chain::Chain;
 use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Line, Slot};
+use crate::store::memory::sync::Ordering;
 
 /// There are at most this many quarters of a key for each chain before the next one is made: chains
 /// are between 2 and 8 keys long, a tenth of the keys lie behind their line, and

@@ -1,0 +1,295 @@
+//! Models of the memory store: what two threads do to one chain, in every order that matters. Spills
+//! that change under a reader, a table that grows under a charge, locks on two chains, the sweep, an
+//! old reading of the clock.
+//!
+//! Loom tries the orders that the memory model allows, with a bound on the number of preemptions: most
+//! mistakes of this kind show with one or two. The models run the product's own code on a table that
+//! begins with one chain, whose lines have two slots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use quell_core::charge::Operation;
+use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::time::{Monotonic, Now};
+
+use super::{HashKey, MemoryStore};
+use crate::clock::{Clock, ManualClock};
+use crate::{Limit, LimitError, Limiter, Query, Rate};
+
+const START: Now = Now::from_nanos(1_700_000_000_000_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Runs a model under all schedules with at most so many preemptions.
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 5_000;
+    builder.check(run);
+}
+
+fn rule(name: &str, limit: Result<Limit, LimitError>) -> Rule {
+    Rule {
+        name: Arc::from(name),
+        matchers: Vec::new(),
+        per: vec![Per {
+            entry: Arc::from(name),
+            prefix: None,
+            colocate: false,
+        }],
+        on_missing: OnMissing::Skip,
+        effect: Effect::Limit(limit.unwrap()),
+        overrides: Vec::new(),
+        cost: None,
+        shadow: false,
+        on_failure: None,
+    }
+}
+
+fn domain(rules: Vec<Rule>) -> Vec<DomainRules> {
+    let domain = Arc::from("d");
+    vec![DomainRules { domain, rules }]
+}
+
+/// A limiter in memory. Everybody is given instants; `clock` is what the store reads under locks.
+struct Model {
+    limiter: Limiter<MemoryStore>,
+}
+
+impl Model {
+    fn new(rules: Vec<Rule>) -> Arc<Self> {
+        Self::with(rules, Arc::new(ManualClock::new(START)))
+    }
+
+    fn with(rules: Vec<Rule>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let store = MemoryStore::with(100, HashKey([1, 2]));
+        let limiter = Limiter::builder(store).clock(clock).build();
+        limiter.set_rules_at(domain(rules), START).unwrap();
+        Arc::new(Self { limiter })
+    }
+
+    /// One unit for each entry of a query; whether it was let pass.
+    fn acquire(&self, entries: &[(&str, &str)], now: Now) -> u64 {
+        let verdict = self.ask(Operation::Acquire, entries, now);
+        u64::from(
+            verdict
+                .decisions
+                .iter()
+                .all(|one| one.decision.outcome.is_allow()),
+        )
+    }
+
+    fn remaining(&self, entry: (&str, &str), now: Now) -> u64 {
+        let verdict = self.ask(Operation::Peek, &[entry], now);
+        verdict.remaining.unwrap()
+    }
+
+    fn ask(&self, operation: Operation, entries: &[(&str, &str)], now: Now) -> crate::Verdict {
+        let mut query = Query::new("d");
+        for (name, value) in entries {
+            query = query.entry(*name, *value);
+        }
+        self.limiter.ask_local(operation, &query, now).unwrap()
+    }
+
+    fn sweep(&self, now: Now) {
+        self.limiter.store().sweep(1, now);
+    }
+
+    fn chains(&self) -> usize {
+        self.limiter.store().table.chains()
+    }
+}
+
+fn later(wait: Duration) -> Now {
+    Now {
+        monotonic: START.monotonic.saturating_add(wait),
+        wall: START.wall.saturating_add(wait),
+    }
+}
+
+/// Three keys in one chain: a line of two slots, and one behind it in a spill.
+fn three_keys(limit: Result<Limit, LimitError>) -> Arc<Model> {
+    let model = Model::new(vec![rule("k", limit)]);
+    for key in ["1", "2", "3"] {
+        assert_eq!(model.acquire(&[("k", key)], START), 1);
+    }
+    assert_eq!(model.chains(), 1);
+    model
+}
+
+/// A fourth key makes a second chain, which takes over some keys, in spills as well, while each of
+/// them is charged: no charge is lost or made twice.
+#[test]
+fn a_table_grows_under_a_charge() {
+    for key in ["1", "2", "3", "4"] {
+        model(1, move || {
+            let model = three_keys(Limit::per_hour(3).build());
+            let other = Arc::clone(&model);
+            let thread = thread::spawn(move || other.acquire(&[("k", "4")], START));
+            let mine = model.acquire(&[("k", key)], START);
+            assert_eq!((mine, thread.join().unwrap()), (1, 1));
+            assert_eq!(model.chains(), 2);
+            for other in ["1", "2", "3", "4"] {
+                let used = 1 + u64::from(other == key);
+                assert_eq!(model.remaining(("k", other), START), 3 - used, "{other}");
+            }
+        });
+    }
+}
+
+/// The table grows while a key is charged under the lock of its chain: a window lies in a box.
+#[test]
+fn a_table_grows_under_a_lock() {
+    for key in ["1", "3"] {
+        model(4, move || {
+            let model = three_keys(Limit::fixed_window(3, HOUR).build());
+            let other = Arc::clone(&model);
+            let thread = thread::spawn(move || other.acquire(&[("k", "4")], START));
+            let mine = model.acquire(&[("k", key)], START);
+            assert_eq!((mine, thread.join().unwrap()), (1, 1));
+            assert_eq!(model.remaining(("k", key), START), 1);
+            assert_eq!(model.remaining(("k", "4"), START), 2);
+        });
+    }
+}
+
+/// What a reader finds behind a line may be given back and taken by other keys before it writes.
+#[test]
+fn a_spill_changes_under_a_reader() {
+    for key in ["1", "2", "3"] {
+        model(2, move || {
+            let model = three_keys(Limit::per_hour(3).build());
+            let later = later(HOUR);
+            let other = Arc::clone(&model);
+            let thread = thread::spawn(move || {
+                // All three are at rest: the spill goes back, and comes again with the next keys.
+                other.sweep(later);
+                for key in ["5", "6", "7"] {
+                    assert_eq!(other.acquire(&[("k", key)], later), 1);
+                }
+            });
+            let mine = model.acquire(&[("k", key)], later);
+            thread.join().unwrap();
+            assert_eq!(mine, 1);
+            for key in [key, "5", "6", "7"] {
+                assert_eq!(model.remaining(("k", key), later), 2, "{key}");
+            }
+        });
+    }
+}
+
+/// A key at rest is dropped by the sweep while it is charged: the charge stays.
+#[test]
+fn a_charge_outlives_the_sweep() {
+    for limit in [
+        Limit::per_hour(3).build(),
+        Limit::fixed_window(3, HOUR).build(),
+    ] {
+        model(4, move || {
+            let model = Model::new(vec![rule("k", limit.clone())]);
+            assert_eq!(model.acquire(&[("k", "1")], START), 1);
+            let later = later(HOUR);
+            let other = Arc::clone(&model);
+            let thread = thread::spawn(move || other.sweep(later));
+            let mine = model.acquire(&[("k", "1")], later);
+            thread.join().unwrap();
+            assert_eq!(mine, 1);
+            assert_eq!(model.remaining(("k", "1"), later), 2);
+        });
+    }
+}
+
+/// Two sets on two keys in two chains, of which one fits: one passes, whole.
+#[test]
+fn sets_lock_two_chains() {
+    model(2, || {
+        let rules = ["a", "b"].map(|name| rule(name, Limit::fixed_window(1, HOUR).build()));
+        let model = Model::new(rules.into());
+        // So many keys that there are two chains.
+        for key in ["5", "6", "7", "8"] {
+            assert_eq!(model.acquire(&[("a", key)], START), 1);
+        }
+        assert_eq!(model.chains(), 2);
+        let set = [("a", "1"), ("b", "1")];
+        let other = Arc::clone(&model);
+        let thread = thread::spawn(move || other.acquire(&set, START));
+        let mine = model.acquire(&set, START);
+        assert_eq!(mine + thread.join().unwrap(), 1);
+        for entry in set {
+            assert_eq!(model.remaining(entry, START), 0);
+        }
+    });
+}
+
+/// A set beside a charge on one of its keys that needs no lock.
+#[test]
+fn a_set_and_a_charge_in_place_share_a_key() {
+    model(4, || {
+        let rules = ["a", "b"].map(|name| rule(name, Limit::per_hour(3).build()));
+        let model = Model::new(rules.into());
+        let set = [("a", "1"), ("b", "1")];
+        assert_eq!(model.acquire(&set, START), 1);
+        let other = Arc::clone(&model);
+        let thread = thread::spawn(move || other.acquire(&set, START));
+        let mine = model.acquire(&set[..1], START);
+        assert_eq!((mine, thread.join().unwrap()), (1, 1));
+        assert_eq!(model.remaining(set[0], START), 0);
+        assert_eq!(model.remaining(set[1], START), 1);
+    });
+}
+
+/// A clock that another thread moves.
+#[derive(Debug)]
+struct SharedClock(AtomicU64);
+
+impl SharedClock {
+    fn advance(&self, wait: Duration) {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap();
+        self.0.fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SharedClock {
+    fn now(&self) -> Now {
+        let monotonic = self.monotonic();
+        Now { monotonic, ..START }
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A key is used up; whoever is overtaken between its reading and its decision is credited nothing,
+/// and takes nothing from others.
+#[test]
+fn an_old_reading_is_credited_nothing() {
+    for packed in [true, false] {
+        model(4, move || {
+            let clock = Arc::new(SharedClock(AtomicU64::new(START.monotonic.as_nanos())));
+            let limit = match packed {
+                true => Limit::token_bucket(Rate::new(2, SECOND).unwrap())
+                    .burst(2)
+                    .build(),
+                false => Limit::sliding_log(2, SECOND).build(),
+            };
+            let model = Model::with(vec![rule("k", limit)], Arc::clone(&clock) as _);
+            let acquire = |model: &Model| model.acquire(&[("k", "1")], model.limiter.now());
+            assert_eq!(acquire(&model) + acquire(&model), 2);
+            let (other, moved) = (Arc::clone(&model), Arc::clone(&clock));
+            let thread = thread::spawn(move || {
+                moved.advance(SECOND);
+                acquire(&other)
+            });
+            let mine = acquire(&model);
+            assert_eq!(thread.join().unwrap(), 1);
+            // What came after that second was let pass, what came before it was not.
+            let left = model.remaining(("k", "1"), model.limiter.now());
+            assert_eq!(left, 1 - mine);
+        });
+    }
+}
