@@ -23,6 +23,7 @@ pub mod key;
 pub mod limit;
 pub mod mirror;
 pub mod packed;
+pub mod path;
 pub mod rate;
 pub mod rule;
 mod share;

@@ -156,8 +156,17 @@ fn load_all<'a>(
     (domains, files)
 }
 
+/// Adds the documents of a file. One that has none is broken or half written: that its rules were
+/// removed has to be said.
 fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
-    for node in yaml::documents(bytes, sink) {
+    let before = sink.count();
+    let documents = yaml::documents(bytes, sink);
+    if documents.is_empty() && sink.count() == before {
+        sink.file_problem(format!(
+            "the file says nothing: write {DOCUMENT}, with `rules: []` if it is to have none"
+        ));
+    }
+    for node in documents {
         if let Some(document) = RawDocument::read(&Cursor::root(&node, DOCUMENT), sink) {
             domains.add(&document, sink);
         }

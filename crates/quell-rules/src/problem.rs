@@ -129,12 +129,6 @@ impl Sink {
         self.problems.push(self.number, problem);
     }
 
-    /// A warning about the file as a whole.
-    pub(crate) fn file_warning(&mut self, message: impl Into<String>) {
-        let warning = self.whole_file(message.into());
-        self.warnings.push(self.number, warning);
-    }
-
     fn whole_file(&self, message: String) -> Problem {
         Problem {
             file: self.file.to_string(),

@@ -92,7 +92,11 @@ impl Walk {
         }
         match self.wanted {
             Wanted::Rules => {
-                sink.file_warning("no rules in this directory: write files named *.yaml or *.yml");
+                // A directory that was unmounted must not remove all rules.
+                sink.file_problem(
+                    "no rules in this directory: write files named *.yaml or *.yml, one with \
+                     `rules: []` if there are to be none",
+                );
             }
             // Tests that are not there must not pass.
             Wanted::Scenarios => {

@@ -189,6 +189,12 @@ struct GatewaySettings {
     /// What the names of headers begin with that become entries; empty: none [default: x-quell-entry-]
     #[arg(long, env = "QUELL_AUTHORIZE_PREFIX", value_name = "PREFIX")]
     authorize_prefix: Option<String>,
+    /// Read paths in small letters, for applications that take /LOGIN for /login [default: false]
+    #[arg(long, env = "QUELL_AUTHORIZE_IGNORE_CASE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no)]
+    authorize_ignore_case: Option<bool>,
+    /// What becomes of a path with %2F or %5C: refuse (400) or keep, for applications that take a path apart before they decode it [default: refuse]
+    #[arg(long, env = "QUELL_AUTHORIZE_ENCODED_SLASHES", value_name = "WORD")]
+    authorize_encoded_slashes: Option<String>,
     /// At most this much is added to Retry-After, drawn anew for each refusal [default: 0s]
     #[arg(long, env = "QUELL_RETRY_JITTER", value_name = "DURATION")]
     retry_jitter: Option<String>,
@@ -203,8 +209,10 @@ impl Settings {
         let Self {
             bounds, gateway, ..
         } = self;
-        let said_of_gateway =
-            gateway.authorize_gateway.is_some() || gateway.authorize_prefix.is_some();
+        let said_of_gateway = gateway.authorize_gateway.is_some()
+            || gateway.authorize_prefix.is_some()
+            || gateway.authorize_ignore_case.is_some()
+            || gateway.authorize_encoded_slashes.is_some();
         let from_file = file.authorize.clone().unwrap_or_default();
         let said = RawConfig {
             rules: Some(sources::split(self.rules)).filter(|rules| !rules.is_empty()),
@@ -241,6 +249,10 @@ impl Settings {
                 gateway: gateway.authorize_gateway.or(from_file.gateway),
                 prefix: gateway.authorize_prefix.or(from_file.prefix),
                 entries: from_file.entries,
+                ignore_case: gateway.authorize_ignore_case.or(from_file.ignore_case),
+                encoded_slashes: gateway
+                    .authorize_encoded_slashes
+                    .or(from_file.encoded_slashes),
             }),
         };
         said.or(file)

@@ -115,6 +115,11 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// What holds for the addresses of callers unless something else is said: each IPv4 address is
+    /// a caller, and so are all addresses of an IPv6 /64, of which a household or a server has one
+    /// at least and can use every address at will.
+    pub const DEFAULT: Self = Self { v4: 32, v6: 64 };
+
     /// The first `v4` bits of an IPv4 address and the first `v6` of an IPv6 address; `None` above
     /// 32 or 128.
     #[must_use]

@@ -23,7 +23,16 @@ impl Matcher {
     /// Whether one of the patterns matches `value`.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
-        self.patterns.iter().any(|pattern| pattern.matches(value))
+        // An address is read once, however many networks there are.
+        let is_network = |pattern: &Pattern| matches!(pattern, Pattern::Network(_));
+        let address = match self.patterns.iter().any(is_network) {
+            true => address(value),
+            false => None,
+        };
+        self.patterns.iter().any(|pattern| match pattern {
+            Pattern::Network(network) => address.is_some_and(|at| network.contains(&at)),
+            Pattern::Exact(_) | Pattern::Glob(_) => pattern.matches(value),
+        })
     }
 
     /// Appends bytes that no other matcher has.
@@ -72,7 +81,7 @@ impl Pattern {
             Self::Exact(text) => text.as_bytes() == value,
             Self::Glob(glob) => glob_matches(glob.as_bytes(), value),
             Self::Network(network) => {
-                address(value).is_some_and(|address| network.contains(&address.to_canonical()))
+                address(value).is_some_and(|address| network.contains(&address))
             }
         }
     }
@@ -100,9 +109,10 @@ fn canonical(network: IpNet) -> IpNet {
     network
 }
 
-/// `value` as an address, if it is one.
+/// `value` as an address, if it is one; those of IPv4 that are written as IPv6 are of IPv4.
 pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
-    core::str::from_utf8(value).ok()?.parse().ok()
+    let address: IpAddr = core::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(address.to_canonical())
 }
 
 /// What stands before the first star must begin the value and what stands after the last must end

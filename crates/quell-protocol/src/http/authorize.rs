@@ -8,6 +8,7 @@
 //! - of the sources of an entry, the first that is there counts; within one, its last line;
 //! - if two sources of the method, path or host are there and differ, the query is refused: a
 //!   gateway sends one of them, the other can only be a caller's attempt to pass as somebody else;
+//! - a path has one spelling ([`quell_core::path`]); one that servers resolve differently is refused;
 //! - of `X-Forwarded-For` the last address counts: the gateway that asks has appended it;
 //! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. Who
 //!   runs Caddy narrows the map ([`AuthorizeMap::forwarded`]), since it passes on a caller's
@@ -20,6 +21,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::path::{PathError, PathReading};
 
 use super::path::path_of;
 use crate::query::{QueryError, check_domain, push_entry};
@@ -30,10 +32,13 @@ use crate::query::{QueryError, check_domain, push_entry};
 pub enum Reading {
     /// As it is.
     Plain,
-    /// Of a URI, the path without its query.
+    /// Of a URI, the path without its query, in its normal spelling.
     Path,
     /// An address; of a list, the last. A port is taken off.
     Address,
+    /// A host, in small letters and without port and the dot at its end: callers choose how they
+    /// write it.
+    Host,
 }
 
 /// Where one entry comes from.
@@ -55,6 +60,8 @@ pub struct AuthorizeMap {
     /// What the names of headers begin with that become entries as they are, in lower case; none
     /// takes no such headers.
     pub prefix: Option<String>,
+    /// How paths are read.
+    pub path: PathReading,
 }
 
 impl Default for AuthorizeMap {
@@ -105,10 +112,11 @@ impl AuthorizeMap {
             entries: vec![
                 entry("method", Reading::Plain, method),
                 entry("path", Reading::Path, path),
-                entry("host", Reading::Plain, host),
+                entry("host", Reading::Host, host),
                 entry("remote_address", Reading::Address, address),
             ],
             prefix: Some("x-quell-entry-".to_owned()),
+            path: PathReading::default(),
         }
     }
 }
@@ -126,6 +134,14 @@ pub enum AuthorizeError {
         first: String,
         /// The one that differs from it.
         second: String,
+    },
+    /// A path that servers would not agree on. The caller's fault, not the gateway's.
+    #[error("{header} is no path that can be matched: {error}")]
+    Path {
+        /// The header that has it.
+        header: String,
+        /// What is wrong with it.
+        error: PathError,
     },
     /// A header that adds an entry stands twice.
     #[error("the header {0} stands twice: have the gateway overwrite what callers send")]
@@ -152,7 +168,7 @@ where
     check_domain(domain)?;
     let mut descriptor = Descriptor::new();
     for source in &map.entries {
-        if let Some(value) = find(headers.clone(), source)? {
+        if let Some(value) = find(headers.clone(), source, map.path)? {
             push_entry(&mut descriptor, Cow::Borrowed(source.entry.as_str()), value)?;
         }
     }
@@ -175,7 +191,11 @@ where
 }
 
 /// The value of the first source that is there.
-fn find<'a, I>(headers: I, source: &EntrySource) -> Result<Option<Cow<'a, [u8]>>, AuthorizeError>
+fn find<'a, I>(
+    headers: I,
+    source: &EntrySource,
+    path: PathReading,
+) -> Result<Option<Cow<'a, [u8]>>, AuthorizeError>
 where
     I: Iterator<Item = (&'a str, &'a [u8])> + Clone,
 {
@@ -188,7 +208,16 @@ where
         let Some((_, value)) = last else {
             continue;
         };
-        let value = read(source.reading, value.trim_ascii());
+        let value = value.trim_ascii();
+        let value = match source.reading {
+            Reading::Plain => Cow::Borrowed(value),
+            Reading::Address => Cow::Borrowed(last_address(value)),
+            Reading::Host => host_of(value),
+            Reading::Path => path_of(value, path).map_err(|error| AuthorizeError::Path {
+                header: header.clone(),
+                error,
+            })?,
+        };
         match &found {
             None => found = Some((header, value)),
             Some((first, counts)) if source.reading != Reading::Address && *counts != value => {
@@ -203,11 +232,18 @@ where
     Ok(found.map(|(_, value)| value))
 }
 
-fn read(reading: Reading, value: &[u8]) -> Cow<'_, [u8]> {
-    match reading {
-        Reading::Plain => Cow::Borrowed(value),
-        Reading::Path => path_of(value),
-        Reading::Address => Cow::Borrowed(last_address(value)),
+fn host_of(value: &[u8]) -> Cow<'_, [u8]> {
+    let port = value.iter().rposition(|byte| *byte == b':');
+    let is_port = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
+    let name = match port.map(|colon| (value.get(..colon), value.get(colon + 1..))) {
+        Some((Some(name), Some(digits))) if is_port(digits) => name,
+        _ => value,
+    };
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
     }
 }
 

@@ -168,6 +168,10 @@ fn spellings_of_one_path_are_one() {
         "/a/../login",
         "/./login?x",
         "/login#x",
+        "/login/",
+        "/login;a=1",
+        "/login%3Ba=1?x",
+        "/a/%2e%2e//login/;b",
     ] {
         assert_eq!(
             entries(&[("x-original-uri", uri)], &AuthorizeMap::default()),
@@ -175,6 +179,49 @@ fn spellings_of_one_path_are_one() {
             "{uri}"
         );
     }
+}
+
+#[test]
+fn spellings_of_one_host_are_one() {
+    for host in [
+        "shop.example",
+        "SHOP.example",
+        "shop.example:8443",
+        "shop.example.",
+        "Shop.Example.:80",
+    ] {
+        let headers = [("x-forwarded-host", host)];
+        let expected = "host=shop.example";
+        assert_eq!(
+            entries(&headers, &AuthorizeMap::default()),
+            expected,
+            "{host}"
+        );
+    }
+    let v6 = [("x-forwarded-host", "[2001:DB8::1]:443")];
+    assert_eq!(entries(&v6, &AuthorizeMap::default()), "host=[2001:db8::1]");
+}
+
+/// What one server takes for a slash and another does not can be matched by no rule.
+#[test]
+fn paths_that_servers_disagree_about_are_refused() {
+    for uri in ["/%2flogin", "/a/..%2flogin", "/%00", "/%zz", "/a/..;/login"] {
+        let headers = [("x-original-uri", uri)];
+        let error = ask(&headers, &AuthorizeMap::default()).unwrap_err();
+        assert!(matches!(error, AuthorizeError::Path { .. }), "{uri}");
+    }
+    let other = [("x-original-uri", "/login%20")];
+    assert_eq!(
+        entries(&other, &AuthorizeMap::default()),
+        "path=/login%20",
+        "another page than /login"
+    );
+    let mut small = AuthorizeMap::default();
+    small.path.ignore_case = true;
+    assert_eq!(
+        entries(&[("x-original-uri", "/LOGIN")], &small),
+        "path=/login"
+    );
 }
 
 #[test]
@@ -210,7 +257,7 @@ fn wrong_headers() {
         ask(&[("x-quell-entry-", "1")], &map),
         Err(AuthorizeError::Query(QueryError::EmptyName))
     );
-    let long = "x".repeat(9_000);
+    let long = format!("/{}", "x".repeat(9_000));
     assert_eq!(
         ask(&[("x-original-uri", &long)], &map),
         Err(AuthorizeError::Query(QueryError::LongValue(

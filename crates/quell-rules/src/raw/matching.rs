@@ -1,11 +1,11 @@
 //! What a rule matches and what its keys are made of: `match`, `when` and `per`.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use quell_core::rule::{Matcher, Pattern, Per, Prefix};
 
+use super::known::{self, Read};
 use super::name;
 use crate::cursor::{Cursor, Shape};
 use crate::fields::PREFIX;
@@ -40,7 +40,10 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
                 continue;
             }
         };
-        let patterns = patterns.iter().filter_map(|text| read_pattern(text, sink));
+        known::check_name(entry, value.spot(), sink);
+        let patterns = patterns
+            .iter()
+            .flat_map(|text| read_pattern(entry, text, sink));
         matchers.push(Matcher {
             entry: Arc::clone(entry),
             patterns: patterns.collect(),
@@ -49,41 +52,29 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
     matchers
 }
 
-fn read_pattern(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Pattern> {
-    let text = match cursor.shape()? {
-        Shape::Text(text) => text,
-        _ => {
+fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Pattern> {
+    let text = match cursor.shape() {
+        None => return Vec::new(),
+        Some(Shape::Text(text)) => text,
+        Some(_) => {
             let kind = cursor.node().kind();
             let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
             sink.problem(cursor.spot(), message);
-            return None;
+            return Vec::new();
         }
     };
-    match pattern(text) {
-        Ok(pattern) => Some(pattern),
+    match known::patterns(entry, text) {
+        Ok(Read { patterns, warning }) => {
+            if let Some(warning) = warning {
+                sink.warn(cursor.spot(), warning);
+            }
+            patterns
+        }
         Err(message) => {
             sink.problem(cursor.spot(), message);
-            None
+            Vec::new()
         }
     }
-}
-
-/// A pattern; what looks like a network must be one.
-fn pattern(text: &str) -> Result<Pattern, String> {
-    let pattern = Pattern::parse(text);
-    if let (Pattern::Exact(_), Some((address, bits))) = (&pattern, text.split_once('/')) {
-        let most = match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) => 32,
-            Ok(IpAddr::V6(_)) => 128,
-            Err(_) => return Ok(pattern),
-        };
-        let (text, bits) = (hint::shorten(text), hint::shorten(bits));
-        return Err(format!(
-            "`{text}` is no network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
-            most / 2
-        ));
-    }
-    Ok(pattern)
 }
 
 /// What an item of `per` is.
@@ -116,14 +107,16 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
     match item.shape()? {
         Shape::Text(text) => {
             let entry = item.read(sink, |_| name(text, "entry name"))?.value;
+            known::check_name(&entry, item.spot(), sink);
             Some(Per {
+                prefix: known::default_prefix(&entry),
                 entry,
-                prefix: None,
                 colocate: false,
             })
         }
         Shape::Map(pairs) => match pairs.as_slice() {
             [(entry, prefix)] => {
+                known::check_name(entry, item.spot(), sink);
                 let prefix = read_prefix(prefix, sink)?;
                 let entry = Arc::clone(entry);
                 Some(Per {
@@ -154,13 +147,14 @@ fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
         return None;
     }
     let fields = cursor.fields(&PREFIX, sink)?;
-    let mut bits = |name, most: u8| match fields.get(name) {
-        None => Some(most),
+    let mut bits = |name, default: u8, most: u8| match fields.get(name) {
+        None => Some(default),
         Some(cursor) => cursor
             .read(sink, |text| prefix_length(text, most))
             .map(|said| said.value),
     };
-    let (v4, v6) = (bits("v4", 32), bits("v6", 128));
+    let unsaid = Prefix::DEFAULT;
+    let (v4, v6) = (bits("v4", unsaid.v4(), 32), bits("v6", unsaid.v6(), 128));
     Prefix::new(v4?, v6?)
 }
 

@@ -13,10 +13,12 @@ use crate::period::{flag, whole};
 use crate::problem::Sink;
 
 mod failure;
+mod known;
 mod limit;
 mod matching;
 
 pub(crate) use failure::{RawFailure, Word};
+pub(crate) use known::default_prefix;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 
@@ -25,6 +27,9 @@ pub(crate) const MAX_NAME: usize = 255;
 
 /// What to tell of a file of tests that stands where rules should.
 pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
+
+/// What to tell of a document whose rules may not have been written yet.
+const NO_RULES: &str = "the document has no rules: write `rules: []` if it is to have none";
 
 /// One document.
 #[derive(Debug)]
@@ -101,6 +106,10 @@ impl RawDocument {
                 "the document has no domain: write `domain: NAME`",
             );
         }
+        // Other mistakes may be why.
+        if fields.lacks("rules") && sink.count() == 0 {
+            sink.problem(&document.spot, NO_RULES);
+        }
         Some(document)
     }
 }
@@ -126,8 +135,9 @@ pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
 }
 
 fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
-    // `rules:` with every rule commented out is a list of none.
+    // What every rule was commented out of looks like what is half written.
     if let Some(Shape::Null) = cursor.shape() {
+        sink.problem(cursor.spot(), NO_RULES);
         return Vec::new();
     }
     let rule = "a rule such as `{name: login, rate: 5/min}`";

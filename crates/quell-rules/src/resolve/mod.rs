@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use quell_core::rule::{DomainRules, Effect, Matcher, Override, Rule};
+use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Rule};
 
 use crate::path::{Said, Spot};
 use crate::problem::{Problem, Sink};
-use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule};
+use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
 
 mod failure;
 mod limit;
@@ -129,11 +129,12 @@ impl Domains {
     }
 }
 
-/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, whole.
+/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, captured
+/// as in every other rule.
 fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
     let name = &rule.name;
     match rule.per.iter_mut().find(|per| per.entry == *entry) {
-        Some(per) if per.prefix.is_none() => per.colocate = true,
+        Some(per) if per.prefix == default_prefix(entry) => per.colocate = true,
         Some(_) => {
             let message = format!(
                 "the domain has `colocate: {entry}`, and rule `{name}` cuts `{entry}` to a prefix: \
@@ -162,6 +163,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     if let Some(effect) = &effect {
         failure::check_shares(on_failure, (effect, &raw.spot), &overrides, sink);
     }
+    check_ban(raw, sink);
     let overrides = overrides.into_iter().map(|(over, _)| over).collect();
     let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
     Some(Rule {
@@ -179,6 +181,30 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         shadow: raw.shadow.as_ref().map_or(shadow, |said| said.value),
         on_failure,
     })
+}
+
+/// Warns of a ban that stands on one key for everybody: who is refused often bars all others.
+fn check_ban(raw: &RawRule, sink: &mut Sink) {
+    let bans = raw
+        .overrides
+        .iter()
+        .filter_map(|over| over.limit.ban.as_ref());
+    let Some(ban) = raw.limit.ban.as_ref().or_else(|| bans.into_iter().next()) else {
+        return;
+    };
+    if raw.per.is_empty() {
+        let message =
+            "the rule has one key, so its ban refuses everybody because of one: write `per`";
+        sink.warn(&ban.spot, message);
+        return;
+    }
+    if let Some(missing) = raw.on_missing.as_ref()
+        && missing.value == OnMissing::SharedKey
+    {
+        let message = "all callers that lack an entry of `per` share one key, and a ban refuses all \
+                       of them because of one: write `on_missing: skip`, and another rule for them";
+        sink.warn(&missing.spot, message);
+    }
 }
 
 /// The effect of a rule where no override wins.

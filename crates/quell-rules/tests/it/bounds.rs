@@ -14,7 +14,7 @@ fn told(problems: Result<quell_rules::Loaded, Vec<Problem>>) -> Vec<String> {
 
 #[test]
 fn a_file_has_a_largest_size() {
-    let mut text = String::from("domain: d\n#");
+    let mut text = String::from("domain: d\nrules: []\n#");
     text.extend(std::iter::repeat_n('x', MAX_FILE_BYTES - text.len()));
     assert!(parse_str("f", &text).is_ok());
     text.push('x');

@@ -50,7 +50,7 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
       key: remote_address=10.1.2.0
       cost: 1
       ban: after 3 refusals within 10m for 1m, 1h
-  - api: does not apply: `path` is `/login` and must be `/api/*`
+  - api: does not apply: `path` is `/login` and must be `/api/*` or `/api`
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user=a\\xff
       cost: 1";
@@ -219,7 +219,7 @@ fn the_twin_for_programs() {
             "cost": 1,
             "rules": [
                 no("login", "`method` is `GET` and must be `POST` or `PUT`"),
-                no("api", "no entry `path`, which must be `/api/*`"),
+                no("api", "no entry `path`, which must be `/api/*` or `/api`"),
                 {
                     "rule": "all", "applies": true, "why_not": null, "override_index": null,
                     "override_when": null, "unlimited": false,

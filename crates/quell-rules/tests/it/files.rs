@@ -116,17 +116,28 @@ fn all_files_are_told_of_in_one_run() {
     );
 }
 
+/// A volume that is not mounted, or a file that is being written, removes no rules.
 #[test]
-fn an_empty_directory_is_a_warning() {
+fn what_says_nothing_is_a_mistake() {
     let directory = tempfile::tempdir().unwrap();
-    let loaded = load(&[directory.path()]).unwrap();
-    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-    let expected = format!(
-        "{}: no rules in this directory: write files named *.yaml or *.yml",
-        directory.path().display()
+    let told = |path: &Path| load(&[path]).unwrap_err()[0].to_string();
+    assert_eq!(
+        told(directory.path()),
+        format!(
+            "{}: no rules in this directory: write files named *.yaml or *.yml, one with \
+             `rules: []` if there are to be none",
+            directory.path().display()
+        )
     );
-    assert_eq!(warnings, [expected]);
-    assert_eq!(loaded.domains, []);
+    let empty = write(directory.path(), "a.yaml", "");
+    let expected = format!(
+        "{}: the file says nothing: write a document with `domain:` and `rules:`, with `rules: []` \
+         if it is to have none",
+        empty.display()
+    );
+    assert_eq!(told(&empty), expected);
+    write(directory.path(), "b.yaml", &domain("b"));
+    assert_eq!(told(directory.path()), expected, "beside others, too");
 }
 
 #[test]

@@ -7,12 +7,13 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::cost::Cost;
+use quell_core::descriptor::Query;
 use quell_core::limit::{Limit, LimitError};
 use quell_core::rate::Rate;
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
 };
-use quell_rules::{Loaded, parse_str};
+use quell_rules::parse_str;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -48,12 +49,16 @@ fn bare(name: &str, limit: Limit) -> Rule {
 fn rule(fields: &str) -> Rule {
     let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
     let loaded = parse_str("f", &text).unwrap_or_else(|problems| panic!("{fields}: {problems:?}"));
-    assert_eq!(loaded.warnings, [], "{fields}");
+    let others = loaded
+        .warnings
+        .iter()
+        .filter(|warning| !warning.path.ends_with(".ban"));
+    assert_eq!(others.count(), 0, "{fields}: {:?}", loaded.warnings);
     loaded.domains[0].rules[0].clone()
 }
 
 #[test]
-fn empty_equals_default() {
+fn a_text_that_says_nothing_is_a_mistake() {
     for text in [
         "",
         "\n",
@@ -63,11 +68,14 @@ fn empty_equals_default() {
         "null\n",
         "~",
         "\u{feff}",
+        "domain: d",
+        "domain: d\nrules:",
+        "domain: d\nrules: # - name: a",
     ] {
-        let loaded = parse_str("f", text).unwrap();
-        let default = Loaded::default();
-        assert_eq!(loaded.domains, default.domains, "{text:?}");
-        assert_eq!(loaded.warnings, default.warnings, "{text:?}");
+        let problems = parse_str("f", text).unwrap_err();
+        assert_eq!(problems.len(), 1, "{text:?}");
+        let told = problems[0].to_string();
+        assert!(told.contains("`rules: []`"), "{text:?}: {told}");
     }
     let none: [&str; 0] = [];
     assert_eq!(quell_rules::load(&none).unwrap().domains, []);
@@ -75,7 +83,7 @@ fn empty_equals_default() {
 
 #[test]
 fn a_domain_without_rules_is_known() {
-    for text in ["domain: d", "domain: d\nrules:", "domain: d\nrules: []"] {
+    for text in ["domain: d\nrules: []", "rules: []\ndomain: d # none"] {
         let loaded = parse_str("f", text).unwrap();
         let expected = DomainRules {
             domain: "d".into(),
@@ -243,7 +251,11 @@ fn the_rest_of_a_rule() {
         matchers: vec![
             Matcher {
                 entry: "path".into(),
-                patterns: vec![Pattern::Exact("/a".into()), Pattern::Glob("/b/*".into())],
+                patterns: vec![
+                    Pattern::Exact("/a".into()),
+                    Pattern::Glob("/b/*".into()),
+                    Pattern::Exact("/b".into()),
+                ],
             },
             matchers("ok", Pattern::Exact("true".into())).remove(0),
             matchers("status", Pattern::Exact("200".into())).remove(0),
@@ -257,7 +269,7 @@ fn the_rest_of_a_rule() {
             },
             Per {
                 entry: "a".into(),
-                prefix: Prefix::new(24, 128),
+                prefix: Prefix::new(24, 64),
                 colocate: false,
             },
             Per {
@@ -278,6 +290,109 @@ fn the_rest_of_a_rule() {
          cost: 2, shadow: true",
     );
     assert_eq!(said, expected);
+}
+
+/// One set of defaults, wherever rules come from.
+#[test]
+fn addresses_of_callers_are_cut_unless_said() {
+    let prefix = |per: &str| rule(&format!("rate: 1/s, per: [{per}]")).per[0].prefix;
+    assert_eq!(prefix("remote_address"), Prefix::new(32, 64));
+    assert_eq!(prefix("remote_address"), Some(Prefix::DEFAULT));
+    assert_eq!(
+        prefix("{ remote_address: { v4: 24 } }"),
+        Prefix::new(24, 64)
+    );
+    assert_eq!(
+        prefix("{ remote_address: { v6: 128 } }"),
+        Prefix::new(32, 128)
+    );
+    assert_eq!(prefix("client"), None);
+}
+
+/// What can match, but hardly as it is meant, is a warning.
+#[test]
+fn what_may_surprise_is_told() {
+    for (fields, expected) in [
+        (
+            "per: [remote_adress]",
+            "no gateway sends an entry `remote_adress`, did you mean `remote_address`?",
+        ),
+        (
+            "match: { Path: /a }",
+            "no gateway sends an entry `Path`, did you mean `path`?",
+        ),
+        ("match: { methods: GET }", "did you mean `method`?"),
+        ("per: [remote_addr]", "did you mean `remote_address`?"),
+        ("per: [user, post, bath, client_ip]", ""),
+        (
+            "match: { path: /login/ }",
+            "the paths of calls are read as `/login`, and so is `/login/`: write `/login`",
+        ),
+        (
+            "match: { host: Shop.example:80 }",
+            "without a port, and so is `Shop.example:80`: write `shop.example`",
+        ),
+        (
+            "match: { remote_address: localhost }",
+            "`localhost` is no address: write one such as `10.0.0.1`",
+        ),
+        (
+            "ban: { after: 1, for: 1m }",
+            "its ban refuses everybody because of one: write `per`",
+        ),
+        (
+            "per: [user], on_missing: shared_key, ban: { after: 1, for: 1m }",
+            "share one key, and a ban refuses all of them",
+        ),
+        ("per: [user], ban: { after: 1, for: 1m }", ""),
+    ] {
+        let text = format!("domain: d\nrules: [{{ name: r, rate: 1/s, {fields} }}]");
+        let told: Vec<String> = parse_str("f", &text)
+            .unwrap()
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(told.is_empty(), expected.is_empty(), "{fields}: {told:?}");
+        assert!(told.concat().contains(expected), "{fields}: {told:?}");
+    }
+}
+
+/// What calls are asked with is in its normal spelling, and so is what rules wait for.
+#[test]
+fn known_entries_match_as_they_are_read() {
+    let applies = |said: &str, entry: &str, value: &str| {
+        let text =
+            format!("domain: d\nrules: [{{ name: r, rate: 1/s, match: {{ {entry}: {said} }} }}]");
+        let loaded =
+            parse_str("f", &text).unwrap_or_else(|problems| panic!("{said}: {problems:?}"));
+        let query = Query::new("d").entry(entry, value);
+        let rule = &loaded.domains[0].rules[0];
+        rule.applies(&query.descriptors()[0]).is_ok()
+    };
+    for (said, entry, value, expected) in [
+        ("/login/", "path", "/login", true),
+        ("//login", "path", "/login", true),
+        ("/login;a", "path", "/login", true),
+        ("/%6cogin", "path", "/login", true),
+        ("/caf\u{e9}", "path", "/caf%C3%A9", true),
+        ("\"/api/*\"", "path", "/api", true),
+        ("\"/api/*\"", "path", "/api/a", true),
+        ("\"/api/*\"", "path", "/apis", false),
+        ("\"/users/*/files/*\"", "path", "/users/7/files", true),
+        ("\"*.png\"", "path", "/a/b.png", true),
+        ("\"*\"", "path", "/", true),
+        ("\"/*\"", "path", "/", true),
+        ("/Login", "path", "/login", false),
+        ("Shop.example:80", "host", "shop.example", true),
+        ("10.0.0.1", "remote_address", "10.0.0.1", true),
+        ("10.0.0.1", "remote_address", "::ffff:10.0.0.1", true),
+        ("2001:DB8::1", "remote_address", "2001:db8:0::1", true),
+        ("2001:DB8::1", "remote_address", "2001:db8::2", false),
+        ("unknown", "remote_address", "unknown", true),
+    ] {
+        assert_eq!(applies(said, entry, value), expected, "{said} {value}");
+    }
 }
 
 /// Fields of a rule, those of its override, and the limit that they make.

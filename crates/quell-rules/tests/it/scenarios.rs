@@ -287,7 +287,7 @@ fn instants_are_those_that_were_written() {
     }
     let text = format!(
         "{RULES}tests:\n  - name: t\n    start: 1970-01-01T01:00:00.000000001+01:00\n    steps:\n      \
-         - {{ at: 5ns, repeat: 3, every: 2ns }}\n      - {{ at: 3ns, set_rules: {{ domain: d }} }}\n      - {{ at: 0s }}\n"
+         - {{ at: 5ns, repeat: 3, every: 2ns }}\n      - {{ at: 3ns, set_rules: {{ domain: d, rules: [] }} }}\n      - {{ at: 0s }}\n"
     );
     let mut diary = Diary::default();
     let report = run(&parse_str("f", &text, "").unwrap(), &mut diary);

@@ -53,11 +53,10 @@ fn texts_stand_among_files_in_the_order_given() {
 fn files_become_one_text_that_says_the_same() {
     let parts = [
         "# first\ndomain: a\nrules: [{ name: x, rate: 1/s }] # end",
-        "",
         "---\ndomain: b\r\nrules: [{ name: y, rate: 1/s }]\r\n...\n",
-        "%YAML 1.2\n---\ndomain: c\n",
-        "# head\n\n---\ndomain: d\n---\ndomain: e",
-        "domain: f\n",
+        "%YAML 1.2\n---\ndomain: c\nrules: []\n",
+        "# head\n\n---\ndomain: d\nrules: []\n---\nrules: []\ndomain: e",
+        "domain: f\nrules: []\n",
     ];
     let files: Vec<TextFile> = parts.iter().map(|text| file(text)).collect();
     let joined = join_texts(&files);
@@ -77,15 +76,15 @@ fn files_become_one_text_that_says_the_same() {
 fn texts_are_those_that_would_be_loaded() {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [
-        ("b.yaml", "\u{feff}domain: b"),
-        ("a.yml", "domain: a"),
+        ("b.yaml", "\u{feff}domain: b\nrules: []"),
+        ("a.yml", "rules: []\ndomain: a"),
         ("a.test.yaml", "tests: []"),
     ] {
         fs::write(directory.path().join(name), text).unwrap();
     }
     let texts = read_texts(&[directory.path()]).unwrap();
     let said: Vec<&str> = texts.files.iter().map(|file| &*file.text).collect();
-    assert_eq!(said, ["domain: a", "domain: b"]);
+    assert_eq!(said, ["rules: []\ndomain: a", "domain: b\nrules: []"]);
     let names: Vec<String> = texts.files.iter().map(|file| file.name.clone()).collect();
     let loaded = load(&[directory.path()]).unwrap();
     let files = loaded.files.iter().map(|file| file.display().to_string());

@@ -24,6 +24,15 @@ pub(super) fn resolve(raw: &RawAuthorize) -> Result<AuthorizeMap, ConfigError> {
     if let Some(prefix) = &raw.prefix {
         map.prefix = (!prefix.is_empty()).then(|| prefix.to_ascii_lowercase());
     }
+    map.path.ignore_case = raw.ignore_case.unwrap_or_default();
+    map.path.keep_encoded_slashes = match raw.encoded_slashes.as_deref() {
+        None | Some("refuse") => false,
+        Some("keep") => true,
+        Some(other) => {
+            let reason = format!("`{other}` is nothing to do with `%2F`: write refuse or keep");
+            return Err(field("authorize.encoded_slashes", reason));
+        }
+    };
     for source in raw.entries.iter().flatten() {
         let source = entry(source)?;
         match map.entries.iter_mut().find(|e| e.entry == source.entry) {
@@ -48,8 +57,9 @@ fn entry(raw: &RawEntrySource) -> Result<EntrySource, ConfigError> {
         None | Some("plain") => Reading::Plain,
         Some("path") => Reading::Path,
         Some("address") => Reading::Address,
+        Some("host") => Reading::Host,
         Some(other) => {
-            let reason = format!("`{other}` is no reading: write plain, path or address");
+            let reason = format!("`{other}` is no reading: write plain, path, host or address");
             return Err(wrong(reason));
         }
     };

@@ -120,6 +120,14 @@ pub struct RawAuthorize {
     /// Entries made of other headers, before or in place of the gateway's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<Vec<RawEntrySource>>,
+    /// Whether `/LOGIN` is `/login`: paths are read in small letters, for applications that take
+    /// both for one. Default no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_case: Option<bool>,
+    /// What becomes of a path with `%2F` or `%5C`: `refuse` (400), or `keep` for applications that
+    /// take a path apart before they decode it. Default `refuse`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoded_slashes: Option<String>,
 }
 
 /// An entry and the headers that may have it.
@@ -130,7 +138,7 @@ pub struct RawEntrySource {
     pub entry: String,
     /// The headers; the first that is there counts.
     pub headers: Vec<String>,
-    /// How a value is read: `plain`, `path` or `address`. Default `plain`.
+    /// How a value is read: `plain`, `path`, `host` or `address`. Default `plain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
 }

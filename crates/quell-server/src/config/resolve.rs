@@ -409,6 +409,10 @@ mod tests {
                 "write 1 for all",
             ),
             ("[authorize]\ngateway = 'f5'", "write any, original"),
+            (
+                "[authorize]\nencoded_slashes = 'drop'",
+                "authorize.encoded_slashes: `drop` is nothing to do with `%2F`: write refuse or keep",
+            ),
         ] {
             let raw = RawConfig::from_toml("quell.toml", text);
             let error = raw.and_then(|raw| raw.resolve()).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, DEGRADED, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
+    self, AuthorizeError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -155,10 +155,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let map = &shared.config.authorize;
     let query = match http::authorize(&parameters.domain, fields.iter().copied(), map) {
         Ok(query) => query,
-        Err(error) => {
-            let problem = Problem::new(ProblemKind::InvalidRequest, error.to_string());
-            return reply::problem(&problem);
-        }
+        Err(error) => return unreadable(&error, parameters.deny_status),
     };
     let query = with_address(query, request.extensions().get());
     match ask(&shared, Operation::Acquire, &query).await {
@@ -174,6 +171,16 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
         }
         Err(problem) => reply::problem(&problem),
     }
+}
+
+/// The answer to headers that make no query. A path that cannot be read is the caller's fault and
+/// refused as a gateway understands it: most take a 400 for a failure of this server.
+fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Response {
+    let mut problem = Problem::from(error);
+    if let (AuthorizeError::Path { .. }, Some(status)) = (error, deny_status) {
+        problem.status = status.as_u16();
+    }
+    reply::problem(&problem)
 }
 
 /// The query with the connection's address, unless the gateway says whose it asks about.

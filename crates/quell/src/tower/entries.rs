@@ -8,6 +8,7 @@ use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::path::{PathError, PathReading, normalize};
 
 use super::address::{RemoteAddress, Unconnected};
 use super::path_pattern::{PathPattern, PathPatternError};
@@ -36,6 +37,16 @@ use super::path_pattern::{PathPattern, PathPatternError};
 pub struct Entries {
     sources: Vec<Source>,
     cost: Option<ReadCost>,
+    reading: PathReading,
+}
+
+/// Why a request makes no query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// The server is not set up.
+    Connection(Unconnected),
+    /// Servers would not agree on what its path is.
+    Path(PathError),
 }
 
 type ReadCost = Arc<dyn Fn(&Parts) -> Cost + Send + Sync>;
@@ -72,18 +83,26 @@ impl Entries {
         self.push(Source::Method)
     }
 
-    /// The entry `path`, as it was sent and without its query.
+    /// The entry `path`, without its query and in its normal spelling ([`quell_core::path`]), as
+    /// `/v1/authorize` of a server reads it: `/%6cogin`, `//login` and `/login/` are `/login`.
     ///
-    /// The routers of axum and tonic take `/%6cogin` and `//login` for other paths than `/login`, so
-    /// nobody gets past a rule with them. If your service takes them for the same, put what it takes
-    /// them for into an entry with [`Entries::with`]. Inside `Router::nest` the path begins where
-    /// the nested router's does.
+    /// A path that servers resolve differently, such as one with `%2F`, is answered 400. The routers
+    /// of axum and tonic take each spelling for a path of its own; that they count together only
+    /// limits more. For the path as it was sent write `with("path", ..)`. Inside `Router::nest` the
+    /// path begins where the nested router's does.
     #[must_use]
     pub fn path(self) -> Self {
         self.push(Source::Path)
     }
 
-    /// Entries from a path of this form: `{name}` is one segment and becomes the entry `name`,
+    /// How `path` and path patterns are read: [`PathReading::default`] unless said.
+    #[must_use]
+    pub const fn path_reading(mut self, reading: PathReading) -> Self {
+        self.reading = reading;
+        self
+    }
+
+    /// Entries from a path of this form, in its normal spelling as [`Entries::path`]: `{name}` is one segment and becomes the entry `name`,
     /// `{*name}` at the end is all that is left. The entry `path_pattern` is the pattern itself, so
     /// that a rule can count all users' orders together. May be said several times: the first pattern
     /// that fits counts.
@@ -185,15 +204,25 @@ impl Entries {
         &'r self,
         domain: &'r str,
         request: &'r Parts,
-    ) -> Result<Query<'r>, Unconnected> {
+    ) -> Result<Query<'r>, Unreadable> {
         let mut descriptor = Descriptor::new();
+        let path = match self.reads_path() {
+            true => normalize(request.uri.path().as_bytes(), self.reading),
+            false => Ok(Cow::Borrowed(&[][..])),
+        };
+        let path = path.map_err(Unreadable::Path)?;
         for source in &self.sources {
-            source.add(request, &mut descriptor)?;
+            source.add(request, &path, &mut descriptor)?;
         }
         if let Some(cost) = &self.cost {
             descriptor.cost = cost(request);
         }
         Ok(Query::with_descriptors(domain, vec![descriptor]))
+    }
+
+    fn reads_path(&self) -> bool {
+        let reads_path = |source: &Source| matches!(source, Source::Path | Source::Pattern(_));
+        self.sources.iter().any(reads_path)
     }
 }
 
@@ -201,16 +230,17 @@ impl Source {
     fn add<'r>(
         &'r self,
         request: &'r Parts,
+        path: &Cow<'r, [u8]>,
         descriptor: &mut Descriptor<'r>,
-    ) -> Result<(), Unconnected> {
+    ) -> Result<(), Unreadable> {
         match self {
             Self::Method => add(descriptor, METHOD, request.method.as_str().as_bytes()),
-            Self::Path => add(descriptor, PATH, request.uri.path().as_bytes()),
+            Self::Path => add(descriptor, PATH, path.clone()),
             Self::Pattern(pattern) if descriptor.get(PATTERN).is_none() => {
-                if let Some(captured) = pattern.captures(request.uri.path()) {
+                if let Some(captured) = pattern.captures(path) {
                     descriptor.push(PATTERN, pattern.text());
                     for (name, value) in captured {
-                        add(descriptor, name, value.as_bytes());
+                        add(descriptor, name, value.to_vec());
                     }
                 }
             }
@@ -226,7 +256,7 @@ impl Source {
                 }
             }
             Self::Address(address) => {
-                if let Some(address) = address.read(request)? {
+                if let Some(address) = address.read(request).map_err(Unreadable::Connection)? {
                     add(descriptor, ADDRESS, address.to_string().into_bytes());
                 }
             }

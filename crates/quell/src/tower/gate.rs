@@ -7,10 +7,12 @@ use std::time::Duration;
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
 use quell_core::hold::{HoldId, Patience};
+use quell_core::path::PathError;
 use quell_core::verdict::Verdict;
 
 use super::address::Unconnected;
 use super::bill::Bill;
+use super::entries::Unreadable;
 use super::permit::Permit;
 use crate::admit::Admitted;
 use crate::error::AskError;
@@ -53,12 +55,15 @@ pub enum Failure {
         /// The type of the extension.
         extension: &'static str,
     },
+    /// Servers would not agree on what the request's path is; it was answered 400.
+    Path(PathError),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ask(error) => error.fmt(f),
+            Self::Path(error) => error.fmt(f),
             Self::Unconnected { extension } => write!(
                 f,
                 "requests have no extension {extension}: have the server add what it knows of the \
@@ -70,10 +75,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-impl From<Unconnected> for Failure {
-    fn from(unconnected: Unconnected) -> Self {
-        let Unconnected(extension) = unconnected;
-        Self::Unconnected { extension }
+impl From<Unreadable> for Failure {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Connection(Unconnected(extension)) => Self::Unconnected { extension },
+            Unreadable::Path(error) => Self::Path(error),
+        }
     }
 }
 

@@ -19,6 +19,8 @@ const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 /// Why a call does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
+    /// The path is none.
+    InvalidArgument = 3,
     /// A limit denies.
     ResourceExhausted = 8,
     /// This layer is not set up.

@@ -17,7 +17,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::LimitBody;
-use super::entries::{ADDRESS, Entries};
+use super::entries::{ADDRESS, Entries, Unreadable};
 use super::fields::Fields;
 use super::gate::{Admission, Failure, Gate, OnFailure};
 use super::grpc;
@@ -85,7 +85,7 @@ impl LimitLayer<MemoryStore> {
     pub fn each(name: &str, limit: impl IntoLimit, entries: Entries) -> Result<Self, LimitError> {
         let per = entries.names().into_iter().map(|entry| Per {
             entry: Arc::from(entry),
-            prefix: Prefix::new(32, 64).filter(|_| entry == ADDRESS),
+            prefix: (entry == ADDRESS).then_some(Prefix::DEFAULT),
             colocate: false,
         });
         let rule = Rule {
@@ -372,9 +372,12 @@ impl<S: Store> Shared<S> {
     async fn admit<B>(&self, request: &Parts) -> Admitted<B> {
         let query = match self.entries.query(&self.domain, request) {
             Ok(query) => query,
-            Err(unconnected) => {
-                self.gate.tell(&Failure::from(unconnected));
-                return Admitted::Refused(refusal::broken(&request.headers));
+            Err(unreadable) => {
+                self.gate.tell(&Failure::from(unreadable));
+                return Admitted::Refused(match unreadable {
+                    Unreadable::Connection(_) => refusal::broken(&request.headers),
+                    Unreadable::Path(_) => refusal::unreadable(&request.headers),
+                });
             }
         };
         let fields = |verdict: &Verdict, is_told: bool| {

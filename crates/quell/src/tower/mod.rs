@@ -68,3 +68,4 @@ pub use entries::Entries;
 pub use gate::{Failure, OnFailure};
 pub use layer::{LimitFuture, LimitLayer, LimitService, Tell};
 pub use path_pattern::PathPatternError;
+pub use quell_core::path::{PathError, PathReading};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use quell_core::path::{PathReading, normalize};
+
 /// `/users/{user}/orders`: literal segments, named ones, and perhaps a named rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern {
@@ -49,6 +51,11 @@ impl PathPattern {
             if name.is_empty() && inside.is_some() {
                 return Err(wrong("write a name between the braces"));
             }
+            if inside.is_none() && path != "" && !is_normal(name) {
+                return Err(wrong(
+                    "paths are read without a slash at the end, empty segments, dots, `;` and needless escapes: write it so",
+                ));
+            }
             segments.push(segment);
         }
         Ok(Self {
@@ -69,8 +76,8 @@ impl PathPattern {
     }
 
     /// The named segments of `path`, if it fits.
-    pub(super) fn captures<'p>(&'p self, path: &'p str) -> Option<Vec<(&'p str, &'p str)>> {
-        let mut rest = Some(path.strip_prefix('/')?);
+    pub(super) fn captures<'s, 'p>(&'s self, path: &'p [u8]) -> Option<Vec<(&'s str, &'p [u8])>> {
+        let mut rest = Some(path.strip_prefix(b"/")?);
         let mut captured = Vec::new();
         for segment in &self.segments {
             let left = rest?;
@@ -79,13 +86,11 @@ impl PathPattern {
                 captured.push((name.as_str(), left));
                 continue;
             }
-            let (part, after) = match left.split_once('/') {
-                Some((part, after)) => (part, Some(after)),
-                None => (left, None),
-            };
-            rest = after;
+            let mut parts = left.splitn(2, |byte| *byte == b'/');
+            let part = parts.next().unwrap_or_default();
+            rest = parts.next();
             match segment {
-                Segment::Literal(literal) if literal == part => {}
+                Segment::Literal(literal) if literal.as_bytes() == part => {}
                 Segment::Named(name) => captured.push((name.as_str(), part)),
                 _ => return None,
             }
@@ -93,6 +98,13 @@ impl PathPattern {
         let is_whole = rest.is_none() && captured.iter().all(|(_, value)| !value.is_empty());
         is_whole.then_some(captured)
     }
+}
+
+/// Whether a segment is spelt as paths are read.
+fn is_normal(segment: &str) -> bool {
+    let path = format!("/{segment}");
+    let read = normalize(path.as_bytes(), PathReading::default());
+    !segment.is_empty() && read.is_ok_and(|read| *read == *path.as_bytes())
 }
 
 /// What is no path pattern.
@@ -133,16 +145,14 @@ mod tests {
             ("/files/{*file}", "/files/a/b.txt", Some("file=a/b.txt")),
             ("/files/{*file}", "/files/", None),
             ("/files/{*file}", "/files", None),
-            ("/a/", "/a/", Some("")),
-            ("/a/", "/a", None),
             ("/a", "a", None),
             ("/a", "*", None),
         ] {
             let pattern = PathPattern::parse(pattern).unwrap();
-            let captured = pattern.captures(path).map(|captured| {
+            let captured = pattern.captures(path.as_bytes()).map(|captured| {
                 let pairs = captured
                     .iter()
-                    .map(|(name, value)| format!("{name}={value}"));
+                    .map(|(name, value)| format!("{name}={}", value.escape_ascii()));
                 pairs.collect::<Vec<_>>().join(" ")
             });
             assert_eq!(captured.as_deref(), expected, "{pattern:?} {path}");
@@ -159,6 +169,10 @@ mod tests {
             ("/{*}", "a name between"),
             ("/*", "write {name} or {*name}"),
             ("/{*a}/b", "at the end only"),
+            ("/a/", "without a slash at the end"),
+            ("/a//b", "without a slash at the end"),
+            ("/a;b/{c}", "`;`"),
+            ("/%61", "needless escapes"),
         ] {
             let error = PathPattern::parse(pattern).unwrap_err().to_string();
             assert!(error.contains(words), "{pattern}: {error}");

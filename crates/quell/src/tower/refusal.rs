@@ -59,6 +59,14 @@ const OVERLOADED: Kind = Kind {
     code: Code::Unavailable,
 };
 
+const UNREADABLE: Kind = Kind {
+    uri: "urn:quell:problem:invalid-request",
+    title: "Something in the request is wrong",
+    detail: "Servers do not agree on what this path is. Write it without encoded slashes, backslashes and dots.",
+    status: StatusCode::BAD_REQUEST,
+    code: Code::InvalidArgument,
+};
+
 const INTERNAL: Kind = Kind {
     uri: "urn:quell:problem:internal",
     title: "The server failed",
@@ -90,6 +98,11 @@ pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<Limi
 /// The response when too many are waiting for their turn.
 pub(super) fn overloaded<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
     respond(OVERLOADED, &Verdict::default(), None, request)
+}
+
+/// The response to a path that has no normal spelling.
+pub(super) fn unreadable<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
+    respond(UNREADABLE, &Verdict::default(), None, request)
 }
 
 /// The response when this layer is not set up. What is wrong is nothing for clients.

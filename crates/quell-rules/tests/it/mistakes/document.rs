@@ -92,10 +92,10 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "domain: d\ncolocate: tenant\n---\ndomain: d\n---\ndomain: e\n---\ndomain: e\ncolocate: tenant\n",
+        "rules: []\ndomain: d\ncolocate: tenant\n---\nrules: []\ndomain: d\n---\nrules: []\ndomain: e\n---\nrules: []\ndomain: e\ncolocate: tenant\n",
         &[
-            "4:9: domain: the same domain has `colocate: tenant` at f:1:9: write that here too",
-            "8:9: domain: the same domain has no `colocate` at f:6:9: write it there too, or leave it out here",
+            "6:9: domain: the same domain has `colocate: tenant` at f:2:9: write that here too",
+            "12:9: domain: the same domain has no `colocate` at f:9:9: write it there too, or leave it out here",
         ],
     ),
     (

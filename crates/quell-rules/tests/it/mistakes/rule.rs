@@ -56,9 +56,45 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:41: rules[0].match.path: an empty list matches nothing: write at least one value"],
     ),
     (
-        "rate: 1/s, match: {path: [a, [b]]}",
+        "rate: 1/s, match: {path: login}",
         &[
-            r#"3:45: rules[0].match.path[1]: a list in place of a value: write a value such as `"/api/*"`"#,
+            "3:41: rules[0].match.path: a path begins with `/`, so nothing matches `login`: write `/login`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: \"/login?x=1\"}",
+        &[
+            "3:41: rules[0].match.path: a path has no query and no fragment, so nothing matches `/login?x=1`: write `/login`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: /100%}",
+        &[
+            "3:41: rules[0].match.path: nothing matches `/100%`: a `%` stands without two hexadecimal digits: write it as `%25`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {method: [GET, post]}",
+        &[
+            "3:49: rules[0].match.method[1]: methods are in capitals, and `post` is none that clients send: write `POST`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {ip: 10.0.0.300/8}",
+        &[
+            "3:39: rules[0].match.ip: `10.0.0.300/8` is no network, `10.0.0.300` is no address: write a network such as `10.0.0.0/8`",
+        ],
+    ),
+    (
+        "rate: 1/s, ban: {after: 1, for: 1m}, per: [remote_address], match: {remote_address: 10.0.0.300}",
+        &[
+            "3:100: rules[0].match.remote_address: `10.0.0.300` is no address, so nothing matches it: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: [/a, [b]]}",
+        &[
+            r#"3:46: rules[0].match.path[1]: a list in place of a value: write a value such as `"/api/*"`"#,
         ],
     ),
     (

@@ -264,9 +264,9 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, set_rules: {domain: d}, cost: 3}] }\n",
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, set_rules: {domain: d, rules: []}, cost: 3}] }\n",
         &[
-            "3:63: tests[0].steps[0].cost: a step that sets rules asks nothing: write a step of its own",
+            "3:74: tests[0].steps[0].cost: a step that sets rules asks nothing: write a step of its own",
         ],
     ),
     (
@@ -336,7 +336,7 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "rules: {domain: d}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
+        "rules: {domain: d, rules: []}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
         &[
             "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, failed, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],

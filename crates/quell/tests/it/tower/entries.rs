@@ -7,7 +7,7 @@ use axum::extract::MatchedPath;
 use axum::http::HeaderName;
 use axum::routing::get as route;
 use quell::store::memory::MemoryStore;
-use quell::tower::{Entries, LimitLayer};
+use quell::tower::{Entries, LimitLayer, PathReading};
 use quell::{Cost, Limiter};
 
 use super::support::{Recorder, app, ask, connected, get, get_from, shop};
@@ -63,7 +63,7 @@ async fn every_source_finds_its_value() {
     assert_eq!(
         recorder.take(),
         [
-            "method=GET path=/%6cogin remote_address=10.0.0.1 api_key=first session=\"yes=1\" host=shop.example cost 7",
+            "method=GET path=/login remote_address=10.0.0.1 api_key=first session=\"yes=1\" host=shop.example cost 7",
             "method=GET path=/ remote_address=10.0.0.1",
         ]
     );
@@ -89,6 +89,35 @@ async fn the_first_path_pattern_that_fits_names_what_is_in_the_path() {
             "path_pattern=/{kind}/{*rest} kind=users rest=7/orders",
             "",
         ]
+    );
+}
+
+/// A path counts under one spelling, as a server's gateways read it; what has none is refused.
+#[tokio::test]
+async fn spellings_of_one_path_are_one() {
+    let entries = || Entries::new().path().path_pattern("/users/{user}").unwrap();
+    let (layer, recorder) = recorded(entries());
+    let app_ = app(layer);
+    for path in ["/users/7", "/users//7/", "/%75sers/x/../7;a=1?q"] {
+        assert_eq!(ask(&app_, get(path, &[])).await.status, 200, "{path}");
+    }
+    let seen = "path=/users/7 path_pattern=/users/{user} user=7";
+    assert_eq!(recorder.take(), [seen, seen, seen]);
+    for path in ["/%2fusers/7", "/users/..;/7", "/%zz"] {
+        assert_eq!(ask(&app_, get(path, &[])).await.status, 400, "{path}");
+    }
+    assert_eq!(recorder.take(), [""; 0], "nobody is asked");
+
+    let kept = PathReading {
+        ignore_case: true,
+        keep_encoded_slashes: true,
+    };
+    let (layer, recorder) = recorded(entries().path_reading(kept));
+    let app_ = app(layer);
+    ask(&app_, get("/USERS/a%2fb", &[])).await;
+    assert_eq!(
+        recorder.take(),
+        ["path=/users/a%2Fb path_pattern=/users/{user} user=a%2Fb"]
     );
 }
 
