@@ -212,7 +212,7 @@ impl Entries {
         };
         let path = path.map_err(Unreadable::Path)?;
         for source in &self.sources {
-            source.add(request, &path, &mut descriptor)?;
+            source.add(request, path.clone(), &mut descriptor)?;
         }
         if let Some(cost) = &self.cost {
             descriptor.cost = cost(request);
@@ -230,14 +230,14 @@ impl Source {
     fn add<'r>(
         &'r self,
         request: &'r Parts,
-        path: &Cow<'r, [u8]>,
+        path: Cow<'r, [u8]>,
         descriptor: &mut Descriptor<'r>,
     ) -> Result<(), Unreadable> {
         match self {
             Self::Method => add(descriptor, METHOD, request.method.as_str().as_bytes()),
-            Self::Path => add(descriptor, PATH, path.clone()),
+            Self::Path => add(descriptor, PATH, path),
             Self::Pattern(pattern) if descriptor.get(PATTERN).is_none() => {
-                if let Some(captured) = pattern.captures(path) {
+                if let Some(captured) = pattern.captures(&path) {
                     descriptor.push(PATTERN, pattern.text());
                     for (name, value) in captured {
                         add(descriptor, name, value.to_vec());

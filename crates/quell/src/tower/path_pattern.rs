@@ -51,7 +51,7 @@ impl PathPattern {
             if name.is_empty() && inside.is_some() {
                 return Err(wrong("write a name between the braces"));
             }
-            if inside.is_none() && path != "" && !is_normal(name) {
+            if inside.is_none() && !path.is_empty() && !is_normal(name) {
                 return Err(wrong(
                     "paths are read without a slash at the end, empty segments, dots, `;` and needless escapes: write it so",
                 ));
