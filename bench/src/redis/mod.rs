@@ -12,6 +12,7 @@ use crate::processes::{Running, free_address, on_path};
 use crate::report::Report;
 
 mod crowd;
+mod holds;
 mod latency;
 mod limits;
 mod rivals;
@@ -39,6 +40,7 @@ enum Part {
     Connections,
     Cluster,
     Servers,
+    Holds,
 }
 
 /// What `bench redis` measures.
@@ -110,6 +112,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             Part::Connections => crowd::connections(&lab, &mut report)?,
             Part::Cluster => crowd::cluster(settings, &lab, &mut report)?,
             Part::Servers => servers::run(settings, &lab, &mut report)?,
+            Part::Holds => holds::run(settings, &lab, &mut report)?,
         };
         tables.push('\n');
     }

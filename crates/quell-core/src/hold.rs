@@ -15,11 +15,13 @@ mod claim;
 mod end;
 mod held;
 mod rehearsal;
+mod timeline;
 
 pub use claim::{Claim, Claimed, Patience, advance, claim};
 pub use end::{Ended, Ending, end, forgive};
 pub use held::Held;
 use rehearsal::Rehearsal;
+pub(crate) use timeline::taken;
 
 /// The longest name of a hold, in bytes: a UUID with room for a prefix.
 pub const MAX_ID: usize = 64;
@@ -125,8 +127,9 @@ pub enum Place {
     },
 }
 
-/// Where a charge lies in a usage, so that it can be given back as far as it still counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a charge lies in a usage, so that it can be given back as far as it still counts. Of two the
+/// later charge's is the greater.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// Buckets: the theoretical arrival time behind it, in ticks.
     Tat(u128),
@@ -147,6 +150,30 @@ pub enum Mark {
     Entry(Monotonic),
     /// Permits: there is no place to find.
     Permits,
+}
+
+impl Mark {
+    /// So much of an earlier charge was given back.
+    pub(crate) fn move_back(&mut self, back: u128) {
+        match self {
+            Self::Tat(tat) => *tat = tat.saturating_sub(back),
+            Self::Batches { used, .. } => *used = used.saturating_sub(units(back)),
+            _ => {}
+        }
+    }
+
+    /// The contrary of [`Mark::move_back`].
+    pub(crate) fn move_on(&mut self, by: u128) {
+        match self {
+            Self::Tat(tat) => *tat = tat.saturating_add(by),
+            Self::Batches { used, .. } => *used = used.saturating_add(units(by)),
+            _ => {}
+        }
+    }
+}
+
+fn units(back: u128) -> u64 {
+    u64::try_from(back).unwrap_or(u64::MAX)
 }
 
 impl Hold {

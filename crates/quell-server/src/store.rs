@@ -144,7 +144,7 @@ impl Store for ServerStore {
         key: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
-        now: Now,
+        now: &mut Now,
     ) -> Option<Decision> {
         match self {
             Self::Memory(store) => store.charge_one_at_once(key, charge, operation, now),

@@ -321,6 +321,9 @@ impl<S: Store> Limiter<S> {
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
     /// answer at once. A caller keeps one `memo` and passes it each time.
     ///
+    /// Where the store reads the clock again, `now` is that reading from then on: calls that share one
+    /// go on from there, or they would seem to come before what was charged last.
+    ///
     /// # Errors
     /// [`AskError::Impossible`] if the limit is impossible.
     pub fn ask_ad_hoc_at_once(
@@ -329,17 +332,17 @@ impl<S: Store> Limiter<S> {
         key: &[u8],
         bucket: &TokenBucket,
         cost: Cost,
-        now: Now,
+        now: &mut Now,
         memo: &mut AdHocMemo,
     ) -> Result<Option<Decision>, AskError> {
-        let known = self.recall(memo, bucket, now)?;
+        let known = self.recall(memo, bucket, *now)?;
         let charge = Charge::alone(&known.installed, cost);
         let decision = with_ad_hoc(key, |key| {
             self.store.charge_one_at_once(key, &charge, operation, now)
         });
         if let Some(decision) = &decision {
             self.observer.observe(&Event::AdHoc {
-                now,
+                now: *now,
                 operation,
                 key,
                 decision,

@@ -391,9 +391,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "hold: a cancel gives back too much of those after it",
-        file: "crates/quell-core/src/algorithm/returns.rs",
+        file: "crates/quell-core/src/hold/held.rs",
         original: "&& *later > *mark",
-        replacement: "&& *later > u128::MAX - 1",
+        replacement: "&& *later < *mark",
         package: "quell-core",
         caught_by: "hold_tables::what_comes_back_brings_those_after_it_forward",
     },
@@ -444,6 +444,14 @@ const MUTANTS: &[Mutant] = &[
         replacement: "monotonic.since(now.monotonic) > OLDEST_READING;",
         package: "quell",
         caught_by: "parallel::an_old_reading",
+    },
+    Mutant {
+        name: "a batch that goes on with a reading older than its first charge",
+        file: "crates/quell/src/store/memory/mod.rs",
+        original: "*now = self.read_again(*now);\n        let now = *now;",
+        replacement: "let now = self.read_again(*now);",
+        package: "quell",
+        caught_by: "parallel::who_read_the_clock_earlier",
     },
 ];
 

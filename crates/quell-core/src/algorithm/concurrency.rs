@@ -181,6 +181,10 @@ impl PermitEngine {
         self.lease
     }
 
+    pub(super) const fn is_adaptive(&self) -> bool {
+        self.adaptive.is_some()
+    }
+
     fn has_queue(&self) -> bool {
         self.limit > self.max
     }

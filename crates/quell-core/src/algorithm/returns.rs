@@ -15,13 +15,14 @@
 //! Example, 10/s with burst 10: 10 reserved at 0 s have drained at 1 s, when 10 more are charged. A
 //! cancel at 1 s gives nothing back; else 20 would pass at that instant.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem;
 use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
-use crate::hold::{Held, Hold, Mark, Place};
+use crate::hold::{Held, Mark, Place, taken};
 use crate::state::Usage;
 
 impl Gcra {
@@ -63,13 +64,16 @@ impl Engine {
         }
     }
 
-    /// Makes a count of permits what the holds say.
-    pub(crate) fn reconcile(&self, usage: &mut Usage, holds: &[Hold]) {
+    /// Makes a count of permits what the holds say, of which so many units are taken.
+    pub(crate) fn reconcile(&self, usage: &mut Usage, taken: u64) {
         if let Self::Permits(engine) = self {
-            let taken = holds.iter().filter(|hold| !hold.is_waiting());
-            let held = taken.fold(0_u64, |sum, hold| sum.saturating_add(hold.units));
-            engine.set_used(usage, held);
+            engine.set_used(usage, taken);
         }
+    }
+
+    /// Whether holds whose time is over teach it something.
+    pub(crate) const fn learns_from_ends(&self) -> bool {
+        matches!(self, Self::Permits(engine) if engine.is_adaptive())
     }
 
     /// Where the charge lies that was just made.
@@ -94,16 +98,9 @@ impl Engine {
         }
     }
 
-    /// Gives back `units` of the charge at `mark`, as far as it still counts; `others` hold charges
-    /// on the same usage.
-    pub(crate) fn give_back(
-        &self,
-        usage: &mut Usage,
-        mark: &Mark,
-        units: u64,
-        at: &At,
-        others: &mut [Hold],
-    ) {
+    /// Gives back `units` of the charge at `mark`, as far as it still counts. Says by how much the
+    /// marks of later charges are to be moved back.
+    pub(crate) fn give_back(&self, usage: &mut Usage, mark: &Mark, units: u64, at: &At) -> u128 {
         let now = at.now.monotonic;
         match (self, &mut *usage, mark) {
             (
@@ -117,28 +114,11 @@ impl Engine {
                 if let Some(gcra) = self.gcra() {
                     let before = mem::take(tat);
                     *tat = gcra.give_back(before, now, units, *mark);
-                    let back = before - *tat;
-                    for other in marks(others) {
-                        if let Mark::Tat(later) = other
-                            && *later > *mark
-                        {
-                            *later = later.saturating_sub(back).max(*mark - back);
-                        }
-                    }
+                    return before - *tat;
                 }
             }
             (Self::Refill(engine), _, Mark::Batches { anchor, used }) => {
-                let back = engine.give_back(usage, at, units, (*anchor, *used));
-                for other in marks(others) {
-                    if let Mark::Batches {
-                        anchor: later,
-                        used: with,
-                    } = other
-                        && (*later, *with) > (*anchor, *used)
-                    {
-                        *with = with.saturating_sub(back);
-                    }
-                }
+                return engine.give_back(usage, at, units, (*anchor, *used)).into();
             }
             (_, Usage::FixedWindow { start, used }, Mark::Window(mark)) if start == mark => {
                 *used = used.saturating_sub(units);
@@ -160,6 +140,7 @@ impl Engine {
             }
             _ => {}
         }
+        0
     }
 
     /// Charges `units` whether they fit or not; what is too much is owed, up to a bound.
@@ -288,7 +269,7 @@ impl Engine {
         if held.holds.is_empty() {
             held.usage
         } else {
-            to.reconcile(&mut held.usage, &held.holds);
+            to.reconcile(&mut held.usage, taken(&held.holds));
             Usage::Held(held.into())
         }
     }
@@ -316,22 +297,15 @@ impl Engine {
     }
 }
 
-/// The marks of holds that are taken.
-fn marks(holds: &mut [Hold]) -> impl Iterator<Item = &mut Mark> {
-    holds.iter_mut().filter_map(|hold| match &mut hold.place {
-        Place::Taken { mark, .. } => Some(mark),
-        Place::Waiting { .. } => None,
-    })
-}
-
-/// Takes up to `units` from what was charged at `mark`.
-fn take_from<T: PartialEq>(
-    entries: &mut alloc::collections::VecDeque<(T, u64)>,
-    mark: T,
-    units: u64,
-) {
-    if let Some((_, used)) = entries.iter_mut().find(|(at, _)| *at == mark) {
+/// Takes up to `units` from what was charged at `mark`; entries stand in order.
+fn take_from<T: Ord>(entries: &mut VecDeque<(T, u64)>, mark: T, units: u64) {
+    let place = entries.partition_point(|(at, _)| *at < mark);
+    if let Some((at, used)) = entries.get_mut(place)
+        && *at == mark
+    {
         *used = used.saturating_sub(units);
+        if *used == 0 {
+            entries.remove(place);
+        }
     }
-    entries.retain(|(_, used)| *used > 0);
 }

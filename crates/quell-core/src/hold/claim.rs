@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, OnExpiry, Place, Rehearsal};
+use super::{ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, OnExpiry, Place, Rehearsal, taken};
 use crate::algorithm::Mechanics;
 use crate::charge::{Entry, Operation, decide};
 use crate::decision::{Decision, Outcome, RetryAfter};
@@ -174,7 +174,7 @@ fn hold(
     Held::with(&mut entry.state.usage, |held| {
         new.take(engine.mark(&held.usage, &at), now.monotonic);
         held.holds.push(new);
-        engine.reconcile(&mut held.usage, &held.holds);
+        engine.reconcile(&mut held.usage, taken(&held.holds));
     });
     restate(now, entry, decision);
 }
@@ -262,8 +262,8 @@ fn queue(
 fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Monotonic, Duration)> {
     let mut set = Vec::with_capacity(entries.len());
     for entry in entries.iter().filter(|entry| !entry.charge.shadow) {
-        let mut usage = entry.state.usage.clone();
-        if let (Usage::Held(held), Some(id)) = (&mut usage, id) {
+        let mut held = Held::of(&entry.state.usage);
+        if let Some(id) = id {
             let mut is_behind = false;
             held.holds.retain(|hold| {
                 is_behind |= hold.id == *id;
@@ -273,7 +273,7 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
         let limit = &entry.charge.installed.limit;
         let at = entry.charge.at(now);
         let cost = entry.charge.cost.get();
-        set.push(Rehearsal::new(limit.engine(), usage, at, cost));
+        set.push(Rehearsal::new(limit.engine(), held, at, cost));
     }
     Rehearsal::first_fit(&mut set, now.monotonic)
 }

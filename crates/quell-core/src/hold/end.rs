@@ -3,7 +3,7 @@
 use core::mem;
 use core::time::Duration;
 
-use super::{Held, Hold, HoldId, Place};
+use super::{Held, Hold, HoldId, Place, taken};
 use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::state::{State, Usage};
@@ -63,7 +63,7 @@ pub fn end(
         };
         let ended = one(held, index, limit, at, ending, scales);
         engine.settle(&mut held.usage, at);
-        engine.reconcile(&mut held.usage, &held.holds);
+        engine.reconcile(&mut held.usage, taken(&held.holds));
         ended
     })
 }
@@ -130,7 +130,7 @@ fn finish(
         _ => hold.units,
     };
     let less = hold.units.saturating_sub(truth);
-    engine.give_back(&mut held.usage, mark, less, at, &mut held.holds);
+    held.give_back(engine, mark, less, at);
     engine.owe(&mut held.usage, truth.saturating_sub(hold.units), at);
     less > 0
 }

@@ -9,13 +9,12 @@
 //! the order of their instants.
 
 use alloc::boxed::Box;
-use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::mem;
 use core::time::Duration;
 
-use super::{Hold, HoldId, OnExpiry, Place, Rehearsal};
+use super::timeline::Timeline;
+use super::{Hold, HoldId, Mark, OnExpiry, Place, Rehearsal, taken};
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::state::Usage;
@@ -49,6 +48,17 @@ impl Held {
         result
     }
 
+    /// A copy of a usage as one with holds.
+    pub(crate) fn of(usage: &Usage) -> Self {
+        match usage {
+            Usage::Held(held) => (**held).clone(),
+            usage => Self {
+                usage: usage.clone(),
+                holds: Vec::new(),
+            },
+        }
+    }
+
     /// When the last of those who wait has gone; the origin if nobody waits.
     pub(crate) fn line_end(&self) -> Monotonic {
         let waiting = self.holds.iter().filter(|hold| hold.is_waiting());
@@ -67,72 +77,34 @@ impl Held {
         line.next().map(|hold| hold.id.clone())
     }
 
-    /// When something happens next by itself.
-    pub(crate) fn next_due(&self) -> Option<Monotonic> {
-        self.holds.iter().map(Hold::due).min()
-    }
-
     /// Brings the holds, and what they do to the usage, to an instant.
     pub(crate) fn settle(&mut self, engine: &Engine, at: &At) {
         let now = at.now.monotonic;
+        let mut is_due = false;
         for hold in &mut self.holds {
             hold.clamp(now);
+            is_due |= hold.due() <= now;
         }
-        self.happen_by(engine, at);
+        if is_due {
+            let mut timeline = Timeline::new(&self.holds, Some(now));
+            timeline.run(self, engine, at);
+            timeline.finish(&mut self.holds);
+        }
         engine.settle(&mut self.usage, at);
-        engine.reconcile(&mut self.usage, &self.holds);
+        engine.reconcile(&mut self.usage, taken(&self.holds));
     }
 
-    /// Lets happen what is due, in the order of its instants: a hold that is taken meanwhile may be
-    /// over before another is taken.
-    fn happen_by(&mut self, engine: &Engine, at: &At) {
-        let now = at.now.monotonic;
-        let due = self.holds.iter().enumerate();
-        let due = due.filter(|(_, hold)| hold.due() <= now);
-        let mut due: BinaryHeap<_> = due
-            .map(|(index, hold)| Reverse((hold.due(), index)))
-            .collect();
-        let mut over: Vec<usize> = Vec::new();
-        while let Some(Reverse((instant, index))) = due.pop() {
-            match self.happen(engine, &at.moved_to(instant), index) {
-                Some(until) if until <= now => due.push(Reverse((until, index))),
-                Some(_) => {}
-                None => over.push(index),
-            }
+    /// Gives back `units` of the charge at `mark`, as far as it still counts.
+    pub(super) fn give_back(&mut self, engine: &Engine, mark: &Mark, units: u64, at: &At) {
+        let back = engine.give_back(&mut self.usage, mark, units, at);
+        if back == 0 {
+            return;
         }
-        if !over.is_empty() {
-            over.sort_unstable();
-            let mut index = 0;
-            self.holds.retain(|_| {
-                let is_over = over.binary_search(&index).is_ok();
-                index += 1;
-                !is_over
-            });
-        }
-    }
-
-    /// What happens to a hold by itself at its instant; says when something does next, unless that
-    /// is its end.
-    fn happen(&mut self, engine: &Engine, at: &At, index: usize) -> Option<Monotonic> {
-        let hold = self.holds.get_mut(index)?;
-        match hold.place.clone() {
-            Place::Waiting { .. } => {
-                engine.settle(&mut self.usage, at);
-                engine.take(&mut self.usage, at, hold.units);
-                hold.take(engine.mark(&self.usage, at), at.now.monotonic);
-                Some(hold.due())
-            }
-            Place::Taken { mark, .. } => {
-                let units = hold.units;
-                if hold.on_expiry == OnExpiry::Release {
-                    engine.give_back(&mut self.usage, &mark, units, at, &mut self.holds);
-                }
-                if engine.lease().is_some() {
-                    // Its holder was not heard of again: that is no way for a call to end.
-                    engine.settle(&mut self.usage, at);
-                    engine.learn(&mut self.usage, units, None, at);
-                }
-                None
+        for other in &mut self.holds {
+            if let Place::Taken { mark: later, .. } = &mut other.place
+                && *later > *mark
+            {
+                later.move_back(back);
             }
         }
     }
@@ -153,12 +125,10 @@ impl Held {
         if self.line() == 0 && engine.check(&self.usage, at, cost).is_allow() {
             return Outcome::Allow;
         }
-        let now = at.now.monotonic;
-        let usage = Usage::Held(Box::new(self.clone()));
-        let mut one = [Rehearsal::new(engine, usage, *at, cost)];
-        match Rehearsal::first_fit(&mut one, now) {
+        let mut one = [Rehearsal::new(engine, self.clone(), *at, cost)];
+        match Rehearsal::first_fit(&mut one, at.now.monotonic) {
             None => Outcome::Deny(RetryAfter::Never),
-            Some((instant, _)) => Outcome::Deny(RetryAfter::After(instant.since(now))),
+            Some((instant, _)) => Outcome::Deny(RetryAfter::After(instant.since(at.now.monotonic))),
         }
     }
 
@@ -172,9 +142,16 @@ impl Held {
 
     /// Time until the last hold is over and the usage at rest.
     pub(crate) fn reset_after(&self, engine: &Engine, at: &At) -> Duration {
+        let begin = at.now.monotonic;
+        let changes_usage = |hold: &Hold| {
+            hold.is_waiting() || (hold.on_expiry == OnExpiry::Release && engine.lease().is_none())
+        };
+        if !engine.learns_from_ends() && !self.holds.iter().any(changes_usage) {
+            let last = self.holds.iter().map(Hold::due).max().unwrap_or(begin);
+            return last.since(begin).max(engine.reset_after(&self.usage, at));
+        }
         let mut copy = self.clone();
         let mut at = *at;
-        let begin = at.now.monotonic;
         // What waits is taken by then, and over when its own time is.
         while let Some(last) = copy.holds.iter().map(Hold::due).max() {
             at = at.moved_to(last.max(at.now.monotonic));

@@ -2,20 +2,18 @@
 
 use core::time::Duration;
 
+use super::Held;
+use super::timeline::Timeline;
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::state::Usage;
 use crate::time::Monotonic;
-
-/// Steps of a rehearsal before it is content with an instant that may be later than need be: each
-/// is a hold that ends or a wait that an algorithm asks for.
-const MAX_STEPS: usize = 4 * super::MAX_HOLDS;
 
 /// A state that is led on in time.
 #[derive(Debug)]
 pub(crate) struct Rehearsal<'a> {
     engine: &'a Engine,
-    usage: Usage,
+    held: Held,
+    timeline: Timeline,
     at: At,
     cost: u64,
 }
@@ -28,31 +26,24 @@ enum Fit {
 }
 
 impl<'a> Rehearsal<'a> {
-    /// Begins with a settled `usage` at `at`.
-    pub(crate) const fn new(engine: &'a Engine, usage: Usage, at: At, cost: u64) -> Self {
+    /// Begins with what is settled at `at`.
+    pub(super) fn new(engine: &'a Engine, held: Held, at: At, cost: u64) -> Self {
         Self {
             engine,
-            usage,
+            timeline: Timeline::new(&held.holds, None),
+            held,
             at,
             cost,
         }
     }
 
-    /// When the last of those who wait has gone.
-    fn line_end(&self) -> Monotonic {
-        match &self.usage {
-            Usage::Held(held) => held.line_end(),
-            _ => Monotonic::ORIGIN,
-        }
-    }
-
     fn fit(&mut self, instant: Monotonic) -> Fit {
         let at = self.at.moved_to(instant);
-        self.engine.settle(&mut self.usage, &at);
-        let (usage, next) = match &self.usage {
-            Usage::Held(held) => (&held.usage, held.next_due()),
-            usage => (usage, None),
-        };
+        self.timeline.run(&mut self.held, self.engine, &at);
+        let usage = &mut self.held.usage;
+        self.engine.settle(usage, &at);
+        self.engine.reconcile(usage, self.timeline.taken());
+        let next = self.timeline.next_due();
         match self.engine.check(usage, &at, self.cost) {
             Outcome::Allow => Fit::Now,
             Outcome::Deny(_) if !self.engine.can_ever(self.cost) => Fit::Never,
@@ -67,9 +58,12 @@ impl<'a> Rehearsal<'a> {
     /// The first instant from `now` on at which all of `set` fit, behind all who wait, and the
     /// longest delay that one of them then asks for; `None` if they never fit.
     pub(super) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
-        let ends = set.iter().map(Self::line_end);
+        let ends = set.iter().map(|one| one.held.line_end());
         let mut instant = ends.fold(now, Ord::max);
-        for _ in 0..MAX_STEPS {
+        // A step is an end, or the wait that an algorithm asks for; few follow on each other without
+        // an end in between, and where they do, the instant of the last is close enough.
+        let ends = set.iter().map(|one| one.held.holds.len()).sum::<usize>();
+        for _ in 0..4 * (ends + set.len()) + 64 {
             let mut later = instant;
             for one in &mut *set {
                 match one.fit(instant) {
@@ -83,7 +77,7 @@ impl<'a> Rehearsal<'a> {
             }
             instant = later;
         }
-        let at = |one: &Self| one.engine.delay(&one.usage, &one.at.moved_to(instant));
+        let at = |one: &Self| one.engine.delay(&one.held.usage, &one.at.moved_to(instant));
         let delay = set.iter().map(at).max();
         Some((instant, delay.unwrap_or_default()))
     }

@@ -396,7 +396,7 @@ impl Store for GuardedStore {
         key: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
-        now: Now,
+        now: &mut Now,
     ) -> Option<Decision> {
         if operation == Operation::Peek {
             return None;

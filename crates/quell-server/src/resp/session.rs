@@ -227,9 +227,15 @@ impl Session {
     fn throttle_at_once(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) -> bool {
         let (operation, cost) = asked(throttle);
         let bucket = bucket(throttle);
-        let now = self.now();
+        let mut now = self.now();
         let (limiter, memo) = (&self.shared.limiter, &mut self.limit);
-        match limiter.ask_ad_hoc_at_once(operation, throttle.key, &bucket, cost, now, memo) {
+        let answer =
+            limiter.ask_ad_hoc_at_once(operation, throttle.key, &bucket, cost, &mut now, memo);
+        if let Some(reading) = &mut self.reading {
+            // The store may have read the clock again.
+            reading.now = now;
+        }
+        match answer {
             Ok(Some(decision)) => throttle.write_reply(&decision, encoder),
             Ok(None) => return false,
             Err(error) => encoder.error("ERR", &error.to_string()),

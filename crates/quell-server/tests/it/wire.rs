@@ -105,6 +105,28 @@ fn a_frame_may_come_byte_by_byte() {
     expect(&mut stream, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n");
 }
 
+/// On a clock that runs: the first charge of a key reads it again, and those behind go on from there.
+#[test]
+fn a_pipeline_on_a_new_key_loses_no_unit() {
+    let server = Fixture::new("", "");
+    for key in 0..100 {
+        let ask = format!("CL.THROTTLE key{key} 4 1 3600\r\n").repeat(6);
+        let reply = server.resp_exchange(ask.as_bytes());
+        let left: Vec<&str> = reply.split("*5\r\n").skip(1).collect();
+        let expected: Vec<String> = (0..6)
+            .map(|call| {
+                let (is_limited, left) = (u32::from(call == 5), 4_u32.saturating_sub(call));
+                let (wait, rest) = (
+                    if call == 5 { 3_600 } else { -1 },
+                    3_600 * (call + 1).min(5),
+                );
+                format!(":{is_limited}\r\n:5\r\n:{left}\r\n:{wait}\r\n:{rest}\r\n")
+            })
+            .collect();
+        assert_eq!(left, expected, "key {key}");
+    }
+}
+
 #[test]
 fn any_bytes_are_a_key() {
     let server = Fixture::with_clock("", "");

@@ -160,13 +160,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// [`Store::decide_at_once`] for a charge on a key that no set need be made for.
+    /// [`Store::decide_at_once`] for a charge on a key that no set need be made for. Where the store
+    /// reads the clock again, `now` is that reading from then on.
     fn charge_one_at_once(
         &self,
         _key: Key<'_>,
         _charge: &Charge<'_>,
         _operation: Operation,
-        _now: Now,
+        _now: &mut Now,
     ) -> Option<Decision> {
         None
     }

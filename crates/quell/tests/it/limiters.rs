@@ -211,13 +211,19 @@ async fn a_memo_changes_no_answer() {
             .ask_ad_hoc(Operation::Acquire, &key, &bucket, Cost::ONE, now)
             .await;
         let memo = if step % 4 == 0 { &mut other } else { &mut memo };
-        let got =
-            remembering.ask_ad_hoc_at_once(Operation::Acquire, &key, &bucket, Cost::ONE, now, memo);
+        let got = remembering.ask_ad_hoc_at_once(
+            Operation::Acquire,
+            &key,
+            &bucket,
+            Cost::ONE,
+            &mut { now },
+            memo,
+        );
         assert_eq!(got, expected.map(Some), "step {step}");
     }
     let zero = Limit::per_minute(0);
     let ask_for = |key: &[u8], bucket: &TokenBucket, memo: &mut AdHocMemo| {
-        let now = remembering.now();
+        let now = &mut remembering.now();
         let got =
             remembering.ask_ad_hoc_at_once(Operation::Acquire, key, bucket, Cost::ONE, now, memo);
         got.map(Option::unwrap)

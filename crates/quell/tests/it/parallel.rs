@@ -138,12 +138,49 @@ fn an_old_reading_is_credited_to_nobody() {
     let mut memo = AdHocMemo::default();
     let acquire = Operation::Acquire;
     let ask = || {
-        let now = limiter.now();
+        let now = &mut limiter.now();
         let answer = limiter.ask_ad_hoc_at_once(acquire, b"key", &bucket, one, now, &mut memo);
         answer.unwrap().unwrap().outcome.is_allow()
     };
     let admitted = admitted_over_10_ms(&clock, ask);
     assert!((18..=20).contains(&admitted), "{admitted} by a store");
+}
+
+/// Each reading is a microsecond after the one before.
+#[derive(Debug, Default)]
+struct Ticking(ManualClock);
+
+impl Clock for Ticking {
+    fn now(&self) -> Now {
+        self.0.advance(Duration::from_micros(1));
+        self.0.now()
+    }
+}
+
+#[test]
+fn who_read_the_clock_earlier_is_refused_nothing() {
+    let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::new(Ticking::default()));
+    let limiter = limiter.build();
+    let bucket = Limit::per_minute(1).burst(5);
+    let ask = |key: &[u8], now: &mut Now| {
+        let (acquire, memo) = (Operation::Acquire, &mut AdHocMemo::default());
+        let answer = limiter.ask_ad_hoc_at_once(acquire, key, &bucket, Cost::ONE, now, memo);
+        let decision = answer.unwrap().unwrap();
+        (decision.outcome.is_allow(), decision.remaining)
+    };
+    // Calls that share a reading.
+    let mut shared = limiter.now();
+    let answers: Vec<_> = (0..6).map(|_| ask(b"batch", &mut shared)).collect();
+    let expected = [4, 3, 2, 1, 0].map(|left| (true, left));
+    assert_eq!(answers[..5], expected);
+    assert_eq!(answers[5], (false, 0));
+    // A call that is overtaken by others, which read later.
+    let mut early = limiter.now();
+    for (_, left) in &expected[..4] {
+        assert_eq!(ask(b"overtaken", &mut limiter.now()), (true, *left));
+    }
+    assert_eq!(ask(b"overtaken", &mut early), (true, 0));
+    assert_eq!(ask(b"overtaken", &mut early), (false, 0));
 }
 
 /// Between the first reading of a call and what the call does with it, somebody else calls later.

@@ -54,9 +54,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "learned: a lease that ends is taken for a call that ended well",
-        file: "crates/quell-core/src/hold/held.rs",
-        original: "engine.learn(&mut self.usage, units, None, at);",
-        replacement: "engine.learn(&mut self.usage, units, Some(Duration::ZERO), at);",
+        file: "crates/quell-core/src/hold/timeline.rs",
+        original: "engine.learn(usage, units, None, at);",
+        replacement: "engine.learn(usage, units, Some(core::time::Duration::ZERO), at);",
         package: "quell-core",
         caught_by: "adaptive::promises::a_lease_that_ends",
     },

@@ -16,7 +16,14 @@ local function finish(state, hold, ending, units, scales)
   local truth = hold.u
   if ending == CANCEL then truth = 0 elseif ending == SETTLE and scales then truth = units end
   local less = max(hold.u - truth, 0)
-  state.usage = return_units(state.ask, state.usage, hold.m, less, state.holds)
+  local mark, back, back_r = hold.m, 0, 0
+  state.usage, back, back_r = return_units(state.ask, state.usage, mark, less)
+  for _, other in ipairs(back + back_r > 0 and state.holds or {}) do
+    local later = other.m
+    if type(later) == 'table' and is_before(mark[1], mark[2], later[1], later[2]) then
+      other.m = moved_back(state.ask.limit, later, back, back_r)
+    end
+  end
   state.usage = owe(state.ask, state.usage, max(truth - hold.u, 0))
   return less > 0
 end

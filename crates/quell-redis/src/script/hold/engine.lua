@@ -223,50 +223,56 @@ local function mark_of(ask, usage)
   return kind == SEGMENTS and usage[#usage].at or usage.at
 end
 
--- Gives back `units` of the charge at `mark`, as far as it still counts; `others` are holds with
--- charges on the same usage.
-local function return_units(ask, usage, mark, units, others)
+-- A mark after so much of an earlier charge was given back, and before.
+local function moved_back(limit, mark, back, back_r)
+  if limit.kind == REFILL then return {mark[1], max(mark[2] - back, 0)} end
+  return {minus(limit, mark[1], mark[2], back, back_r)}
+end
+
+local function moved_on(limit, mark, by, by_r)
+  if type(mark) ~= 'table' then return mark end
+  if limit.kind == REFILL then return {mark[1], mark[2] + by} end
+  return {plus(limit, mark[1], mark[2], by, by_r)}
+end
+
+-- Takes up to `units` from the entry at `mark`; entries stand in order.
+local function take_from(entries, mark, units)
+  local low, high = 1, #entries + 1
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if entries[middle].at < mark then low = middle + 1 else high = middle end
+  end
+  local entry = entries[low]
+  if not entry or entry.at ~= mark then return entries end
+  local back = min(entry.used, units)
+  entry.used, entries.sum = entry.used - back, entries.sum - back
+  if entry.used == 0 then table.remove(entries, low) end
+  return #entries > 0 and entries or nil
+end
+
+-- Gives back `units` of the charge at `mark`, as far as it still counts. Says by how much the marks of
+-- later charges are to be moved back.
+local function return_units(ask, usage, mark, units)
   local limit = ask.limit
-  if not usage or limit.kind == PERMITS then return usage end
+  if not usage or limit.kind == PERMITS then return usage, 0, 0 end
   if limit.kind <= LEAKY then
-    local now, m, mr = floor(mono / limit.unit), mark[1], mark[2]
-    local left, left_r = m, mr
-    if is_before(usage.tat, usage.r, m, mr) then left, left_r = usage.tat, usage.r end
+    local now, left, left_r = floor(mono / limit.unit), mark[1], mark[2]
+    if is_before(usage.tat, usage.r, left, left_r) then left, left_r = usage.tat, usage.r end
     left, left_r = minus(limit, left, left_r, now, 0)
     local back, back_r = span(limit, units)
     if is_before(left, left_r, back, back_r) then back, back_r = left, left_r end
     local tat, r = minus(limit, usage.tat, usage.r, back, back_r)
-    local first, first_r = minus(limit, m, mr, back, back_r)
-    for _, other in ipairs(others) do
-      local later = other.m
-      if type(later) == 'table' and is_before(m, mr, later[1], later[2]) then
-        local a, ar = minus(limit, later[1], later[2], back, back_r)
-        if is_before(a, ar, first, first_r) then a, ar = first, first_r end
-        other.m = {a, ar}
-      end
-    end
-    return {tat = tat, r = r, heat = usage.heat, as_of = usage.as_of}
+    return {tat = tat, r = r, heat = usage.heat, as_of = usage.as_of}, back, back_r
   elseif limit.kind == REFILL then
     local left = ticked(limit, min(mark[1], mono), mark[2]).used
     local back = min(units, left, usage.used)
-    for _, other in ipairs(others) do
-      local later = other.m
-      if type(later) == 'table' and is_before(mark[1], mark[2], later[1], later[2]) then
-        other.m = {later[1], max(later[2] - back, 0)}
-      end
-    end
-    return {at = min(usage.at, mono), used = usage.used - back}
+    return {at = min(usage.at, mono), used = usage.used - back}, back, 0
   elseif limit.kind <= CALENDAR then
-    if usage.at ~= mark then return usage end
+    if usage.at ~= mark then return usage, 0, 0 end
     local used = max(usage.used - units, 0)
-    return used > 0 and {at = usage.at, used = used} or nil
+    return used > 0 and {at = usage.at, used = used} or nil, 0, 0
   end
-  local kept = {}
-  for _, entry in ipairs(usage) do
-    local used = entry.at == mark and max(entry.used - units, 0) or entry.used
-    if used > 0 then add(kept, entry.at, used) end
-  end
-  return #kept > 0 and kept or nil
+  return take_from(usage, mark, units), 0, 0
 end
 
 -- Learns how long `units` permits were held; nothing if the call failed or was never heard of again.

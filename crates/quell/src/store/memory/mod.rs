@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
-use quell_core::decision::{Decision, Decisions};
+use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName};
 use quell_core::limit::{Installed, Limit, LimitId};
@@ -50,7 +50,7 @@ use holds::Holds;
 pub use holds::{MAX_IDS, RETENTION};
 use registry::Registry;
 use sync::Mutex;
-use table::Held;
+use table::{Approach, Held};
 pub(crate) use table::{Keeper, LoadKey, Table};
 
 /// Keys unless said: 39 bytes each for a bucket, so less than half a gigabyte when full.
@@ -58,6 +58,10 @@ pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
 pub const MAX_NAMED_BANS: usize = 100_000;
+
+/// How old a reading of the clock may be when it is decided by: a thread may lose the processor in
+/// between. A refusal that asks for no longer wait than this reads the clock again.
+const TIME_SLICE: Duration = Duration::from_millis(10);
 
 /// States in this process.
 #[derive(Debug)]
@@ -226,28 +230,60 @@ impl MemoryStore {
         }
     }
 
+    /// Decides on a word where it lies, if that can be.
+    #[inline]
+    fn charge_in_place(
+        &self,
+        key: &Approach<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Decision> {
+        let due = charge.due();
+        let decide = |now: Now| {
+            let in_place = || now.monotonic;
+            let decided = self.table.decide_in_place(key, &due, operation, in_place);
+            decided.map(|decided| decided.decision())
+        };
+        let decision = decide(*now)?;
+        match decision.outcome {
+            // Others who read the clock later may have charged the key before: what seems to be
+            // missing may be no more than the time since this reading.
+            Outcome::Deny(RetryAfter::After(wait)) if wait <= TIME_SLICE => {
+                let later = self.read_again(*now);
+                if later.monotonic.since(now.monotonic) < wait {
+                    return Some(decision);
+                }
+                *now = later;
+                decide(later)
+            }
+            _ => Some(decision),
+        }
+    }
+
     fn charge_one(
         &self,
         name: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
-        now: Now,
+        now: &mut Now,
     ) -> Decision {
         let key = self.table.approach(&Raw(name.as_bytes()));
-        let in_place = self
-            .table
-            .decide_in_place(&key, &charge.due(), operation, || now.monotonic);
-        if let Some(decided) = in_place {
-            return decided.decision();
+        if let Some(decision) = self.charge_in_place(&key, charge, operation, now) {
+            return decision;
         }
         let key = LoadKey {
             fingerprint: key.fingerprint,
             scope: name.scope(),
             limit: charge.installed.id,
         };
-        let keeper = Keeping { store: self, now };
-        let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
-        let now = self.read_again(now);
+        let keeper = Keeping {
+            store: self,
+            now: *now,
+        };
+        let (mut chains, mut held) = self.table.load(&key, operation, *now, &keeper);
+        *now = self.read_again(*now);
+        let now = *now;
         let keeper = Keeping { store: self, now };
         self.carry(&mut held.state, charge, now);
         let was_banned = held.state.banned_for(now.monotonic).is_some();
@@ -297,10 +333,12 @@ impl Default for MemoryStore {
 }
 
 impl LocalStore for MemoryStore {
-    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions {
+    fn charge_local(&self, set: &LimitSet<'_>, operation: Operation, mut now: Now) -> Decisions {
         match set.charges() {
             [] => Decisions::new(),
-            [charge] => Decisions::from([self.charge_one(set.key(charge), charge, operation, now)]),
+            [charge] => {
+                Decisions::from([self.charge_one(set.key(charge), charge, operation, &mut now)])
+            }
             _ => self.charge_many(set, operation, now),
         }
     }
@@ -333,7 +371,7 @@ impl Store for MemoryStore {
         key: Key<'_>,
         charge: &Charge<'_>,
         operation: Operation,
-        now: Now,
+        now: &mut Now,
     ) -> Option<Decision> {
         Some(self.charge_one(key, charge, operation, now))
     }

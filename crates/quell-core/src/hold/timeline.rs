@@ -1,0 +1,209 @@
+//! Timeline: what happens to the holds of one key by itself, in the order of its instants.
+//!
+//! Ends are put in order once, so that n of them take n log n steps, however many charges are given
+//! back on the way. A charge that is given back moves the marks of all charges behind it; who stands
+//! behind whom never changes, so what was given back is added up by rank, in a tree whose sums take
+//! log n steps (Fenwick 1994), and a mark is corrected when it is looked at.
+
+use alloc::collections::BinaryHeap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::{Held, Hold, Mark, OnExpiry, Place};
+use crate::algorithm::{At, Engine, Mechanics};
+use crate::time::Monotonic;
+
+/// What is still to happen to the holds of one key.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    due: BinaryHeap<Reverse<(Monotonic, usize)>>,
+    /// The holds that are over, by their places.
+    over: Vec<usize>,
+    /// Units of all holds that are taken.
+    taken: u64,
+    moves: Option<Moves>,
+}
+
+impl Timeline {
+    /// What happens to `holds`, up to an instant if that is given.
+    pub(crate) fn new(holds: &[Hold], until: Option<Monotonic>) -> Self {
+        let due = holds.iter().map(Hold::due).enumerate();
+        let due = due.filter(|(_, due)| until.is_none_or(|until| *due <= until));
+        Self {
+            due: due.map(|(index, due)| Reverse((due, index))).collect(),
+            over: Vec::new(),
+            taken: taken(holds),
+            moves: None,
+        }
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_due(&self) -> Option<Monotonic> {
+        self.due.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// Units of all holds that are taken by now.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Lets happen what is due by `at`: a hold that is taken meanwhile may be over before another is
+    /// taken. Holds that are over stay in their places until [`Timeline::finish`].
+    pub(crate) fn run(&mut self, held: &mut Held, engine: &Engine, at: &At) {
+        while let Some(instant) = self.next_due().filter(|due| *due <= at.now.monotonic) {
+            let Some(Reverse((_, index))) = self.due.pop() else {
+                return;
+            };
+            match self.happen(held, engine, &at.moved_to(instant), index) {
+                Some(until) => self.due.push(Reverse((until, index))),
+                None => self.over.push(index),
+            }
+        }
+    }
+
+    /// Removes the holds that are over.
+    pub(crate) fn finish(mut self, holds: &mut Vec<Hold>) {
+        if let Some(moves) = &self.moves {
+            moves.finish(holds);
+        }
+        self.over.sort_unstable();
+        let mut index = 0;
+        holds.retain(|_| {
+            let is_over = self.over.binary_search(&index).is_ok();
+            index += 1;
+            !is_over
+        });
+    }
+
+    /// What happens to a hold by itself at its instant; says when something does next, unless that
+    /// is its end.
+    fn happen(
+        &mut self,
+        held: &mut Held,
+        engine: &Engine,
+        at: &At,
+        index: usize,
+    ) -> Option<Monotonic> {
+        let Held { usage, holds } = held;
+        let hold = holds.get_mut(index)?;
+        let units = hold.units;
+        match &hold.place {
+            Place::Waiting { .. } => {
+                engine.settle(usage, at);
+                engine.take(usage, at, units);
+                let mut mark = engine.mark(usage, at);
+                if let Some(moves) = &mut self.moves {
+                    moves.add(index, &mut mark);
+                }
+                hold.take(mark, at.now.monotonic);
+                self.taken = self.taken.saturating_add(units);
+                Some(hold.due())
+            }
+            Place::Taken { mark, .. } => {
+                let mut mark = mark.clone();
+                if hold.on_expiry == OnExpiry::Release {
+                    if let Some(moves) = &self.moves {
+                        mark.move_back(moves.before(index));
+                    }
+                    let back = engine.give_back(usage, &mark, units, at);
+                    if back > 0 {
+                        let moves = self.moves.get_or_insert_with(|| Moves::new(holds));
+                        moves.give_back(index, back);
+                    }
+                }
+                self.taken = self.taken.saturating_sub(units);
+                if engine.lease().is_some() {
+                    // Its holder was not heard of again: that is no way for a call to end.
+                    engine.settle(usage, at);
+                    engine.learn(usage, units, None, at);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Units of all holds that are taken.
+pub(crate) fn taken(holds: &[Hold]) -> u64 {
+    let taken = holds.iter().filter(|hold| !hold.is_waiting());
+    taken.fold(0_u64, |sum, hold| sum.saturating_add(hold.units))
+}
+
+/// By how much marks are to be moved back.
+#[derive(Debug)]
+struct Moves {
+    /// For each hold the rank of its mark, from 1; 0 where it has none that moves.
+    ranks: Vec<usize>,
+    last: usize,
+    /// What was given back, by rank.
+    tree: Vec<u128>,
+}
+
+impl Moves {
+    fn new(holds: &[Hold]) -> Self {
+        let mut marks: Vec<(&Mark, usize)> = Vec::with_capacity(holds.len());
+        for (index, hold) in holds.iter().enumerate() {
+            if let Place::Taken { mark, .. } = &hold.place {
+                marks.push((mark, index));
+            }
+        }
+        marks.sort();
+        let (mut ranks, mut last) = (vec![0; holds.len()], 0);
+        let mut before = None;
+        for (mark, index) in marks {
+            if before.replace(mark) != Some(mark) {
+                last += 1;
+            }
+            if let Some(rank) = ranks.get_mut(index) {
+                *rank = last;
+            }
+        }
+        Self {
+            tree: vec![0; holds.len() + 1],
+            ranks,
+            last,
+        }
+    }
+
+    /// What was given back before the mark of this hold.
+    fn before(&self, index: usize) -> u128 {
+        let mut rank = self.ranks.get(index).copied().unwrap_or(0);
+        rank = rank.saturating_sub(1);
+        let mut sum: u128 = 0;
+        while rank > 0 {
+            sum = sum.saturating_add(self.tree.get(rank).copied().unwrap_or(0));
+            rank &= rank - 1;
+        }
+        sum
+    }
+
+    /// So much was given back at the mark of this hold.
+    fn give_back(&mut self, index: usize, back: u128) {
+        let mut rank = self.ranks.get(index).copied().unwrap_or(0);
+        while rank > 0
+            && let Some(sum) = self.tree.get_mut(rank)
+        {
+            *sum = sum.saturating_add(back);
+            rank += rank & rank.wrapping_neg();
+        }
+    }
+
+    /// A hold is taken: nobody stands behind it.
+    fn add(&mut self, index: usize, mark: &mut Mark) {
+        self.last += 1;
+        if let Some(rank) = self.ranks.get_mut(index) {
+            *rank = self.last;
+        }
+        mark.move_on(self.before(index));
+    }
+
+    /// Moves the marks.
+    fn finish(&self, holds: &mut [Hold]) {
+        for (index, hold) in holds.iter_mut().enumerate() {
+            if let Place::Taken { mark, .. } = &mut hold.place {
+                mark.move_back(self.before(index));
+            }
+        }
+    }
+}
