@@ -14,6 +14,7 @@ pub mod algorithm;
 pub mod ban;
 pub mod charge;
 pub mod cost;
+pub mod debt;
 pub mod decision;
 pub mod descriptor;
 mod few;

@@ -80,6 +80,21 @@ impl Limit {
     }
 }
 
+impl Limit {
+    /// The same limit for counting units: a bucket that warms up charges more for them while it is
+    /// cold.
+    #[must_use]
+    pub fn without_warm_up(&self) -> Self {
+        let warms_up = match self.algorithm() {
+            Algorithm::TokenBucket(spec) => spec.warming().map(|_| (spec.count(), spec.period())),
+            _ => None,
+        };
+        let rate = warms_up.and_then(|(count, period)| Rate::new(count, period).ok());
+        let plain = rate.and_then(|rate| Self::token_bucket(rate).build().ok());
+        plain.unwrap_or_else(|| self.clone())
+    }
+}
+
 fn fixed(spec: &FixedWindow, limit: u64) -> FixedWindow {
     match spec.window() {
         Window::FirstRequest(window) => Limit::fixed_window(limit, *window),
@@ -180,6 +195,14 @@ mod tests {
         assert_eq!(shared(&batch, 2), None);
         let log = Limit::sliding_log(2, SECOND).build().unwrap();
         assert_eq!(shared(&log, 3), None);
+    }
+
+    #[test]
+    fn units_of_a_bucket_that_warms_up_are_counted_without_it() {
+        let warm = Limit::per_second(4).warm_up(SECOND * 3).build().unwrap();
+        let plain = Limit::per_second(4).build().unwrap();
+        assert_eq!(warm.without_warm_up(), plain);
+        assert_eq!(plain.without_warm_up(), plain);
     }
 
     #[test]

@@ -108,6 +108,18 @@ pub enum Usage {
     Held(Box<Held>),
 }
 
+impl Usage {
+    /// Bytes on the heap, holds aside.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::SlidingWindow { segments } => segments.capacity() * size_of::<(u64, u64)>(),
+            Self::SlidingLog { entries } => entries.capacity() * size_of::<(Monotonic, u64)>(),
+            _ => 0,
+        }
+    }
+}
+
 /// Refusals and bans of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanRecord {
@@ -169,6 +181,15 @@ impl State {
         if !matches!(usage, Usage::Rest) {
             self.usage = from.engine().carry(usage, to.limit.engine(), at);
         }
+    }
+
+    /// Bytes on the heap, holds aside.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let record = self.ban.as_ref().map_or(0, |record| {
+            size_of::<BanRecord>() + record.refusals.capacity() * size_of::<Monotonic>()
+        });
+        self.usage.heap_bytes() + record
     }
 
     /// Moves every monotonic instant by `nanos`: what a snapshot taken under one clock means under

@@ -46,14 +46,13 @@ impl RedisStore {
         self.counts.read(&self.link.places())
     }
 
-    /// Why calls about a set, and a claim on it, fail at once, if they do, and who is to be tried again
-    /// by now.
+    /// Why calls about a set, and a claim on it, fail at once, if they do.
     pub(crate) fn gone(
         &self,
         set: &LimitSet<'_>,
         claim: Option<&Claim<'_>>,
         now: Instant,
-    ) -> Option<(String, Vec<Arc<Place>>)> {
+    ) -> Option<String> {
         if !self.link.is_any_gone() {
             return None;
         }
@@ -68,15 +67,8 @@ impl RedisStore {
         } else {
             places.push(self.link.place_of(b""));
         }
-        let gone = places
-            .into_iter()
-            .filter_map(|place| Some((place.breaker.gone(now)?, place)));
-        let (mut first, mut due) = (None, Vec::new());
-        for ((reason, is_due), place) in gone {
-            first.get_or_insert_with(|| gone_for(&reason));
-            due.extend(is_due.then_some(place));
-        }
-        first.map(|reason| (reason, due))
+        let mut gone = places.iter().filter_map(|place| place.breaker.gone(now));
+        gone.next().map(|(reason, _)| gone_for(&reason))
     }
 
     /// Whether calls about the key whose state has this name fail at once.

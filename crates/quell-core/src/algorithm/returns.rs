@@ -209,7 +209,7 @@ impl Engine {
     }
 
     /// Units owed beyond what the limit holds.
-    fn units_owed(&self, usage: &Usage, at: &At) -> u64 {
+    pub(crate) fn units_owed(&self, usage: &Usage, at: &At) -> u64 {
         match (self, usage) {
             (_, Usage::Owing { tat, .. } | Usage::WarmingUp { tat, .. }) => self
                 .gcra()

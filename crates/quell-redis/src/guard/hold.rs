@@ -14,7 +14,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::time::Now;
 
-use super::{Inner, as_unsent};
+use super::{Inner, Unready};
 use crate::hold::Trouble;
 use crate::link::Failure;
 
@@ -25,25 +25,18 @@ impl Inner {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
-        if let Some(failure) = self.gone(set, Some(claim)) {
-            return self.declared(set, claim, now, &failure);
-        }
-        if let Err(failure) = self.pay(set, now).await {
-            if failure == Failure::Overloaded {
-                return Err(self.store.error(&failure));
-            }
-            return self.declared(set, claim, now, &as_unsent(failure));
+        if let Err(unready) = self.ready(set, Some(claim), now).await {
+            return self.declared(set, claim, now, &unready);
         }
         match self.store.try_hold(set, claim, now).await {
             Ok(placed) => {
-                self.pay_in_background();
+                self.answered(set);
                 if self.outage.answered(Instant::now) {
                     tracing::info!(store = %self.store, "the store takes calls again");
                 }
                 Ok(placed)
             }
             Err(Trouble::Refused(error)) => Err(error),
-            Err(Trouble::Failed(failure @ Failure::Overloaded)) => Err(self.store.error(&failure)),
             Err(Trouble::Failed(failure)) => {
                 // Perhaps it was made, and what is answered in its place holds nothing. A name that its
                 // caller may say again, here or on another node, would end what that one holds.
@@ -57,19 +50,19 @@ impl Inner {
                         "the store refuses calls: what on_failure declares is answered"
                     );
                 }
-                self.declared(set, claim, now, &failure)
+                self.declared(set, claim, now, &Unready::Failed(failure))
             }
         }
     }
 
     fn declared(
-        &self,
+        self: &Arc<Self>,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-        failure: &Failure,
+        unready: &Unready,
     ) -> Result<Placed, StoreError> {
-        let answer = self.fall_back(set, Operation::Acquire, now, failure)?;
+        let answer = self.fall_back(set, Operation::Acquire, now, unready)?;
         let mut decisions = answer.decisions.into_vec();
         for decision in &mut decisions {
             let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
@@ -107,7 +100,9 @@ impl Inner {
         ending: Ending,
         now: Now,
     ) -> Result<Option<Finished>, StoreError> {
-        self.store.end(id, ending, now).await
+        let ended = self.store.end(id, ending, now).await;
+        self.keep_repaying();
+        ended
     }
 
     pub(super) async fn advance(
@@ -115,6 +110,8 @@ impl Inner {
         id: &HoldId,
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        self.store.advance(id, now).await
+        let advanced = self.store.advance(id, now).await;
+        self.keep_repaying();
+        advanced
     }
 }

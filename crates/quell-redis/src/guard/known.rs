@@ -19,6 +19,7 @@ use quell_core::limit::{Installed, LimitId};
 use quell_core::time::Monotonic;
 
 use super::refusal::Refusal;
+use crate::store::needs_holds;
 
 /// How long a refusal is believed.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -63,6 +64,8 @@ pub(super) struct Last {
     pub(super) left: u64,
     /// How much longer it is banned.
     pub(super) ban: Option<Duration>,
+    /// From then on nothing is used.
+    pub(super) rest: Monotonic,
 }
 
 impl std::fmt::Debug for Known {
@@ -102,7 +105,9 @@ impl Known {
         let refusal = Refusal::new(charge.cost, asked, heard, decision);
         // Refusals that count towards a ban have to reach the store.
         let counts = charge.installed.limit.ban().is_some() && !decision.banned;
-        let refusal = refusal.filter(|_| !charge.shadow && !counts);
+        // Of a cost on credit nothing is told from what is used.
+        let is_told = !needs_holds(charge);
+        let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
         let ban = decision.banned.then(|| match decision.retry_after() {
             Some(RetryAfter::After(left)) => heard.saturating_add(left),
             _ => heard.saturating_add(decision.reset_after),
@@ -181,6 +186,7 @@ impl Known {
             Some(Last {
                 left: installed.limit.max().saturating_sub(used),
                 ban: ban.filter(|left| !left.is_zero()),
+                rest: slot.rest,
             })
         });
         last.flatten()

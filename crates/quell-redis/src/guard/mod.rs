@@ -3,6 +3,7 @@
 //! ```text
 //! charge --remembered refusal?--> answer, no trip
 //!        --store thought gone?--> as declared, degraded
+//!        --just back?-----------> by the share, where that is declared, degraded
 //!        --something owed?------> paid first
 //!        --store----------------> answer, noted
 //!               '---failure-----> as declared, degraded
@@ -13,7 +14,7 @@
 //! fallback says always says that it is degraded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::Clock;
@@ -27,25 +28,29 @@ use quell_core::time::{Now, Wall};
 
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
-use crate::store::{RedisStore, needs_holds};
+use crate::store::RedisStore;
 use crate::url::StoreUrl;
 
-mod apart;
+mod background;
 mod hold;
 mod known;
+mod local_share;
 mod outage;
-mod pay;
+mod recovery;
 mod refusal;
+mod repay;
+#[cfg(test)]
+mod schedules;
+mod sync;
 
-use apart::{Apart, Part};
+use background::Background;
 use known::Known;
+use local_share::{How, LocalShares};
 use outage::Outage;
+use recovery::Recovery;
 
 /// When to come back after a refusal that was declared: a store that is back is found within this.
 const COME_BACK: Duration = Duration::from_secs(1);
-
-/// Locks that keep two payments of one key apart.
-const TURNS: usize = 64;
 
 /// A Redis store that remembers refusals, and answers as its rules declare while it cannot tell.
 ///
@@ -60,11 +65,11 @@ struct Inner {
     store: RedisStore,
     clock: Arc<dyn Clock>,
     known: Known,
-    apart: Apart,
+    shares: LocalShares,
     outage: Outage,
-    /// One payment per key at a time.
-    turns: Vec<tokio::sync::Mutex<()>>,
-    is_paying: AtomicBool,
+    recovery: Recovery,
+    /// Whether a task looks for what is gone and pays what is owed.
+    repaying: Background,
     degraded: [AtomicU64; 3],
     remembered: AtomicU64,
 }
@@ -88,16 +93,15 @@ impl GuardedStore {
     /// Guards `store`; `clock` is that of the limiter.
     #[must_use]
     pub fn new(store: RedisStore, clock: Arc<dyn Clock>) -> Self {
-        let turns = (0..TURNS).map(|_| tokio::sync::Mutex::default());
         Self {
             inner: Arc::new(Inner {
                 store,
                 clock,
                 known: Known::new(),
-                apart: Apart::default(),
+                shares: LocalShares::default(),
                 outage: Outage::default(),
-                turns: turns.collect(),
-                is_paying: AtomicBool::default(),
+                recovery: Recovery::default(),
+                repaying: Background::new(),
                 degraded: Default::default(),
                 remembered: AtomicU64::default(),
             }),
@@ -139,7 +143,7 @@ impl GuardedStore {
             shared: read(shared),
             denied: read(denied),
             allowed: read(allowed),
-            owed: self.inner.apart.keys(),
+            owed: self.inner.shares.owed(),
         }
     }
 }
@@ -183,24 +187,13 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        if let Some(failure) = self.gone(set, None) {
-            return self.fall_back(set, operation, now, &failure);
-        }
-        if let Err(failure) = self.pay(set, now).await {
-            if failure == Failure::Overloaded {
-                return Err(self.store.error(&failure));
-            }
-            // The set itself was not sent.
-            return self.fall_back(set, operation, now, &as_unsent(failure));
+        if let Err(unready) = self.ready(set, None, now).await {
+            return self.fall_back(set, operation, now, &unready);
         }
         match self.store.try_decide(set, operation, now).await {
             Ok((decisions, clock)) => {
                 self.note(set, &decisions, now);
-                // While some server of a cluster is gone, what is owed to it would be looked through
-                // in vain; what is owed to one that is back is paid when that is found.
-                if !self.store.link.is_any_gone() {
-                    self.pay_in_background();
-                }
+                self.answered(set);
                 if self.outage.answered(Instant::now) {
                     tracing::info!(store = %self.store, "the store takes calls again");
                 }
@@ -210,8 +203,6 @@ impl Inner {
                     ..Answer::default()
                 })
             }
-            // It answers others, so it is not gone: nothing is declared for that.
-            Err(failure @ Failure::Overloaded) => Err(self.store.error(&failure)),
             Err(failure) => {
                 if self.outage.failed(&failure, Instant::now()) {
                     tracing::error!(
@@ -220,34 +211,72 @@ impl Inner {
                         "the store refuses calls: what on_failure declares is answered"
                     );
                 }
-                self.fall_back(set, operation, now, &failure)
+                self.fall_back(set, operation, now, &Unready::Failed(failure))
             }
         }
     }
 
-    /// Why nobody will answer about `set`, if somebody is thought to be gone who has keys of it. Then
-    /// nobody waits for that server; a task of its own looks whether it is back.
-    fn gone(self: &Arc<Self>, set: &LimitSet<'_>, claim: Option<&Claim<'_>>) -> Option<Failure> {
-        let (reason, due) = self.store.gone(set, claim, Instant::now())?;
-        for place in due {
-            let Some(probing) = place.begin_probe() else {
-                continue;
-            };
-            let inner = Arc::clone(self);
-            tokio::spawn(async move {
-                if inner.store.probe(probing.place()).await.is_ok() {
-                    inner.pay_in_background();
-                }
-            });
+    /// Waits until the store can be asked about `set`, or says why it is not.
+    async fn ready(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: Option<&Claim<'_>>,
+        now: Now,
+    ) -> Result<(), Unready> {
+        // Nobody waits for a server that is gone; a task of its own looks whether it is back.
+        if let Some(reason) = self.store.gone(set, claim, Instant::now()) {
+            return Err(Unready::Failed(Failure::Unreachable(reason)));
         }
-        Some(Failure::Unreachable(reason))
+        if self.is_recovering(set) {
+            return Err(Unready::Recovering);
+        }
+        if let Err(failure) = self.repaid(set, now).await {
+            // The set itself was not sent.
+            return Err(Unready::Failed(as_unsent(failure)));
+        }
+        match self.is_recovering(set) {
+            true => Err(Unready::Recovering),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
+    fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
+        let has_places = self.recovery.is_any();
+        if !has_places && self.shares.is_empty() {
+            return false;
+        }
+        let is_shared = |charge: &Charge<'_>| {
+            let is_declared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+            is_declared && charge.installed.limit.lease().is_none()
+        };
+        let now = Instant::now();
+        let recovers = |charge: &Charge<'_>| {
+            let key = set.key(charge);
+            let place = || self.store.link.place_of(&self.store.names.of(key));
+            self.shares.is_recovering(key.as_bytes(), now)
+                || (has_places && self.recovery.has(&place(), now))
+        };
+        set.charges().iter().all(is_shared) && set.charges().iter().any(recovers)
+    }
+
+    /// The store answered about a set.
+    fn answered(&self, set: &LimitSet<'_>) {
+        if self.shares.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for charge in set.charges() {
+            self.shares.answered(set.key(charge).as_bytes(), now);
+        }
     }
 
     fn note(&self, set: &LimitSet<'_>, decisions: &[Decision], now: Now) {
         let heard = self.clock.monotonic();
         let each = set.charges().iter().zip(decisions);
-        // Permits come back, and what is owed is not told from what is used: neither is remembered.
-        for (charge, decision) in each.filter(|(charge, _)| !needs_holds(charge)) {
+        // Permits come back: how many are held is not remembered.
+        let has_permits = |charge: &Charge<'_>| charge.installed.limit.lease().is_some();
+        for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
             let key = set.key(charge);
             self.known.note(key, charge, decision, now.monotonic, heard);
         }
@@ -255,11 +284,27 @@ impl Inner {
 
     /// What is declared for a store that cannot tell.
     fn fall_back(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        unready: &Unready,
+    ) -> Result<Answer, StoreError> {
+        if let Unready::Failed(failure @ Failure::Overloaded) = unready {
+            // It answers others, so it is not gone: nothing is declared for that.
+            return Err(self.store.error(failure));
+        }
+        let answer = self.declared_for(set, operation, now, unready);
+        self.keep_repaying();
+        answer
+    }
+
+    fn declared_for(
         &self,
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-        failure: &Failure,
+        unready: &Unready,
     ) -> Result<Answer, StoreError> {
         let mut decisions: Vec<Option<Decision>> = Vec::with_capacity(set.charges().len());
         let mut parts = Vec::new();
@@ -267,10 +312,10 @@ impl Inner {
         let mut is_refused = false;
         for charge in set.charges() {
             let Some(on_failure) = charge.on_failure else {
-                return Err(self.store.error(failure));
+                return Err(self.store.error(&unready.failure()));
             };
             let [shared, denied, allowed] = &mut counts;
-            let part = Part::new(set.key(charge), charge, on_failure);
+            let part = self.shares.part(set.key(charge), charge, on_failure);
             decisions.push(match (on_failure, part) {
                 (OnFailure::Share { .. }, Some(part)) => {
                     *shared += 1;
@@ -298,12 +343,15 @@ impl Inner {
                 asked = Operation::Peek;
             }
         }
-        let may_be_charged = matches!(failure, Failure::Unknown(_));
         let mut shared = Vec::new();
         if !parts.is_empty() {
+            let how = How {
+                operation: asked,
+                may_be_charged: matches!(unready, Unready::Failed(Failure::Unknown(_))),
+                is_recovering: matches!(unready, Unready::Recovering),
+            };
             let (known, clock) = (&self.known, &*self.clock);
-            let apart = &self.apart;
-            shared = apart.decide(&parts, asked, now, may_be_charged, known, clock);
+            shared = self.shares.decide(&parts, how, now, known, clock);
         }
         let mut shared = shared.into_iter();
         let each = decisions.into_iter().zip(set.charges());
@@ -316,6 +364,23 @@ impl Inner {
             degraded: true,
             ..Answer::default()
         })
+    }
+}
+
+/// Why the store is not asked, or did not answer.
+#[derive(Debug)]
+enum Unready {
+    Failed(Failure),
+    /// It answers again, and other nodes may not have paid yet.
+    Recovering,
+}
+
+impl Unready {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Failed(failure) => failure.clone(),
+            Self::Recovering => Failure::Unreachable("it is back since a moment".to_owned()),
+        }
     }
 }
 
@@ -472,17 +537,20 @@ impl Store for GuardedStore {
         if action == Action::Forgive {
             // What it used apart is forgiven as well.
             for charge in set.charges() {
-                inner.apart.take(set.key(charge).as_bytes());
+                inner.shares.forget(set.key(charge).as_bytes());
             }
         }
         let changed = inner.store.administer(set, action, now).await;
         for charge in set.charges() {
             inner.known.forget(set.key(charge));
         }
+        inner.keep_repaying();
         changed
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        self.inner.store.bans(most, now).await
+        let bans = self.inner.store.bans(most, now).await;
+        self.inner.keep_repaying();
+        bans
     }
 }

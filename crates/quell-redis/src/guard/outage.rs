@@ -24,7 +24,10 @@ pub(super) struct Outage {
 impl Outage {
     /// The store failed; returns whether that is worth a line.
     pub(super) fn failed(&self, failure: &Failure, now: Instant) -> bool {
-        if matches!(failure, Failure::Unreachable(_) | Failure::Unknown(_)) {
+        if matches!(
+            failure,
+            Failure::Unreachable(_) | Failure::Unknown(_) | Failure::Overloaded
+        ) {
             return false;
         }
         *self.last.lock() = Some(now);

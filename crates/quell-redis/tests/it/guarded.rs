@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell::clock::ManualClock;
+use quell::clock::{ManualClock, SystemClock};
 use quell::{Cost, Limit, Limiter, Query, Verdict};
 use quell_core::rule::{DomainRules, OnFailure};
 use quell_redis::{GuardedStore, RedisStoreBuilder};
@@ -39,6 +39,18 @@ impl Node {
         let limiter = builder.build();
         limiter.set_rules(rules).unwrap();
         Self { limiter, clock }
+    }
+
+    /// A node whose clock goes on, as that of a server.
+    pub(crate) fn with_real_clock(store: RedisStoreBuilder, rules: Vec<DomainRules>) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        let store = GuardedStore::new(store.build(), Arc::clone(&clock) as _);
+        let limiter = Limiter::builder(store).clock(clock as _).build();
+        limiter.set_rules(rules).unwrap();
+        Self {
+            limiter,
+            clock: Arc::new(ManualClock::new(at(START))),
+        }
     }
 
     /// Asks for `user`, and fails if that takes for ever.

@@ -12,6 +12,7 @@ mod book;
 mod cluster;
 mod colocated;
 mod conformance;
+mod debts;
 mod denied;
 mod expiry;
 mod extremes;

@@ -211,12 +211,14 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
         assert_eq!(passed(node, "few", 3).await, (3, 3));
     }
     assert_eq!(watcher.peek("hot").await.remaining, Some(100));
-    for proxy in &proxies {
-        proxy.set(Weather::Fine);
-    }
+    proxies[0].set(Weather::Fine);
     // The first answer of the store counts what this node let pass.
-    nodes[0].until_back("other").await;
+    until_it("the store is asked again", async || {
+        !nodes[0].peek("hot").await.degraded
+    })
+    .await;
     assert_eq!(nodes[0].ask("hot", 1).await.remaining, Some(69));
+    proxies[1].set(Weather::Fine);
     nodes[1].until_back("other").await;
     for node in &nodes {
         node.until_paid().await;

@@ -1,0 +1,226 @@
+//! Debt: what a node admitted by its share of a limit, and the shared store has not been told.
+//!
+//! A debt is what is missing in the store's state: the state that it would have, had it charged
+//! everything, less the state that it has. In a bucket only one of the two drains at a time. The
+//! rate that refills what the store knows of cannot refill the debt as well, or every unit of it is
+//! granted twice:
+//!
+//! ```text
+//! 20/s, burst 200, all of it used at 0 s, when the store is lost; 160 admitted until 8 s
+//! the store's state at 8 s    200 - 8 * 20 = 40 used
+//! the debt at 8 s             160: nothing of it has drained
+//! ```
+//!
+//! So a debt in a bucket begins to drain when the store's own state is at rest (`drains_from`), and
+//! then at the rate of the share, so that the debts of all nodes together drain at the rate of the
+//! limit. What a window counts leaves it with age, whoever else is counted there: such a debt drains
+//! by itself.
+
+use crate::algorithm::{At, Engine, Mechanics};
+use crate::limit::Limit;
+use crate::state::Usage;
+use crate::time::Monotonic;
+
+/// What a shared store has still to be charged for one key, under the node's share of its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debt {
+    usage: Usage,
+    drains_from: Monotonic,
+}
+
+impl Debt {
+    /// Nothing is owed; what will be drains from `drains_from` on, where a bucket is shared.
+    #[must_use]
+    pub const fn new(drains_from: Monotonic) -> Self {
+        Self {
+            usage: Usage::Rest,
+            drains_from,
+        }
+    }
+
+    /// Adds `units`, whatever fits the share.
+    pub fn add(&mut self, share: &Limit, units: u64, at: &At) {
+        let at = self.settle(share, at);
+        share.engine().owe(&mut self.usage, units, &at);
+    }
+
+    /// Units to be charged, rounded up.
+    pub fn units(&mut self, share: &Limit, at: &At) -> u64 {
+        let at = self.settle(share, at);
+        let engine = share.engine();
+        let fit = engine
+            .limit()
+            .saturating_sub(engine.remaining(&self.usage, &at));
+        fit.saturating_add(engine.units_owed(&self.usage, &at))
+    }
+
+    /// Leaves nothing owed here, and returns what was.
+    #[must_use]
+    pub const fn take(&mut self) -> Self {
+        let left = Self::new(self.drains_from);
+        core::mem::replace(self, left)
+    }
+
+    /// The store's own state is at rest at `instant`, as it says now.
+    pub fn drain_from(&mut self, share: &Limit, instant: Monotonic, at: &At) {
+        let before = self.settle(share, at).now.monotonic;
+        self.drains_from = instant;
+        let after = self.instant(share, at.now.monotonic);
+        let nanos = i128::from(after.as_nanos()) - i128::from(before.as_nanos());
+        let nanos = i64::try_from(nanos).unwrap_or(0);
+        share.engine().shift(&mut self.usage, nanos);
+    }
+
+    /// Becomes a debt under another share, as when rules change.
+    pub fn carry(&mut self, from: &Limit, to: &Limit, at: &At) {
+        if from.engine() == to.engine() {
+            return;
+        }
+        let at = self.settle(from, at);
+        let usage = core::mem::take(&mut self.usage);
+        self.usage = from.engine().carry(usage, to.engine(), &at);
+    }
+
+    /// Bytes on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.usage.heap_bytes()
+    }
+
+    /// Brings it to `at`, and says at which instant it stands then.
+    fn settle(&mut self, share: &Limit, at: &At) -> At {
+        // A share that fills up from its start has nothing to do with what is owed.
+        let at = At {
+            since: Monotonic::ORIGIN,
+            ..at.moved_to(self.instant(share, at.now.monotonic))
+        };
+        share.engine().settle(&mut self.usage, &at);
+        at
+    }
+
+    /// The instant by which it has drained at `now`. Bounded, since clocks jump.
+    fn instant(&self, share: &Limit, now: Monotonic) -> Monotonic {
+        match share.engine() {
+            Engine::Token(_) | Engine::Refill(_) | Engine::Leaky(_) => {
+                let latest = now.saturating_add(share.full_refill());
+                now.max(self.drains_from.min(latest))
+            }
+            _ => now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+    use core::time::Duration;
+
+    use super::*;
+    use crate::algorithm::token_bucket::TokenBucket;
+    use crate::time::Now;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const START: u64 = 1_774_656_000_000_000_000;
+
+    /// So many milliseconds after the start.
+    fn at(millis: u64) -> At {
+        At::plain(Now::from_nanos(START + millis * 1_000_000))
+    }
+
+    fn instant(millis: u64) -> Monotonic {
+        at(millis).now.monotonic
+    }
+
+    fn share(limit: &Limit, nodes: u32) -> Limit {
+        limit.share(NonZeroU32::new(nodes).unwrap()).unwrap()
+    }
+
+    fn buckets() -> [Limit; 2] {
+        [
+            Limit::per_second(20).burst(200).build().unwrap(),
+            Limit::leaky_bucket(crate::rate::Rate::new(20, SECOND).unwrap())
+                .burst(200)
+                .build()
+                .unwrap(),
+        ]
+    }
+
+    #[test]
+    fn a_bucket_drains_no_debt_while_the_store_drains_its_own_state() {
+        for bucket in buckets() {
+            // The store's state rests after 10 s.
+            let mut debt = Debt::new(instant(10_000));
+            for second in 0..8 {
+                debt.add(&bucket, 20, &at(second * 1_000));
+            }
+            assert_eq!(debt.units(&bucket, &at(8_000)), 160, "{bucket}");
+            assert_eq!(debt.units(&bucket, &at(10_000)), 160, "{bucket}");
+            assert_eq!(debt.units(&bucket, &at(12_500)), 110, "{bucket}");
+            assert_eq!(debt.units(&bucket, &at(12_501)), 110, "rounded up");
+            assert_eq!(debt.units(&bucket, &at(18_000)), 0, "{bucket}");
+        }
+    }
+
+    #[test]
+    fn the_debts_of_all_nodes_drain_at_the_rate_of_the_limit() {
+        for bucket in buckets() {
+            let share = share(&bucket, 4);
+            let mut debt = Debt::new(Monotonic::ORIGIN);
+            // More than the share holds at once.
+            debt.add(&share, 80, &at(0));
+            assert_eq!(debt.units(&share, &at(0)), 80);
+            assert_eq!(debt.units(&share, &at(4_000)), 60, "5 in a second");
+        }
+    }
+
+    #[test]
+    fn batches_wait_for_the_store_as_well() {
+        let limit = TokenBucket::refill(10, SECOND).burst(40).build().unwrap();
+        let mut debt = Debt::new(instant(3_000));
+        debt.add(&limit, 30, &at(0));
+        assert_eq!(debt.units(&limit, &at(3_500)), 30);
+        assert_eq!(debt.units(&limit, &at(4_000)), 20);
+    }
+
+    #[test]
+    fn what_a_window_counts_leaves_with_age() {
+        let window = Limit::sliding_log(100, SECOND * 10).build().unwrap();
+        let mut debt = Debt::new(instant(60_000));
+        debt.add(&window, 30, &at(0));
+        debt.add(&window, 20, &at(5_000));
+        assert_eq!(debt.units(&window, &at(9_999)), 50);
+        assert_eq!(debt.units(&window, &at(10_000)), 20);
+        assert_eq!(debt.units(&window, &at(15_000)), 0);
+        let fixed = Limit::fixed_window(100, SECOND * 10).build().unwrap();
+        let mut debt = Debt::new(instant(60_000));
+        debt.add(&fixed, 30, &at(0));
+        assert_eq!(debt.units(&fixed, &at(9_999)), 30);
+        assert_eq!(debt.units(&fixed, &at(10_000)), 0);
+    }
+
+    /// The store says after a payment how long its state takes to rest: the rest waits for that.
+    #[test]
+    fn what_is_left_waits_for_what_was_paid() {
+        for bucket in buckets() {
+            let mut debt = Debt::new(Monotonic::ORIGIN);
+            debt.add(&bucket, 100, &at(0));
+            let paid = debt.take();
+            assert_eq!(debt.units(&bucket, &at(0)), 0);
+            debt.add(&bucket, 7, &at(0));
+            debt.drain_from(&bucket, instant(5_000), &at(0));
+            assert_eq!(debt.units(&bucket, &at(5_000)), 7, "{bucket}");
+            assert_eq!(debt.units(&bucket, &at(5_200)), 3, "{bucket}");
+            assert_eq!(paid.clone().units(&bucket, &at(1_000)), 80);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_holds_no_debt_for_longer_than_a_refill() {
+        for bucket in buckets() {
+            let mut debt = Debt::new(instant(3_600_000));
+            debt.add(&bucket, 200, &at(3_600_000));
+            assert_eq!(debt.units(&bucket, &at(0)), 200);
+            assert_eq!(debt.units(&bucket, &at(3_620_000)), 0);
+        }
+    }
+}

@@ -1,0 +1,678 @@
+//! Local share: what this node admits by itself while the store cannot tell, and owes to it.
+//!
+//! A key begins where the store last said it was, divided by the nodes (see `known`), and from there
+//! on has this node's share of the limit. Two things are kept of it: the state that decides, and the
+//! debt, which is charged to the store once it answers. Keys are kept by name, since the store has to
+//! be told whose use it is.
+//!
+//! ```text
+//! admit ---> debt ---begin---> payment ---answered---> nothing owed
+//!              ^                  |-----no answer----> nothing owed: charged once, or not at all
+//!              '---------------unpaid
+//! ```
+//!
+//! The state that decides stays in the table through all of this, so that whoever asks meanwhile finds
+//! what was used. It goes when the store knows of all of it, and [`RECOVERY`] is over.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::clock::{Clock, read_again};
+use quell_core::algorithm::{Algorithm, At, Edges};
+use quell_core::charge::{Charge, Entry, Operation, ban, decide};
+use quell_core::cost::Cost;
+use quell_core::debt::Debt;
+use quell_core::decision::Decision;
+use quell_core::key::Key;
+use quell_core::limit::{Installed, Limit, LimitId};
+use quell_core::mirror::used_from;
+use quell_core::rule::OnFailure;
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+use tokio::sync::watch;
+
+use super::known::Known;
+use super::sync::Mutex;
+use crate::link::Failure;
+
+/// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
+/// theirs before the store admits anybody: each looks for a store that is gone once a second.
+pub(super) const RECOVERY: Duration = Duration::from_secs(2);
+
+/// Bytes that keys with a state of their own may take. Past that new keys of a rule share
+/// [`OVERFLOW_STATES`], and what these let pass is not charged to the store.
+const MAX_BYTES: usize = 64 * 1_024 * 1_024;
+
+/// States that the keys of a rule share for which there is no room.
+const OVERFLOW_STATES: u64 = 64;
+
+/// Stands where a captured value would, which begins with another byte.
+const OVERFLOW: u8 = 0xff;
+
+/// Bytes of a key beside its name and its states: its share with the allocator's own, a slot of the
+/// table just after that grew, and the pointers and counts of its name.
+const OVERHEAD: usize = size_of::<LocalShare>() + 16 + 64 + 32 + 32;
+
+/// Shares of limits that are kept ready; more are worked out again.
+const MAX_LIMITS: usize = 4_096;
+
+/// A limit and what this node may use of it.
+#[derive(Debug)]
+pub(super) struct SharedLimit {
+    /// The limit on the store.
+    pub(super) whole: Installed,
+    share: Installed,
+    /// The share, for counting what is owed.
+    counted: Limit,
+    pub(super) nodes: NonZeroU32,
+}
+
+impl SharedLimit {
+    fn new(whole: &Installed, nodes: NonZeroU32) -> Option<Self> {
+        // Permits come back only where they are held, so they are not shared.
+        if whole.limit.lease().is_some() {
+            return None;
+        }
+        let share = whole.limit.share(nodes)?;
+        Some(Self {
+            whole: whole.clone(),
+            counted: share.without_warm_up(),
+            share: Installed {
+                limit: share,
+                ..whole.clone()
+            },
+            nodes,
+        })
+    }
+
+    /// Whether states under it grow with their use.
+    fn grows(&self) -> bool {
+        let algorithm = self.share.limit.algorithm();
+        matches!(
+            algorithm,
+            Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_)
+        )
+    }
+}
+
+/// A charge that this node decides by itself.
+#[derive(Debug)]
+pub(super) struct Part<'a, 'r> {
+    pub(super) key: Key<'a>,
+    pub(super) charge: &'a Charge<'r>,
+    pub(super) limits: Arc<SharedLimit>,
+}
+
+/// How the keys of a set are decided apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) operation: Operation,
+    /// The store may have charged the set already: nothing of it is owed.
+    pub(super) may_be_charged: bool,
+    /// The store answers again, and the other nodes may not have paid yet.
+    pub(super) is_recovering: bool,
+}
+
+/// What this node let pass of each key.
+#[derive(Debug, Default)]
+pub(super) struct LocalShares {
+    table: Mutex<Table>,
+    limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
+    /// Keys in the table, and of those the owed: read without its lock.
+    keys: AtomicUsize,
+    owed: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    shares: HashMap<Arc<[u8]>, Box<LocalShare>>,
+    /// Keys with a debt that is to be paid.
+    due: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+    owed: usize,
+    payments: u64,
+    /// Whether some keys share states.
+    has_overflowed: bool,
+}
+
+/// What this node let pass of one key.
+#[derive(Clone, Debug)]
+struct LocalShare {
+    limits: Arc<SharedLimit>,
+    /// What decides.
+    state: State,
+    /// What was let pass and the store knows nothing of.
+    debt: Debt,
+    payment: Option<Box<Payment>>,
+    /// Until when the key goes on by its share, once a payment was answered.
+    recovers_until: Option<Instant>,
+    /// How many bytes of the key are its scope; none: of several keys, and never paid.
+    scope: Option<u32>,
+    /// Whether a ban began here that the store knows nothing of.
+    has_banned: bool,
+    /// Whether something is to be paid that is not on its way.
+    is_due: bool,
+    is_queued: bool,
+}
+
+/// Part of a debt on its way to the store.
+#[derive(Clone, Debug)]
+struct Payment {
+    number: u64,
+    debt: Debt,
+    has_banned: bool,
+    done: Paid,
+}
+
+/// Says what became of a payment.
+pub(super) type Paid = watch::Receiver<Option<Result<(), Failure>>>;
+
+/// What is to be charged to the store.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) key: Arc<[u8]>,
+    pub(super) scope: usize,
+    pub(super) limits: Arc<SharedLimit>,
+    pub(super) edges: Option<Edges>,
+    pub(super) units: u64,
+    /// For how much longer the key is banned, if a ban began here.
+    pub(super) ban: Option<Duration>,
+    pub(super) done: watch::Sender<Option<Result<(), Failure>>>,
+    number: u64,
+}
+
+/// What became of a payment.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// Charged, as far as it fits. The store's state rests then, if that is known.
+    Made(Option<Monotonic>),
+    /// It was sent and has no answer. It is not sent again: it may have been charged.
+    Unknown,
+    /// Nothing was charged.
+    Unpaid,
+}
+
+/// What paying a key comes to.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// Nothing is owed.
+    Nothing,
+    /// Somebody is paying it.
+    Joined(Paid),
+    /// To be paid by the caller.
+    Started(Box<Order>, Paid),
+}
+
+impl LocalShare {
+    fn new(part: &Part<'_, '_>, known: &Known, now: Now) -> Self {
+        let limits = Arc::clone(&part.limits);
+        let share = &limits.share;
+        let last = known.last(part.key, part.charge.installed, now.monotonic);
+        let used = last.map_or(0, |last| {
+            let left = last.left / u64::from(limits.nodes.get());
+            share.limit.max().saturating_sub(left)
+        });
+        let mut state = used_from(share, used, part.charge, now);
+        if let Some(left) = last.and_then(|last| last.ban) {
+            ban(&mut state, now, left);
+        }
+        // A key that was never heard of may be fully used.
+        let rests_after = part.charge.installed.limit.full_refill();
+        let rests = last.map_or_else(|| now.monotonic.saturating_add(rests_after), |l| l.rest);
+        Self {
+            state,
+            debt: Debt::new(rests),
+            limits,
+            payment: None,
+            recovers_until: None,
+            scope: u32::try_from(part.key.scope().len()).ok(),
+            has_banned: false,
+            is_due: false,
+            is_queued: false,
+        }
+    }
+
+    /// Takes over another limit, as when rules change.
+    fn follow(&mut self, part: &Part<'_, '_>, now: Now) {
+        if Arc::ptr_eq(&self.limits, &part.limits) {
+            return;
+        }
+        let from = std::mem::replace(&mut self.limits, Arc::clone(&part.limits));
+        let to = &self.limits;
+        let at = part.charge.at(now);
+        self.state.carry(&from.share.limit, &to.share, &at);
+        self.debt.carry(&from.counted, &to.counted, &at);
+        if let Some(payment) = &mut self.payment {
+            payment.debt.carry(&from.counted, &to.counted, &at);
+        }
+    }
+
+    fn owes(&self) -> bool {
+        self.is_due || self.payment.is_some()
+    }
+
+    fn is_recovering(&self, now: Instant) -> bool {
+        self.recovers_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether nobody needs it any more.
+    fn is_over(&self, now: Now, instant: Instant) -> bool {
+        let is_known = self.recovers_until.is_some() && !self.is_recovering(instant);
+        let rests = || {
+            let limit = &self.limits.share.limit;
+            self.state.time_to_rest(limit, now).is_zero()
+        };
+        !self.owes() && (is_known || rests())
+    }
+
+    fn bytes(&self, name: &[u8]) -> usize {
+        let payment = self.payment.as_ref().map_or(0, |payment| {
+            size_of::<Payment>() + payment.debt.heap_bytes()
+        });
+        let states = self.state.heap_bytes() + self.debt.heap_bytes();
+        OVERHEAD + name.len() + states + payment
+    }
+}
+
+impl Table {
+    /// Whatever is changed of a share is taken out and put back under one lock.
+    fn take(&mut self, name: &[u8]) -> Option<(Arc<[u8]>, Box<LocalShare>)> {
+        let (name, share) = self.shares.remove_entry(name)?;
+        self.bytes = self.bytes.saturating_sub(share.bytes(&name));
+        self.owed = self.owed.saturating_sub(usize::from(share.owes()));
+        Some((name, share))
+    }
+
+    fn put(&mut self, name: Arc<[u8]>, mut share: Box<LocalShare>) {
+        if share.is_due && !share.is_queued {
+            share.is_queued = true;
+            self.due.push_back(Arc::clone(&name));
+        }
+        self.bytes = self.bytes.saturating_add(share.bytes(&name));
+        self.owed += usize::from(share.owes());
+        self.shares.insert(name, share);
+    }
+
+    /// Drops what nobody needs any more, and gives its memory back.
+    fn sweep(&mut self, now: Now, instant: Instant) {
+        let mut freed = 0;
+        self.shares.retain(|name, share| {
+            let is_over = share.is_over(now, instant);
+            freed += if is_over { share.bytes(name) } else { 0 };
+            !is_over
+        });
+        self.bytes = self.bytes.saturating_sub(freed);
+        self.has_overflowed &= self.shares.values().any(|share| share.scope.is_none());
+        if self.shares.len() < self.shares.capacity() / 4 {
+            self.shares.shrink_to(self.shares.len() * 2);
+        }
+        if self.due.len() < self.due.capacity() / 4 {
+            self.due.shrink_to(self.due.len() * 2);
+        }
+    }
+
+    /// Under which name the use of `key` is kept, and whether others share it.
+    fn name(&mut self, key: Key<'_>, now: Now, most: usize) -> (Arc<[u8]>, bool) {
+        if let Some((name, _)) = self.shares.get_key_value(key.as_bytes()) {
+            return (Arc::clone(name), false);
+        }
+        let bytes = OVERHEAD + key.as_bytes().len();
+        let has_room = |table: &Self| table.bytes.saturating_add(bytes) <= most;
+        if has_room(self) && !self.has_overflowed {
+            return (key.as_bytes().into(), false);
+        }
+        let number = key.as_bytes().iter().fold(0_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        });
+        let number = (number % OVERFLOW_STATES).to_be_bytes();
+        let shared: Arc<[u8]> = [key.scope(), &[OVERFLOW], &number].concat().into();
+        // At most once for each shared state: it is there from then on, until it is at rest.
+        if !self.shares.contains_key(&shared) {
+            if !has_room(self) {
+                self.sweep(now, Instant::now());
+            }
+            if has_room(self) {
+                return (key.as_bytes().into(), false);
+            }
+        }
+        self.has_overflowed = true;
+        (shared, true)
+    }
+}
+
+impl LocalShares {
+    /// What this node may use of a charge's limit; `None` if it is not to be shared, or a share would
+    /// be nothing.
+    pub(super) fn part<'a, 'r>(
+        &self,
+        key: Key<'a>,
+        charge: &'a Charge<'r>,
+        on_failure: OnFailure,
+    ) -> Option<Part<'a, 'r>> {
+        let OnFailure::Share { nodes } = on_failure else {
+            return None;
+        };
+        let whole = charge.installed;
+        let mut all = self.limits.lock();
+        let ready = all.get(&whole.id);
+        let ready = ready.filter(|limits| limits.nodes == nodes && limits.whole == *whole);
+        if let Some(limits) = ready {
+            let limits = Arc::clone(limits);
+            return Some(Part {
+                key,
+                charge,
+                limits,
+            });
+        }
+        let limits = Arc::new(SharedLimit::new(whole, nodes)?);
+        if all.len() >= MAX_LIMITS {
+            all.clear();
+        }
+        all.insert(whole.id, Arc::clone(&limits));
+        Some(Part {
+            key,
+            charge,
+            limits,
+        })
+    }
+
+    /// Decides the parts of a set, all or nothing.
+    pub(super) fn decide(
+        &self,
+        parts: &[Part<'_, '_>],
+        how: How,
+        now: Now,
+        known: &Known,
+        clock: &dyn Clock,
+    ) -> Vec<Decision> {
+        let mut table = self.table.lock();
+        let now = read_again(now, clock);
+        let mut held: Vec<(Arc<[u8]>, Box<LocalShare>)> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let (name, is_shared) = table.name(part.key, now, MAX_BYTES);
+            let found = match how.operation {
+                Operation::Peek => table.shares.get(&name).cloned(),
+                Operation::Acquire => table.take(&name).map(|(_, share)| share),
+            };
+            let mut share = found.unwrap_or_else(|| LocalShare::new(part, known, now).into());
+            if is_shared {
+                share.scope = None;
+            }
+            if !how.is_recovering {
+                share.recovers_until = None;
+            }
+            share.follow(part, now);
+            held.push((name, share));
+        }
+        let is_full = table.bytes >= MAX_BYTES;
+        let decisions = decide_held(parts, &mut held, how, now, is_full);
+        if how.operation == Operation::Acquire {
+            for (name, share) in held {
+                table.put(name, share);
+            }
+        }
+        self.counted(&table);
+        decisions
+    }
+
+    fn counted(&self, table: &Table) {
+        self.keys.store(table.shares.len(), Ordering::Release);
+        self.owed.store(table.owed, Ordering::Release);
+    }
+
+    /// Keys of which something is still to be charged to the store.
+    pub(super) fn owed(&self) -> usize {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing is owed, and no key goes on by its share.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether `key` was paid so lately that others may not have.
+    pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
+        let table = self.table.lock();
+        let share = table.shares.get(key);
+        share.is_some_and(|share| share.is_recovering(now))
+    }
+
+    /// Forgets what was used of a key.
+    pub(super) fn forget(&self, key: &[u8]) {
+        let mut table = self.table.lock();
+        table.take(key);
+        self.counted(&table);
+    }
+
+    /// The store answered about a key: a share of which nothing is owed is needed no more.
+    pub(super) fn answered(&self, key: &[u8], now: Instant) {
+        let mut table = self.table.lock();
+        let share = table.shares.get(key);
+        if share.is_some_and(|share| !share.owes() && !share.is_recovering(now)) {
+            table.take(key);
+            self.counted(&table);
+        }
+    }
+
+    /// Begins to pay what is owed of `key`, unless somebody does.
+    pub(super) fn begin(
+        &self,
+        key: &[u8],
+        now: Now,
+        edges: impl FnOnce(&Limit) -> Option<Edges>,
+    ) -> Begun {
+        let mut table = self.table.lock();
+        let joined = match table.shares.get(key) {
+            Some(share) if share.owes() => share.payment.as_ref().map(|paid| paid.done.clone()),
+            _ => return Begun::Nothing,
+        };
+        if let Some(done) = joined {
+            return Begun::Joined(done);
+        }
+        let Some((key, mut share)) = table.take(key) else {
+            return Begun::Nothing;
+        };
+        table.payments += 1;
+        let number = table.payments;
+        let begun = share.begin(&key, number, now, edges);
+        table.put(key, share);
+        self.counted(&table);
+        begun
+    }
+
+    /// Notes what became of a payment.
+    pub(super) fn finish(&self, order: &Order, outcome: &Outcome, now: Now) {
+        let mut table = self.table.lock();
+        let Some((key, mut share)) = table.take(&order.key) else {
+            return;
+        };
+        if let Some(payment) = share.payment.take_if(|paid| paid.number == order.number) {
+            share.finish(*payment, outcome, order, now);
+        }
+        table.put(key, share);
+        self.counted(&table);
+    }
+
+    /// How many keys wait to be paid.
+    pub(super) fn due(&self) -> usize {
+        self.table.lock().due.len()
+    }
+
+    /// The next key to be paid, with the length of its scope.
+    pub(super) fn next_due(&self) -> Option<(Arc<[u8]>, usize)> {
+        let mut table = self.table.lock();
+        while let Some(name) = table.due.pop_front() {
+            let Some(share) = table.shares.get_mut(&name) else {
+                continue;
+            };
+            share.is_queued = false;
+            if share.is_due {
+                return Some((name, share.scope.map_or(0, |scope| scope as usize)));
+            }
+        }
+        None
+    }
+
+    /// Queues a key again whose turn it was.
+    pub(super) fn requeue(&self, key: &[u8]) {
+        let mut table = self.table.lock();
+        if let Some((name, share)) = table.take(key) {
+            table.put(name, share);
+        }
+    }
+
+    /// Drops what nobody needs any more.
+    pub(super) fn sweep(&self, now: Now) {
+        let mut table = self.table.lock();
+        table.sweep(now, Instant::now());
+        self.counted(&table);
+        if table.shares.is_empty() {
+            self.limits.lock().clear();
+        }
+    }
+}
+
+impl LocalShare {
+    fn begin(
+        &mut self,
+        key: &Arc<[u8]>,
+        number: u64,
+        now: Now,
+        edges: impl FnOnce(&Limit) -> Option<Edges>,
+    ) -> Begun {
+        self.is_due = false;
+        let edges = edges(&self.limits.whole.limit);
+        let at = At {
+            edges,
+            ..At::plain(now)
+        };
+        let units = self.debt.units(&self.limits.counted, &at);
+        let ban = self.state.banned_for(now.monotonic);
+        let ban = ban.filter(|_| self.has_banned);
+        let Some(scope) = self.scope.filter(|_| units > 0 || ban.is_some()) else {
+            return Begun::Nothing;
+        };
+        let (sender, done) = watch::channel(None);
+        self.payment = Some(Box::new(Payment {
+            number,
+            debt: self.debt.take(),
+            has_banned: std::mem::take(&mut self.has_banned),
+            done: done.clone(),
+        }));
+        let order = Order {
+            key: Arc::clone(key),
+            scope: scope as usize,
+            limits: Arc::clone(&self.limits),
+            edges,
+            units,
+            ban,
+            done: sender,
+            number,
+        };
+        Begun::Started(Box::new(order), done)
+    }
+
+    fn finish(&mut self, payment: Payment, outcome: &Outcome, order: &Order, now: Now) {
+        let at = At {
+            edges: order.edges,
+            ..At::plain(now)
+        };
+        let counted = &self.limits.counted;
+        match outcome {
+            Outcome::Made(rests) => {
+                // Later payments of the same outage begin no new time.
+                self.recovers_until
+                    .get_or_insert_with(|| Instant::now() + RECOVERY);
+                if let Some(rests) = rests {
+                    self.debt.drain_from(counted, *rests, &at);
+                }
+            }
+            Outcome::Unknown => {}
+            Outcome::Unpaid => {
+                let since = self.debt.units(counted, &at);
+                self.debt = payment.debt;
+                self.debt.add(counted, since, &at);
+                self.has_banned |= payment.has_banned;
+                self.is_due = true;
+            }
+        }
+    }
+}
+
+fn decide_held(
+    parts: &[Part<'_, '_>],
+    held: &mut [(Arc<[u8]>, Box<LocalShare>)],
+    how: How,
+    now: Now,
+    is_full: bool,
+) -> Vec<Decision> {
+    let has_no_room = |part: &Part<'_, '_>| is_full && part.limits.grows();
+    let has_say = |part: &Part<'_, '_>| !part.charge.shadow;
+    let is_stopped = parts.iter().any(|part| has_no_room(part) && has_say(part));
+    let operation = match is_stopped {
+        true => Operation::Peek,
+        false => how.operation,
+    };
+    let charges = parts.iter().map(|part| match has_no_room(part) {
+        // In shadow it is not charged, as what does not fit.
+        true => under(part, Cost::new(u64::MAX).unwrap_or(part.charge.cost)),
+        false => under(part, part.charge.cost),
+    });
+    let charges: Vec<Charge<'_>> = charges.collect();
+    let is_banned = |share: &LocalShare| share.state.banned_for(now.monotonic).is_some();
+    let was_banned: Vec<bool> = held.iter().map(|(_, share)| is_banned(share)).collect();
+    let mut entries: Vec<Entry<'_, '_>> = charges
+        .iter()
+        .zip(held.iter_mut())
+        .map(|(charge, (_, share))| Entry {
+            charge,
+            state: &mut share.state,
+        })
+        .collect();
+    let mut decisions = decide(now, operation, &mut entries);
+    let passes = parts
+        .iter()
+        .zip(&decisions)
+        .all(|(part, decision)| decision.outcome.is_allow() || part.charge.shadow);
+    let is_owed = passes && operation == Operation::Acquire && !how.may_be_charged;
+    let each = held.iter_mut().zip(parts).zip(&mut decisions);
+    for ((((_, share), part), decision), was_banned) in each.zip(was_banned) {
+        if decision.banned && !was_banned {
+            share.has_banned = true;
+            share.is_due = true;
+        }
+        if is_owed && decision.outcome.is_allow() {
+            let at = part.charge.at(now);
+            let units = part.charge.cost.get();
+            share.debt.add(&part.limits.counted, units, &at);
+            share.is_due = share.scope.is_some();
+        }
+        if has_no_room(part) {
+            *decision = super::deny(part.charge);
+        }
+    }
+    decisions
+}
+
+/// The charge under a node's share of its limit.
+fn under<'a>(part: &'a Part<'_, '_>, cost: Cost) -> Charge<'a> {
+    let mut under = Charge::alone(&part.limits.share, cost);
+    under.shadow = part.charge.shadow;
+    under.edges = part.charge.edges;
+    under
+}
+
+/// A payment as the store is asked for it.
+impl Order {
+    pub(super) fn charge(&self) -> Charge<'_> {
+        let mut charge = Charge::alone(&self.limits.whole, Cost::ONE);
+        charge.edges = self.edges;
+        charge.on_failure = Some(OnFailure::Share {
+            nodes: self.limits.nodes,
+        });
+        charge
+    }
+}

@@ -1,0 +1,210 @@
+//! Local shares under many schedules: whatever the order in which callers, payments and the sweep
+//! come, a share is never exceeded, and every unit is owed, paid or on its way.
+//!
+//! A scheduler chooses who runs next wherever the table is locked.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a test stops where something is not as it must be"
+)]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::clock::ManualClock;
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::cost::Cost;
+use quell_core::limit::{Installed, Limit, LimitId};
+use quell_core::rule::OnFailure;
+use quell_core::time::{Monotonic, Now};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::thread;
+
+use super::background::Background;
+use super::known::Known;
+use super::local_share::{Begun, How, LocalShares, Outcome};
+
+const SCHEDULES: usize = 2_000;
+
+const SHARE: u64 = 5;
+
+const KEY: &[u8] = b"key";
+
+struct Node {
+    shares: LocalShares,
+    known: Arc<Known>,
+    clock: ManualClock,
+    installed: Installed,
+    admitted: AtomicU64,
+    /// Units that the store was charged.
+    paid: AtomicU64,
+    /// Units of payments that got no answer.
+    unknown: AtomicU64,
+}
+
+fn now() -> Now {
+    Now::from_nanos(1_790_000_000_000_000_000)
+}
+
+impl Node {
+    fn new(limit: Limit, known: &Arc<Known>) -> Self {
+        Self {
+            shares: LocalShares::default(),
+            known: Arc::clone(known),
+            clock: ManualClock::new(now()),
+            installed: Installed {
+                id: LimitId(1),
+                limit,
+                since: Monotonic::ORIGIN,
+                place: Arc::default(),
+            },
+            admitted: AtomicU64::default(),
+            paid: AtomicU64::default(),
+            unknown: AtomicU64::default(),
+        }
+    }
+
+    /// Asks once, as if the store had failed.
+    fn ask(&self) {
+        let charge = Charge::alone(&self.installed, Cost::ONE);
+        let set = LimitSet::written_down(KEY, KEY.len(), &charge);
+        let declared = OnFailure::Share {
+            nodes: NonZeroU32::MIN,
+        };
+        let parts = set.charges().iter().map(|charge| {
+            let part = self.shares.part(set.key(charge), charge, declared);
+            part.expect("it can be shared")
+        });
+        let parts: Vec<_> = parts.collect();
+        let how = How {
+            operation: Operation::Acquire,
+            may_be_charged: false,
+            is_recovering: false,
+        };
+        let decisions = self
+            .shares
+            .decide(&parts, how, now(), &self.known, &self.clock);
+        let passed = decisions.iter().filter(|said| said.outcome.is_allow());
+        self.admitted
+            .fetch_add(passed.count() as u64, Ordering::SeqCst);
+    }
+
+    /// Pays what is owed, if nobody does.
+    fn pay(&self, outcome: &Outcome) {
+        let Begun::Started(order, _) = self.shares.begin(KEY, now(), |_| None) else {
+            return;
+        };
+        thread::yield_now();
+        match outcome {
+            Outcome::Made(_) => self.paid.fetch_add(order.units, Ordering::SeqCst),
+            Outcome::Unknown => self.unknown.fetch_add(order.units, Ordering::SeqCst),
+            Outcome::Unpaid => 0,
+        };
+        self.shares.finish(&order, outcome, now());
+    }
+}
+
+fn any_outcome() -> Outcome {
+    match thread_rng().gen_range(0..4) {
+        0 => Outcome::Made(Some(now().monotonic)),
+        1 => Outcome::Unknown,
+        _ => Outcome::Unpaid,
+    }
+}
+
+fn limits() -> [Limit; 3] {
+    let hour = Duration::from_secs(3_600);
+    [
+        Limit::fixed_window(SHARE, hour).build().expect("possible"),
+        Limit::sliding_log(SHARE, hour).build().expect("possible"),
+        Limit::per_hour(SHARE).build().expect("possible"),
+    ]
+}
+
+#[test]
+fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
+    let known = Arc::new(Known::new());
+    for limit in limits() {
+        let known = Arc::clone(&known);
+        let schedule = move || {
+            let node = Arc::new(Node::new(limit.clone(), &known));
+            let mut threads = Vec::new();
+            for _ in 0..3 {
+                let node = Arc::clone(&node);
+                threads.push(thread::spawn(move || (0..3).for_each(|_| node.ask())));
+            }
+            for _ in 0..2 {
+                let node = Arc::clone(&node);
+                threads.push(thread::spawn(move || {
+                    (0..3).for_each(|_| node.pay(&any_outcome()));
+                    node.shares.sweep(now());
+                }));
+            }
+            for thread in threads {
+                thread.join().expect("it ends");
+            }
+            let read = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            assert_eq!(read(&node.admitted), SHARE, "of 9 that asked");
+            let is_seen_to = node.shares.owed() == 0 || node.shares.due() > 0;
+            assert!(is_seen_to, "what is owed waits to be paid");
+            node.pay(&Outcome::Made(None));
+            assert_eq!(node.shares.owed(), 0);
+            let told = read(&node.paid) + read(&node.unknown);
+            assert_eq!(told, SHARE, "paid, or perhaps paid");
+        };
+        shuttle::check_random(schedule, SCHEDULES);
+    }
+}
+
+/// A task that may be dropped where it stands, and work that comes at any moment: none of it stays
+/// behind, and there is never a second task.
+#[test]
+fn work_that_comes_as_the_task_ends_is_done() {
+    let schedule = || {
+        let background = Arc::new(Background::new());
+        let (work, tasks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let bring = {
+            let (background, work) = (Arc::clone(&background), Arc::clone(&work));
+            move |may_be_lost: bool| {
+                work.fetch_add(1, Ordering::SeqCst);
+                if !background.begins() {
+                    return;
+                }
+                let (background, work) = (Arc::clone(&background), Arc::clone(&work));
+                let tasks = Arc::clone(&tasks);
+                let task = thread::spawn(move || {
+                    loop {
+                        assert_eq!(tasks.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                        let is_lost = may_be_lost && thread_rng().gen_range(0..4) == 0;
+                        if !is_lost {
+                            work.store(0, Ordering::SeqCst);
+                        }
+                        tasks.fetch_sub(1, Ordering::SeqCst);
+                        if is_lost {
+                            background.is_lost();
+                            return;
+                        }
+                        if background.ends(|| work.load(Ordering::SeqCst) > 0) {
+                            return;
+                        }
+                    }
+                });
+                task.join().expect("it ends");
+            }
+        };
+        let threads = (0..3).map(|_| {
+            thread::spawn({
+                let bring = bring.clone();
+                move || bring(true)
+            })
+        });
+        for thread in threads.collect::<Vec<_>>() {
+            thread.join().expect("it ends");
+        }
+        bring(false);
+        assert_eq!(work.load(Ordering::SeqCst), 0, "all of it was done");
+    };
+    shuttle::check_random(schedule, SCHEDULES);
+}

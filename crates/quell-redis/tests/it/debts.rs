@@ -1,0 +1,239 @@
+//! What is admitted apart from the store stays within the share, and is paid without being asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::{Limit, Rate};
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::guarded::{Node, declaring, share};
+use crate::limits::{SECOND, built, rules};
+use crate::patience::{PATIENCE, until_it};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+fn window(limit: u64) -> Limit {
+    built(Limit::fixed_window(limit, 3_600 * SECOND).build())
+}
+
+/// A store behind a proxy, with time enough for a busy machine.
+fn behind(proxy: &Proxy) -> RedisStoreBuilder {
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 2)
+}
+
+/// A server that answers, and refuses to write until there is a replica.
+fn refusing() -> Server {
+    Server::start(&["--min-replicas-to-write", "1"])
+}
+
+fn accept_writes(server: &Server) {
+    let said = server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    assert_eq!(said, "OK");
+}
+
+/// Many callers ask for one key until told to stop; how many of how many passed.
+async fn hammered(node: &Arc<Node>, callers: usize, time: Duration) -> (u64, u64) {
+    let (passed, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let end = Instant::now() + time;
+    let callers = (0..callers).map(|_| {
+        let (node, passed, asked) = (Arc::clone(node), Arc::clone(&passed), Arc::clone(&asked));
+        tokio::spawn(async move {
+            while Instant::now() < end {
+                let verdict = node.ask("a", 1).await;
+                passed.fetch_add(u64::from(verdict.is_allow()), Ordering::Relaxed);
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    (
+        passed.load(Ordering::Relaxed),
+        asked.load(Ordering::Relaxed),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
+    for callers in [1, 2, 4, 64] {
+        let server = refusing();
+        let node = Node::new(server.store(), declaring(&[window(100)], share(1)));
+        let node = Arc::new(node);
+        let (passed, asked) = hammered(&node, callers, SECOND).await;
+        assert_eq!(passed, 100, "{callers} callers asked {asked} times");
+        assert!(asked > 100, "{asked}");
+        // All of it is owed, and paid without being asked for.
+        let watcher = Node::new(server.store(), rules(&[window(100)]));
+        assert_eq!(node.limiter.store().guard_numbers().owed, 1);
+        accept_writes(&server);
+        node.until_paid().await;
+        assert_eq!(watcher.peek("a").await.remaining, Some(0));
+        let (passed, _) = hammered(&node, callers, 3 * SECOND).await;
+        assert_eq!(passed, 0, "{callers} callers");
+    }
+}
+
+/// Whoever goes away while the debt is paid takes none of it along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_goes_away_erases_no_debt() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let store = behind(&proxy).timeout(PATIENCE);
+    let node = Node::new(store, declaring(&[window(100)], share(1)));
+    let watcher = Node::new(server.store(), rules(&[window(100)]));
+    node.until_back("warm").await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    for _ in 0..60 {
+        assert!(node.ask("a", 1).await.degraded);
+    }
+    proxy.set(Weather::Slow);
+    for _ in 0..5 {
+        let asked = tokio::time::timeout(SECOND / 50, node.ask("a", 1)).await;
+        assert!(asked.is_err(), "it was paying: {asked:?}");
+    }
+    accept_writes(&server);
+    proxy.set(Weather::Fine);
+    node.until_paid().await;
+    let left = watcher.peek("a").await.remaining.unwrap();
+    assert!(left <= 40, "60 were let pass, and {} paid", 100 - left);
+}
+
+/// Nobody asks: the server finds the store, and pays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_node_finds_the_store_and_pays() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let node = Node::new(behind(&proxy), declaring(&[window(100)], share(1)));
+    let watcher = Node::new(server.store(), rules(&[window(100)]));
+    node.until_back("warm").await;
+    proxy.set(Weather::HalfOpen);
+    let mut passed = 0;
+    until_it("the store is thought gone", async || {
+        let verdict = node.ask("a", 1).await;
+        passed += u64::from(verdict.is_allow());
+        node.limiter.store().store_numbers().is_gone
+    })
+    .await;
+    for _ in 0..30 {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    let owed = node.limiter.store().guard_numbers().owed;
+    assert_eq!(owed, 1);
+    proxy.set(Weather::Fine);
+    node.until_paid().await;
+    assert!(!node.limiter.store().store_numbers().is_gone);
+    let left = watcher.peek("a").await.remaining.unwrap();
+    // Calls before the store was thought gone may have been charged, and were not sent on.
+    assert!(
+        (70 - 5..=70).contains(&left),
+        "{passed} passed, {left} left"
+    );
+}
+
+/// A bucket's refill is granted once: by the store's own state, which drains while it is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refill_is_not_granted_twice() {
+    let rate = Rate::new(20, SECOND).unwrap();
+    let buckets = [
+        built(Limit::token_bucket(rate).burst(200).build()),
+        built(
+            Limit::leaky_bucket(rate)
+                .burst(200)
+                .delay_after(200)
+                .build(),
+        ),
+    ];
+    for bucket in buckets {
+        let server = Server::start(&[]);
+        let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+        let node = Node::with_real_clock(store, declaring(std::slice::from_ref(&bucket), share(1)));
+        let began = Instant::now();
+        let mut passed = 0;
+        while node.ask("a", 1).await.is_allow() {
+            passed += 1;
+        }
+        assert!(passed >= 200, "{passed}");
+        for _ in 0..2 {
+            server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+            let end = Instant::now() + 2 * SECOND;
+            while Instant::now() < end {
+                passed += u32::from(node.ask("a", 1).await.is_allow());
+                tokio::time::sleep(SECOND / 100).await;
+            }
+            accept_writes(&server);
+            node.until_paid().await;
+            let end = Instant::now() + 3 * SECOND;
+            while Instant::now() < end {
+                passed += u32::from(node.ask("a", 1).await.is_allow());
+                tokio::time::sleep(SECOND / 100).await;
+            }
+        }
+        let most = 200.0 + 20.0 * began.elapsed().as_secs_f64();
+        assert!(f64::from(passed) <= most, "{bucket}: {passed} of {most}");
+        assert!(
+            f64::from(passed) >= 0.9 * most,
+            "{bucket}: {passed} of {most}"
+        );
+    }
+}
+
+/// Two nodes that heard of a key and used it apart: whoever finds the store first is not admitted what
+/// the other has not paid yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_pays_a_second_later_lets_nobody_have_more() {
+    let server = Server::start(&[]);
+    let mut proxies = Vec::new();
+    for _ in 0..2 {
+        proxies.push(Proxy::new(server.port()).await);
+    }
+    let nodes: Vec<Node> = proxies
+        .iter()
+        .map(|proxy| Node::new(behind(proxy), declaring(&[window(1_000)], share(2))))
+        .collect();
+    for node in &nodes {
+        assert!(!node.until_back("a").await.degraded);
+    }
+    for proxy in &proxies {
+        proxy.set(Weather::HalfOpen);
+    }
+    let mut passed = 2;
+    for node in &nodes {
+        until_it("the store is thought gone", async || {
+            node.ask("other", 1).await;
+            node.limiter.store().store_numbers().is_gone
+        })
+        .await;
+        for _ in 0..600 {
+            passed += u64::from(node.ask("a", 1).await.is_allow());
+        }
+    }
+    assert_eq!(passed, 1_000, "499 each of the 998 or 999 that were left");
+    proxies[0].set(Weather::Fine);
+    let is_late = AtomicBool::new(true);
+    let late = async {
+        tokio::time::sleep(SECOND).await;
+        proxies[1].set(Weather::Fine);
+        nodes[1].until_paid().await;
+        is_late.store(false, Ordering::Relaxed);
+    };
+    let early = async {
+        let mut more = 0;
+        while is_late.load(Ordering::Relaxed) {
+            more += u64::from(nodes[0].ask("a", 1).await.is_allow());
+            tokio::time::sleep(SECOND / 1_000).await;
+        }
+        more
+    };
+    let ((), more) = tokio::join!(late, early);
+    passed += more;
+    for node in &nodes {
+        node.until_back("a").await;
+        for _ in 0..50 {
+            passed += u64::from(node.ask("a", 1).await.is_allow());
+        }
+    }
+    assert!(passed <= 1_000, "{passed}");
+}
