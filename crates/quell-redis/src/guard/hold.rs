@@ -80,7 +80,7 @@ impl Inner {
     /// What is declared for a caller that has waited in line until the store failed. Its place is
     /// given back, so what a share admits here is owed.
     pub(super) fn fall_back_in_line(
-        &self,
+        self: &Arc<Self>,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
@@ -88,7 +88,8 @@ impl Inner {
     ) -> Result<Placed, StoreError> {
         match error {
             StoreError::Unavailable(reason) => {
-                self.declared(set, claim, now, &Failure::Unreachable(reason))
+                let unready = Unready::Failed(Failure::Unreachable(reason));
+                self.declared(set, claim, now, &unready)
             }
             other => Err(other),
         }

@@ -3,11 +3,6 @@
 //!
 //! A scheduler chooses who runs next wherever the table is locked.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a test stops where something is not as it must be"
-)]
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
