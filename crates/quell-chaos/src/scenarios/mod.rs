@@ -3,6 +3,8 @@
 mod abandoned;
 mod fail_over;
 mod one_cut_off;
+mod rolling_restart;
+mod silent_loss;
 mod waiters;
 mod weather;
 
@@ -26,6 +28,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(one_cut_off::run(rng)),
     },
     Scenario {
+        name: "rolling-restart",
+        promise: "servers that are replaced one after the other behind a balancer that asks /readyz lose \
+                  no call and end well",
+        run: |rng| Box::pin(rolling_restart::run(rng)),
+    },
+    Scenario {
         name: "fail-over",
         promise: "a new primary is found within 5 s, though the first sentinel hangs with the old one, \
                   and on a cluster, though the lost node stays listed",
@@ -36,6 +44,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "a store that fails while calls wait gives each a verdict as declared; settle, cancel, \
                   release, renew, bans and keys answer 503 until it is back, and nothing answers 500",
         run: |rng| Box::pin(waiters::run(rng)),
+    },
+    Scenario {
+        name: "silent-loss",
+        promise: "a connection that was dropped in silence costs a quiet server 2 degraded answers at most, \
+                  and garbage under a key harms that key alone, and not for ever",
+        run: |rng| Box::pin(silent_loss::run(rng)),
     },
     Scenario {
         name: "abandoned",

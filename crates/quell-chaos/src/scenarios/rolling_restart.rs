@@ -1,0 +1,135 @@
+//! Servers that are replaced one after the other, behind a balancer that asks whether they are ready.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::http::Client;
+use crate::load::{Account, Call};
+use crate::redis::Redis;
+use crate::rng::Rng;
+use crate::server::Server;
+
+const RULES: &str = "
+domain: d
+defaults: { on_failure: deny }
+rules:
+  - { name: users, match: { path: /a }, per: [user], algorithm: fixed_window, limit: 1000000/h }
+";
+
+const CLIENTS: usize = 8;
+
+/// How often the balancer asks each server whether it is ready.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Ports that calls are sent to, and whether the run is over.
+#[derive(Debug, Default)]
+struct Balancer {
+    known: Vec<u16>,
+    ready: Vec<u16>,
+    is_over: bool,
+}
+
+type Shared = Arc<Mutex<Balancer>>;
+
+fn with<T>(shared: &Shared, change: impl FnOnce(&mut Balancer) -> T) -> T {
+    change(&mut shared.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
+    let redis = Redis::start(&[]).await?;
+    let url = redis.url();
+    let words = ["--store", &url, "--store-timeout", "10s"];
+    let shared = Shared::default();
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        let server = Server::start(RULES, &words).await?;
+        with(&shared, |balancer| balancer.known.push(server.http));
+        servers.push(server);
+    }
+    let checks = tokio::spawn(check(Arc::clone(&shared)));
+    while with(&shared, |balancer| balancer.ready.len()) < servers.len() {
+        tokio::time::sleep(CHECK).await;
+    }
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        clients.spawn(ask(Arc::clone(&shared), rng.fork()));
+    }
+    let mut ends = Vec::new();
+    for at in 0..servers.len() {
+        tokio::time::sleep(Duration::from_millis(rng.within(100..500))).await;
+        let next = Server::start(RULES, &words).await?;
+        with(&shared, |balancer| balancer.known.push(next.http));
+        tokio::time::sleep(5 * CHECK).await;
+        let mut old = std::mem::replace(&mut servers[at], next);
+        old.process.signal("TERM")?;
+        let told = Instant::now();
+        let status = old.end(Duration::from_secs(30)).await?;
+        ensure!(
+            status.success(),
+            "{status} after SIGTERM:\n{}",
+            old.process.log()
+        );
+        ends.push(format!("{:.1?}", told.elapsed()));
+        with(&shared, |balancer| {
+            balancer.known.retain(|port| *port != old.http)
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    with(&shared, |balancer| balancer.is_over = true);
+    let mut account = Account::default();
+    while let Some(calls) = clients.join_next().await {
+        account.add(Account { calls: calls? });
+    }
+    checks.abort();
+    account.is_documented()?;
+    ensure!(account.degraded() == 0, "{account}");
+    let most = account.longest();
+    Ok(format!(
+        "servers ended after {}; longest answer {most:.1?}; {account}",
+        ends.join(" and ")
+    ))
+}
+
+async fn check(shared: Shared) {
+    loop {
+        let mut ready = Vec::new();
+        for port in with(&shared, |balancer| balancer.known.clone()) {
+            let answer = Client::new(port).get("/readyz").await;
+            if answer.is_ok_and(|answer| answer.status == 200) {
+                ready.push(port);
+            }
+        }
+        with(&shared, |balancer| balancer.ready = ready);
+        tokio::time::sleep(CHECK).await;
+    }
+}
+
+/// Asks servers that are ready, over connections that are kept open as long as they are.
+async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
+    let mut clients: HashMap<u16, Client> = HashMap::new();
+    let mut calls = Vec::new();
+    let entries = json!({"path": "/a", "user": "u"});
+    let body = json!({"domain": "d", "entries": entries});
+    loop {
+        let (ready, is_over) = with(&shared, |balancer| {
+            (balancer.ready.clone(), balancer.is_over)
+        });
+        if is_over {
+            return calls;
+        }
+        clients.retain(|port, _| ready.contains(port));
+        if !ready.is_empty() {
+            let port = rng.pick(&ready);
+            let client = clients.entry(port).or_insert_with(|| Client::new(port));
+            let begun = Instant::now();
+            let answer = client.post("/v1/acquire", &body).await;
+            calls.push(Call::new(port.to_string(), begun, answer));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
