@@ -29,8 +29,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "rolling-restart",
-        promise: "servers that are replaced one after the other behind a balancer that asks /readyz lose \
-                  no call and end well",
+        promise: "servers that are replaced one after the other behind a balancer that asks /readyz and \
+                  sends on what finds nobody listening lose no call and end well",
         run: |rng| Box::pin(rolling_restart::run(rng)),
     },
     Scenario {

@@ -1,6 +1,10 @@
 //! Servers that are replaced one after the other, behind a balancer that asks whether they are ready.
+//!
+//! A server that drains goes once no connection is open, which may be before the balancer has asked: a
+//! call that finds nobody listening goes to another server.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,7 +12,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::http::Client;
+use crate::http::{Answer, Client};
 use crate::load::{Account, Call};
 use crate::redis::Redis;
 use crate::rng::Rng;
@@ -60,12 +64,12 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         clients.spawn(ask(Arc::clone(&shared), rng.fork()));
     }
     let mut ends = Vec::new();
-    for at in 0..servers.len() {
+    for place in &mut servers {
         tokio::time::sleep(Duration::from_millis(rng.within(100..500))).await;
         let next = Server::start(RULES, &words).await?;
         with(&shared, |balancer| balancer.known.push(next.http));
         tokio::time::sleep(5 * CHECK).await;
-        let mut old = std::mem::replace(&mut servers[at], next);
+        let mut old = std::mem::replace(place, next);
         old.process.signal("TERM")?;
         let told = Instant::now();
         let status = old.end(Duration::from_secs(30)).await?;
@@ -76,7 +80,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         );
         ends.push(format!("{:.1?}", told.elapsed()));
         with(&shared, |balancer| {
-            balancer.known.retain(|port| *port != old.http)
+            balancer.known.retain(|port| *port != old.http);
         });
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -128,8 +132,21 @@ async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
             let client = clients.entry(port).or_insert_with(|| Client::new(port));
             let begun = Instant::now();
             let answer = client.post("/v1/acquire", &body).await;
+            if is_refused(&answer) {
+                // Nothing was sent: the call goes elsewhere, as with any gateway.
+                let is_another = |other: &u16| *other != port;
+                with(&shared, |balancer| balancer.ready.retain(is_another));
+                continue;
+            }
             calls.push(Call::new(port.to_string(), begun, answer));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Whether nobody listened.
+fn is_refused(answer: &Result<Answer>) -> bool {
+    let error = answer.as_ref().err();
+    let error = error.and_then(|error| error.downcast_ref::<io::Error>());
+    error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
