@@ -16,28 +16,30 @@ use crate::code::code;
 use crate::hold::keep_of;
 use crate::link::{Failure, Place};
 use crate::numbers::StoreNumbers;
-use crate::store::{RedisStore, Request};
+use crate::store::{RedisStore, Request, StoreClock};
 
 impl RedisStore {
-    /// Asks whether the store answers: every server of it that is asked anything.
+    /// Asks whether the store decides: every server of it that is asked anything charges a key of its
+    /// own. One that answers and refuses to write does not pass.
     ///
     /// # Errors
     /// [`Failure`] with what is known of the reason, of the first that does not.
     pub async fn ping(&self) -> Result<(), Failure> {
-        let mut ping = redis::Cmd::new();
-        ping.arg("PING");
         let places = self.link.places();
-        let tags = places.iter().filter_map(|place| self.link.tag_at(place));
-        let keys: Vec<_> = tags.map(|tag| self.names.probe(&tag)).collect();
-        let asked = keys
-            .iter()
-            .map(|key| self.in_time(key, self.link.call(key, &ping)));
+        let asked = places.iter().map(|place| self.probe(place));
         let answers = futures_util::future::join_all(asked).await;
-        answers
-            .into_iter()
-            // One that has more to do than it can answers.
-            .find(|answer| !matches!(answer, Ok(_) | Err(Failure::Overloaded)))
-            .map_or(Ok(()), |failed| failed.map(|_| ()))
+        // One that has more to do than it can answers.
+        let is_well = |answer: &Result<(), _>| matches!(answer, Ok(()) | Err(Failure::Overloaded));
+        if let Some(failed) = answers.into_iter().find(|answer| !is_well(answer)) {
+            return failed;
+        }
+        if self.clock() == StoreClock::Caller {
+            // It would stay for minutes.
+            let tags = places.iter().filter_map(|place| self.link.tag_at(place));
+            let names = tags.map(|tag| self.names.probe(&tag)).collect();
+            self.delete(names).await?;
+        }
+        Ok(())
     }
 
     /// Calls so far.
@@ -167,7 +169,13 @@ impl RedisStore {
                 failure = failure.map(tracing::field::display),
                 "the store is gone: calls about this server's keys fail at once until it is back"
             ),
-            Some(Turn::Closed) => tracing::info!(store = %self.url, server, "the store is back"),
+            // Whether callers are answered by it again is the guard's to tell.
+            Some(Turn::Closed) => tracing::info!(
+                store = %self.url,
+                server,
+                refusal = failure.map(tracing::field::display),
+                "this server of the store answers again"
+            ),
         }
     }
 

@@ -137,7 +137,7 @@ impl RedisStore {
         self.delete(names).await
     }
 
-    async fn delete(&self, names: Vec<Vec<u8>>) -> Result<(), Failure> {
+    pub(crate) async fn delete(&self, names: Vec<Vec<u8>>) -> Result<(), Failure> {
         for name in names {
             let mut delete = redis::Cmd::new();
             delete.arg("DEL").arg(name.as_slice());

@@ -70,14 +70,12 @@ impl ServerStore {
         self.memory().map_or(0, MemoryStore::keys)
     }
 
-    /// Where a store beside this process is, and why it does not answer if it does not.
+    /// Where a store beside this process is, and why callers are not answered by it if they are not.
     pub(crate) async fn look(&self) -> Option<(String, Option<String>)> {
         let Self::Redis(store) = self else {
             return None;
         };
-        let failure = store.ping().await.err();
-        let failure = failure.map(|failure| failure.to_string());
-        Some((store.url().to_string(), failure))
+        Some((store.url().to_string(), store.failure().await))
     }
 
     /// Says where states are kept, and whether that answers.

@@ -281,3 +281,66 @@ fn what_cannot_be_meant_says_what_to_write() {
         "{shown}"
     );
 }
+
+/// A store that answers and refuses is as little use as one that is gone, and is told like one; the
+/// last line of the log is true.
+#[test]
+fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
+    let redis = Redis::start();
+    let (port, folder) = (redis.port, Folder::new());
+    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
+    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
+    let ask = || {
+        let url = server.url("/v1/authorize?domain=ab");
+        run(crate::clients::curl().args(["-s", "-i", &url])).expect_success()
+    };
+    until("the store answers", || {
+        (server.health()["status"] == "ok").then_some(())
+    });
+    drop(redis);
+    until("calls fail at once", || {
+        ask();
+        (server.metric("quell_store_gone") == Some(1)).then_some(())
+    });
+    // It answers every ping from now on, and takes no write.
+    let words = [
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--min-replicas-to-write",
+        "1",
+    ];
+    let mut command = Command::new("redis-server");
+    command.args(words).args(["--port", &port.to_string()]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let redis = Redis::of(child.unwrap(), port);
+    let health = until("health says that it refuses", || {
+        ask();
+        let health = server.health();
+        let failure = health["store"]["failure"].as_str()?;
+        failure.contains("NOREPLICAS").then_some(health.clone())
+    });
+    assert_eq!(health["status"], "degraded");
+    assert_eq!(health["store"]["gone"], false);
+    assert!(ask().contains("quell-degraded: ?1"));
+    assert_eq!(server.metric("quell_degraded"), Some(1));
+    assert!(
+        !server.log().contains("the store is back"),
+        "{}",
+        server.log()
+    );
+    redis.say(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    // Nobody asks.
+    until("the log says that it is over", || {
+        server.log().contains("the store is back").then_some(())
+    });
+    assert_eq!(server.health()["status"], "ok");
+    assert_eq!(server.metric("quell_degraded"), Some(0));
+    assert!(!ask().contains("quell-degraded"));
+    let log = server.log();
+    for line in ["the store does not decide", "the store is back"] {
+        assert_eq!(log.matches(line).count(), 1, "{log}");
+    }
+    server.stop();
+}

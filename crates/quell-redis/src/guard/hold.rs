@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::Instant;
 
 use quell::store::{Finished, Placed, Store, StoreError};
 use quell_core::charge::{LimitSet, Operation};
@@ -31,9 +30,6 @@ impl Inner {
         match self.store.try_hold(set, claim, now).await {
             Ok(placed) => {
                 self.answered(set);
-                if self.outage.answered(Instant::now) {
-                    tracing::info!(store = %self.store, "the store takes calls again");
-                }
                 Ok(placed)
             }
             Err(Trouble::Refused(error)) => Err(error),
@@ -42,13 +38,6 @@ impl Inner {
                 // caller may say again, here or on another node, would end what that one holds.
                 if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
-                }
-                if self.outage.failed(&failure, Instant::now()) {
-                    tracing::error!(
-                        store = %self.store,
-                        %failure,
-                        "the store refuses calls: what on_failure declares is answered"
-                    );
                 }
                 self.declared(set, claim, now, &Unready::Failed(failure))
             }
@@ -103,7 +92,7 @@ impl Inner {
     ) -> Result<Option<Finished>, StoreError> {
         let ended = self.store.end(id, ending, now).await;
         self.keep_repaying();
-        ended
+        ended.inspect_err(|error| self.failed(error))
     }
 
     pub(super) async fn advance(
@@ -113,6 +102,13 @@ impl Inner {
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
         let advanced = self.store.advance(id, now).await;
         self.keep_repaying();
-        advanced
+        advanced.inspect_err(|error| self.failed(error))
+    }
+
+    /// A caller was answered by this error.
+    fn failed(self: &Arc<Self>, error: &StoreError) {
+        if let StoreError::Unavailable(reason) = error {
+            self.degraded(reason);
+        }
     }
 }

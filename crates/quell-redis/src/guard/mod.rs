@@ -70,7 +70,7 @@ struct Inner {
     recovery: Recovery,
     /// Whether a task looks for what is gone and pays what is owed.
     repaying: Background,
-    degraded: [AtomicU64; 3],
+    declared: [AtomicU64; 3],
     remembered: AtomicU64,
 }
 
@@ -87,6 +87,8 @@ pub struct GuardNumbers {
     pub allowed: u64,
     /// Keys of which something is still to be charged to the store.
     pub owed: usize,
+    /// Whether callers are answered by what is declared, or were in the last few seconds.
+    pub is_degraded: bool,
 }
 
 impl GuardedStore {
@@ -102,7 +104,7 @@ impl GuardedStore {
                 outage: Outage::default(),
                 recovery: Recovery::default(),
                 repaying: Background::new(),
-                degraded: Default::default(),
+                declared: Default::default(),
                 remembered: AtomicU64::default(),
             }),
         }
@@ -114,12 +116,22 @@ impl GuardedStore {
         self.inner.store.url()
     }
 
-    /// Asks whether the store answers.
+    /// Asks whether the store decides (see [`RedisStore::ping`]).
     ///
     /// # Errors
     /// [`Failure`] with what is known of the reason.
     pub async fn ping(&self) -> Result<(), Failure> {
         self.inner.store.ping().await
+    }
+
+    /// Why callers are answered by what is declared, or would be if there were any: what the last of
+    /// them was told, if that was in the last few seconds, and else what every server of the store
+    /// says when it is asked to decide.
+    pub async fn failure(&self) -> Option<String> {
+        match self.inner.outage.reason() {
+            Some(reason) => Some(reason),
+            None => self.ping().await.err().map(|failure| failure.to_string()),
+        }
     }
 
     /// Calls to the store so far.
@@ -137,13 +149,14 @@ impl GuardedStore {
     #[must_use]
     pub fn guard_numbers(&self) -> GuardNumbers {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let [shared, denied, allowed] = &self.inner.degraded;
+        let [shared, denied, allowed] = &self.inner.declared;
         GuardNumbers {
             remembered: read(&self.inner.remembered),
             shared: read(shared),
             denied: read(denied),
             allowed: read(allowed),
             owed: self.inner.shares.owed(),
+            is_degraded: self.inner.outage.is_on(),
         }
     }
 }
@@ -194,25 +207,13 @@ impl Inner {
             Ok((decisions, clock)) => {
                 self.note(set, &decisions, now);
                 self.answered(set);
-                if self.outage.answered(Instant::now) {
-                    tracing::info!(store = %self.store, "the store takes calls again");
-                }
                 Ok(Answer {
                     decisions: decisions.into(),
                     store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
                     ..Answer::default()
                 })
             }
-            Err(failure) => {
-                if self.outage.failed(&failure, Instant::now()) {
-                    tracing::error!(
-                        store = %self.store,
-                        %failure,
-                        "the store refuses calls: what on_failure declares is answered"
-                    );
-                }
-                self.fall_back(set, operation, now, &Unready::Failed(failure))
-            }
+            Err(failure) => self.fall_back(set, operation, now, &Unready::Failed(failure)),
         }
     }
 
@@ -294,6 +295,7 @@ impl Inner {
             // It answers others, so it is not gone: nothing is declared for that.
             return Err(self.store.error(failure));
         }
+        self.degraded(&unready.failure());
         let answer = self.declared_for(set, operation, now, unready);
         self.keep_repaying();
         answer
@@ -336,7 +338,7 @@ impl Inner {
         }
         let mut asked = operation;
         if operation == Operation::Acquire {
-            for (total, count) in self.degraded.iter().zip(counts) {
+            for (total, count) in self.declared.iter().zip(counts) {
                 total.fetch_add(count, Ordering::Relaxed);
             }
             if is_refused {

@@ -156,6 +156,10 @@ async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
     .await;
     assert_eq!(gone(&node), [""; 0], "nobody asks it any more");
     node.until_paid().await;
+    until_it("the outage is over", async || {
+        !node.limiter.store().guard_numbers().is_degraded
+    })
+    .await;
     frozen.thaw();
 }
 

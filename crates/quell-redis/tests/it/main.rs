@@ -13,6 +13,7 @@ mod cluster;
 mod colocated;
 mod conformance;
 mod debts;
+mod degraded;
 mod denied;
 mod expiry;
 mod extremes;

@@ -22,7 +22,7 @@ struct HealthBody {
     domains: usize,
     rules: usize,
     keys: usize,
-    /// Where states are kept, and why it does not answer if it does not; none: in memory.
+    /// Where states are kept, and why callers are not answered by it if they are not; none: in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreBody>,
     /// Where rules are read from beside files.
@@ -61,9 +61,10 @@ impl RulesStoreBody {
 #[derive(Serialize)]
 struct StoreBody {
     url: String,
+    /// Why callers are answered by what `on_failure` declares, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Whether it, or a server of it, is thought to be gone: what `on_failure` declares is answered.
+    /// Whether it, or a server of it, is thought to be gone: nobody waits for it.
     gone: bool,
     /// Which servers of it are: only their keys are answered so.
     #[serde(skip_serializing_if = "Vec::is_empty")]

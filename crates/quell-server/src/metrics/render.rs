@@ -172,6 +172,8 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     let help =
         "1 while the store, or a server of it, is thought to be gone: no call waits for that.";
     text.gauge("quell_store_gone", help, u8::from(calls.is_gone));
+    let help = "1 while callers are answered by what on_failure declares, or were in the last few seconds: the store is gone, or refuses.";
+    text.gauge("quell_degraded", help, u8::from(guard.is_degraded));
     let name = "quell_store_server_gone";
     let help = "1 while this server of the store is thought to be gone.";
     text.head(name, "gauge", help);

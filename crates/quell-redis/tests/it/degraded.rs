@@ -1,0 +1,86 @@
+//! What is said of a store follows what callers are answered, whether or not it answers a ping.
+
+use quell::Limit;
+
+use crate::guarded::{Node, declaring, share};
+use crate::limits::{SECOND, built};
+use crate::patience::{PATIENCE, until_it};
+use crate::server::Server;
+
+fn node(server: &Server) -> Node {
+    let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
+    let store = server.store().timeout(SECOND / 2);
+    Node::new(store, declaring(&[limit], share(2)))
+}
+
+fn is_degraded(node: &Node) -> bool {
+    node.limiter.store().guard_numbers().is_degraded
+}
+
+/// What a server that answers every ping says to a charge, and what ends it.
+const REFUSALS: [(&str, &[&str], &[&str]); 3] = [
+    (
+        "NOREPLICAS",
+        &["CONFIG", "SET", "min-replicas-to-write", "1"],
+        &["CONFIG", "SET", "min-replicas-to-write", "0"],
+    ),
+    (
+        "OOM",
+        &["CONFIG", "SET", "maxmemory", "1"],
+        &["CONFIG", "SET", "maxmemory", "0"],
+    ),
+    (
+        "READONLY",
+        &["REPLICAOF", "127.0.0.1", "1"],
+        &["REPLICAOF", "NO", "ONE"],
+    ),
+];
+
+#[tokio::test]
+async fn a_store_that_answers_and_refuses_is_told_until_it_decides() {
+    let server = Server::start(&["--maxmemory-policy", "noeviction"]);
+    for (word, fault, mended) in REFUSALS {
+        let node = node(&server);
+        node.until_back("a").await;
+        assert_eq!(node.limiter.store().failure().await, None);
+        assert!(!is_degraded(&node));
+        server.command(fault);
+        assert_eq!(server.command(&["PING"]), "PONG");
+        // Before anybody has asked, too.
+        let failure = node.limiter.store().failure().await.unwrap();
+        assert!(failure.contains(word), "{failure}");
+        assert!(!is_degraded(&node), "nobody was answered so");
+        assert!(node.ask("a", 1).await.degraded);
+        assert!(is_degraded(&node));
+        let failure = node.limiter.store().failure().await.unwrap();
+        assert!(failure.contains(word), "{failure}");
+        server.command(mended);
+        // Nobody calls, and it is over all the same.
+        until_it("it is over", async || {
+            !is_degraded(&node) && node.limiter.store().failure().await.is_none()
+        })
+        .await;
+        assert!(!node.ask("a", 1).await.degraded);
+    }
+}
+
+/// One key that is answered as declared is enough, however well all others are.
+#[tokio::test]
+async fn it_is_not_over_while_anybody_is_answered_so() {
+    let server = Server::start(&[]);
+    let node = node(&server);
+    node.until_back("a").await;
+    server.command(&["CLIENT", "PAUSE", "1000"]);
+    node.until_gone("a").await;
+    let begun = std::time::Instant::now();
+    until_it("answers are its own again", async || {
+        !node.ask("b", 1).await.degraded
+    })
+    .await;
+    assert!(is_degraded(&node), "a moment ago they were not");
+    until_it("it is over", async || {
+        assert!(begun.elapsed() < PATIENCE);
+        !is_degraded(&node)
+    })
+    .await;
+}
