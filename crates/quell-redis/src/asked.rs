@@ -70,6 +70,10 @@ impl<'a> Asked<'a> {
         }
     }
 
+    pub(crate) const fn store(&self) -> &RedisStore {
+        self.store
+    }
+
     pub(crate) fn numbers(&self) -> &[Numbers] {
         &self.numbers
     }
@@ -219,9 +223,19 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Runs the script on some of the charges, with other calendar edges where the store's clock asks
-    /// for them.
+    /// Runs the script on some of the charges; once more if it found something that it cannot read.
     async fn run(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
+        match self.run_once(group, head).await {
+            Err(Failure::Foreign(reason)) => {
+                self.replace_foreign(group, None, head, &reason).await?;
+                self.run_once(group, head).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Runs the script, with other calendar edges where the store's clock asks for them.
+    async fn run_once(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
         let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()

@@ -76,19 +76,19 @@ impl<'a> Bans<'a> {
         let list = self.store.names.bans();
         let mut range = Cmd::new();
         range.arg("ZREVRANGE").arg(list.as_slice()).arg(0).arg(last);
-        match self
-            .store
-            .in_time(&list, self.store.link.call(&list, &range))
-            .await?
-        {
-            Value::Array(members) => Ok(members
+        let members = self.store.link.call(&list, &range);
+        match self.store.in_time(&list, members).await {
+            // Something else stands there, until the next ban begins.
+            Err(Failure::Foreign(_)) => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+            Ok(Value::Array(members)) => Ok(members
                 .into_iter()
                 .filter_map(|member| match member {
                     Value::BulkString(bytes) => Some(bytes),
                     _ => None,
                 })
                 .collect()),
-            _ => Ok(Vec::new()),
+            Ok(_) => Ok(Vec::new()),
         }
     }
 
@@ -103,18 +103,35 @@ impl<'a> Bans<'a> {
         let head = [store.head(Request::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in store.link.together(&names) {
-            let first = keys.first().map_or(&[][..], Vec::as_slice);
-            let asked = store.scripts.ask(&store.link, keys, &head);
-            let reply = store.in_time(first, asked).await?;
-            let mut reply = Reply::of(&reply);
-            // The clock, and then the bans.
-            let mut number = || reply.as_mut()?.natural();
-            let clock = number();
-            let bans = keys.iter().map_while(|_| number());
-            left.extend(bans);
-            if clock.is_none() || left.len() > names.len() {
-                return Err(Failure::Refused("no list of bans".to_owned()));
+            match self.left_of(keys, &head).await {
+                // Something else stands under one of them. It is no ban, and is replaced when its key
+                // is charged.
+                Err(Failure::Foreign(_)) => {
+                    for key in keys {
+                        match self.left_of(std::slice::from_ref(key), &head).await {
+                            Err(Failure::Foreign(_)) => left.push(0),
+                            one => left.extend(one?),
+                        }
+                    }
+                }
+                all => left.extend(all?),
             }
+        }
+        Ok(left)
+    }
+
+    async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
+        let store = self.store;
+        let first = keys.first().map_or(&[][..], Vec::as_slice);
+        let asked = store.scripts.ask(&store.link, keys, head);
+        let reply = store.in_time(first, asked).await?;
+        let mut reply = Reply::of(&reply);
+        // The clock, and then the bans.
+        let mut number = || reply.as_mut()?.natural();
+        let clock = number();
+        let left: Vec<_> = keys.iter().map_while(|_| number()).collect();
+        if clock.is_none() || left.len() != keys.len() {
+            return Err(Failure::Refused("no list of bans".to_owned()));
         }
         Ok(left)
     }

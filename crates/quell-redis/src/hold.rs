@@ -173,9 +173,34 @@ impl RedisStore {
         part: Option<Part>,
         now: Now,
     ) -> Result<Claimed, Failure> {
-        let mut keys = vec![record.to_vec()];
         let head = self.head(Request::Claim, Duration::ZERO, now);
-        let mut arguments = vec![head, wish(claim, part), claim.id.as_bytes().to_vec()];
+        let claimed = self.claim_once(asked, group, claim, record, part, &head);
+        match claimed.await {
+            Err(Failure::Foreign(reason)) => {
+                let replaced = asked.replace_foreign(group, Some(record), &head, &reason);
+                replaced.await?;
+                let again = self.claim_once(asked, group, claim, record, part, &head);
+                again.await
+            }
+            claimed => claimed,
+        }
+    }
+
+    async fn claim_once(
+        &self,
+        asked: &Asked<'_>,
+        group: &[usize],
+        claim: &Claim<'_>,
+        record: &[u8],
+        part: Option<Part>,
+        head: &[u8],
+    ) -> Result<Claimed, Failure> {
+        let mut keys = vec![record.to_vec()];
+        let mut arguments = vec![
+            head.to_vec(),
+            wish(claim, part),
+            claim.id.as_bytes().to_vec(),
+        ];
         for index in group {
             let name = asked.names.get(*index);
             let (code, charge) = (asked.codes.get(*index), asked.set.charges().get(*index));

@@ -32,6 +32,7 @@ mod calls;
 mod code;
 mod finish;
 mod flow;
+mod foreign;
 mod gather;
 mod guard;
 mod hold;

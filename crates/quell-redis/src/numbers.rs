@@ -85,6 +85,7 @@ impl Counts {
             overloaded: read(&self.overloaded),
             is_gone: places.iter().any(|place| place.breaker.is_open()),
             servers,
+            replaced: 0,
         }
     }
 }
@@ -109,6 +110,8 @@ pub struct StoreNumbers {
     /// the name by which sentinels know it, or the primaries of a cluster as far as they are known, at
     /// most 256.
     pub servers: Vec<(String, bool)>,
+    /// Values under names of ours that Quell did not write, and that were replaced.
+    pub replaced: u64,
 }
 
 #[cfg(test)]

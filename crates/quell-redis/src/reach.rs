@@ -45,7 +45,10 @@ impl RedisStore {
     /// Calls so far.
     #[must_use]
     pub fn numbers(&self) -> StoreNumbers {
-        self.counts.read(&self.link.places())
+        StoreNumbers {
+            replaced: self.replaced.count(),
+            ..self.counts.read(&self.link.places())
+        }
     }
 
     /// Why calls about a set, and a claim on it, fail at once, if they do.

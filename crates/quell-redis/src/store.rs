@@ -19,6 +19,7 @@ use crate::asked::Asked;
 use crate::bans::Bans;
 use crate::calls::Calls;
 use crate::code::{code, micros_up, whole};
+use crate::foreign::Replaced;
 use crate::gather::Gather;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
@@ -66,6 +67,7 @@ pub(crate) enum Request {
     End = 9,
     Advance = 10,
     Known = 11,
+    Replace = 12,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
@@ -89,6 +91,7 @@ pub struct RedisStore {
     pub(crate) remembered: Arc<Remembered>,
     pub(crate) own: Arc<Own>,
     pub(crate) counts: Counts,
+    pub(crate) replaced: Replaced,
 }
 
 impl RedisStore {

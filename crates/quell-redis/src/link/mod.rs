@@ -71,8 +71,8 @@ impl fmt::Display for Failure {
             Self::NoScript => f.write_str("it forgets scripts at once"),
             Self::Foreign(reason) => write!(
                 f,
-                "a key of ours holds something that Quell did not write: {reason}; delete it, or \
-                 give Quell a database of its own"
+                "a key of ours holds something that Quell did not write: {reason}; give Quell a \
+                 database of its own"
             ),
         }
     }
@@ -326,7 +326,9 @@ pub(crate) fn of_entry(text: String) -> Option<Failure> {
 /// Errors inside a script carry the error of the command that failed in their text, before Redis 7
 /// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
 fn of_script(text: String) -> Attempt {
-    if text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
+    // An error of the script's own, and not of a command in it: it can make nothing of what it read.
+    let is_own = text.starts_with("user_script:") || text.contains(" user_script:");
+    if is_own || text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
         return Attempt::Failed(Failure::Foreign(text));
     }
     // A key that a script found by itself is on its way to another server: nothing was written.
@@ -358,13 +360,19 @@ mod tests {
         for foreign in [
             "ERR Error running script (call to f_1): @user_script:1: -WRONGTYPE Operation against a key",
             "ERR user_script:9: QUELLFOREIGN a value that Quell did not write script: 1",
+            "ERR Error running script (call to f_1): @user_script:7: user_script:7: attempt to index a nil value",
+            "ERR user_script:7: bad argument #1 to 'min' (number expected, got nil) script: 1, on @user_script:7.",
+            "user_script:7: bad argument #1 to 'min' (number expected, got nil)",
         ] {
             let failure = of_script(foreign.to_owned());
             assert!(matches!(failure, Attempt::Failed(Failure::Foreign(_))));
         }
-        let full =
-            "ERR Error running script (call to f_1): @user_script:4: -OOM command not allowed";
-        let failure = of_script(full.to_owned());
-        assert!(matches!(failure, Attempt::Failed(Failure::Refused(_))));
+        for full in [
+            "ERR Error running script (call to f_1): @user_script:4: -OOM command not allowed",
+            "OOM command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:4.",
+        ] {
+            let failure = of_script(full.to_owned());
+            assert!(matches!(failure, Attempt::Failed(Failure::Refused(_))));
+        }
     }
 }

@@ -1,6 +1,11 @@
 -- Adds a banned key to the list of them. KEYS[1] is the list; ARGV: the key's bytes, until when, now
 -- (microseconds), the most that are listed, and the shortest expiry in milliseconds.
-redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+local added = redis.pcall('ZADD', KEYS[1], ARGV[2], ARGV[1])
+if type(added) == 'table' and added.err then
+  -- Something else stands there, or the store refuses; then the second time as well.
+  redis.call('DEL', KEYS[1])
+  redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quell::calendar::SystemCalendar;
 
 use super::{RedisStore, StoreClock};
+use crate::foreign::Replaced;
 use crate::gather::Gather;
 use crate::key::Names;
 use crate::link::Link;
@@ -88,6 +89,7 @@ impl RedisStoreBuilder {
             remembered: Arc::default(),
             own: Arc::default(),
             counts: Counts::default(),
+            replaced: Replaced::default(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod denied;
 mod expiry;
 mod extremes;
 mod faults;
+mod foreign;
 mod guarded;
 mod held;
 mod held_apart;

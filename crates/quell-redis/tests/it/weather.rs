@@ -128,14 +128,6 @@ async fn a_server_that_became_a_replica() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_under_a_name_of_ours() {
-    let spoil =
-        "for _, key in ipairs(redis.call('KEYS', 'quell:*')) do redis.call('SET', key, 'x') end";
-    let clear = "for _, key in ipairs(redis.call('KEYS', 'quell:*')) do redis.call('DEL', key) end";
-    with_words(&[], &[&["EVAL", spoil, "0"]], &[&["EVAL", clear, "0"]]).await;
-}
-
-#[tokio::test]
 async fn a_server_that_sleeps() {
     // Before Redis 7 nobody has to allow it, and the word stops the server.
     let words = ["--enable-debug-command", "yes"];
@@ -164,22 +156,4 @@ async fn a_password_that_is_wrong() {
     let said = crate::server::session(server.port(), &words);
     assert_eq!(said, ["OK", "OK"]);
     node.until_back("a").await;
-}
-
-/// One line each way, not one per call.
-#[tokio::test]
-async fn refusals_of_the_server_do_not_stop_the_others() {
-    let server = Server::start(&[]);
-    let node = node(RedisStore::builder(server.url()));
-    node.until_back("a").await;
-    let spoil = "redis.call('SET', redis.call('KEYS', 'quell:*')[1], 'x')";
-    server.command(&["EVAL", spoil, "0"]);
-    for _ in 0..20 {
-        assert!(node.ask("a", 1).await.degraded);
-        assert!(
-            !node.ask("b", 1).await.degraded,
-            "another key is none the worse"
-        );
-    }
-    assert!(!node.limiter.store().store_numbers().is_gone);
 }

@@ -180,6 +180,9 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     for (server, is_gone) in &calls.servers {
         text.labelled(name, &[("server", server)], u8::from(*is_gone));
     }
+    let help = "Values under names of ours that Quell did not write; each counts as used up since.";
+    let name = "quell_store_foreign_values_total";
+    text.counter(name, help, calls.replaced);
     let name = "quell_degraded_decisions_total";
     let help = "Decisions on acquires that the store had no part in, by what was declared.";
     text.head(name, "counter", help);

@@ -71,7 +71,14 @@ end
 -- The line of ids that are called because their turn may come sooner now, for every process that
 -- waits for one of them.
 local function call_out(key, ids)
-  for _, id in ipairs(ids) do call('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id) end
+  for _, id in ipairs(ids) do
+    local added = redis.pcall('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id)
+    if type(added) == 'table' and added.err then
+      -- Something else stands there; who waits has its turn without being called.
+      call('DEL', key)
+      call('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id)
+    end
+  end
   if #ids > 0 then call('PEXPIRE', key, '60000') end
 end
 

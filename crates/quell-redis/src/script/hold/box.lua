@@ -126,6 +126,13 @@ local function expiry(micros_left)
   return string.format('%d', max(floor(micros_left / 1000) + 502, least))
 end
 
+local function value_of(state)
+  local bytes = state.ask.bytes
+  if not has_to_be_boxed(state) then return bytes .. write_state(state.ask.limit, state.usage, state.ban) end
+  local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = state.holds}
+  return '\0' .. cmsgpack.pack(box)
+end
+
 local function store(state)
   lapsed, state.lapsed = lapsed + (state.lapsed or 0), nil
   local rest_ban = rest_of_ban(state.ask, state.ban)
@@ -134,14 +141,7 @@ local function store(state)
     if state.is_there then call('DEL', state.key) end
     return
   end
-  local bytes, value = state.ask.bytes, nil
-  if has_to_be_boxed(state) then
-    local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = state.holds}
-    value = '\0' .. cmsgpack.pack(box)
-  else
-    value = bytes .. write_state(state.ask.limit, state.usage, state.ban)
-  end
-  call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban)), value)
+  call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban)), value_of(state))
 end
 
 -- What is known of an id: f what became of its hold (0 it stands, 1 settled, 2 cancelled, 3 released,

@@ -172,6 +172,40 @@ if op == 9 then return end_all() end
 if op == 10 then return advance_all() end
 if op == 11 then return look_up() end
 
+-- Replaces what this script cannot read, and nothing else: a state by one that is used up, so that it
+-- is at rest after one full refill at most, and permits, whose holders nobody knows, by none. What is
+-- no state (nothing is charged on it) is what is known of an id: it is forgotten. Answers with a clock
+-- and how many were replaced.
+if op == 12 then
+  local replaced = 0
+  for i, key in ipairs(KEYS) do
+    local ask = #ARGV[i + 1] > 0 and charge(ARGV[i + 1])
+    if ask and has_other_edges(ask) then return pack('>dd', -1, wall) end
+    local is_read, why = pcall(function()
+      if not ask then return read_record(key) end
+      local state = load(key, ask)
+      state.units = 1
+      -- All that a claim does with it, but for writing it.
+      conclude({state}, judge({state}), true)
+      local mark = state.usage and mark_of(ask, state.usage)
+      reconcile(state)
+      return told({state}), value_of(state), mark, first_waiting(state)
+    end)
+    if not is_read then
+      why = type(why) == 'table' and why.err or why
+      local is_its_fault = string.find(why, '^user_script:') or string.find(why, 'WRONGTYPE', 1, true)
+      if not is_its_fault then error(why) end
+      call('DEL', key)
+      if ask then
+        local usage = take_units(ask, nil, ask.limit.warm and 1 or ask.limit.limit)
+        store({key = key, ask = ask, usage = usage, holds = {}})
+      end
+      replaced = replaced + 1
+    end
+  end
+  return pack('>dd', mono, replaced)
+end
+
 local states = {}
 for i, key in ipairs(KEYS) do
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])

@@ -1,0 +1,326 @@
+//! Values under names of ours that Quell did not write: each is replaced, counted and told, no key is
+//! let past its limit for it, and none is locked for longer than one full refill.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use quell::store::{Action, Fate};
+use quell::{Limit, Query, Rate, Verdict};
+use quell_redis::{RedisStore, StoreClock};
+
+use crate::guarded::{Node, declaring, share};
+use crate::limits::{SECOND, START, at, built, limiter};
+use crate::patience::until_it;
+use crate::server::{Server, try_command};
+
+/// What stands where a state stood: words before the key and after it.
+const FOREIGN: [&[&[u8]]; 5] = [
+    &[b"SET", b"{\"a\":1}"],
+    &[b"SET", b"\0garbage"],
+    &[b"RPUSH", b"x"],
+    &[b"SADD", b"x"],
+    &[b"XADD", b"*", b"a", b"b"],
+];
+
+fn only_key(server: &Server) -> Vec<u8> {
+    let keys = server.keys();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    keys[0].clone()
+}
+
+/// Writes something else where a state stood.
+fn spoil(server: &Server, key: &[u8], with: &[&[u8]]) {
+    try_command(server.port(), &[b"DEL", key]).unwrap();
+    let mut words: Vec<&[u8]> = vec![with[0], key];
+    words.extend(&with[1..]);
+    try_command(server.port(), &words).unwrap();
+    let left = try_command(server.port(), &[b"PTTL", key]).unwrap();
+    assert_eq!(left, "-1", "it would stay for ever");
+}
+
+/// One limit of every kind, each of which is at rest after a second at most.
+fn every_kind() -> Vec<Limit> {
+    let rate = || Rate::new(50, SECOND).unwrap();
+    vec![
+        built(Limit::token_bucket(rate()).burst(20).build()),
+        built(Limit::token_bucket(rate()).burst(20).initial(3).build()),
+        built(Limit::leaky_bucket(rate()).burst(20).build()),
+        built(Limit::fixed_window(20, SECOND).build()),
+        built(Limit::sliding_window(20, SECOND).build()),
+        built(Limit::sliding_log(20, SECOND).build()),
+    ]
+}
+
+#[tokio::test]
+async fn a_foreign_value_counts_as_used_up_and_drains() {
+    for (with, limit) in FOREIGN.into_iter().cycle().zip(every_kind()) {
+        let server = Server::start(&[]);
+        let store = server.store().clock(StoreClock::Caller).build();
+        let subject = limiter(store, std::slice::from_ref(&limit));
+        let query = Query::new("d").entry("user", "a");
+        let ask = async |micros: u64| -> Verdict {
+            let asked = subject.ask(quell::Operation::Acquire, &query, at(START + micros));
+            asked.await.unwrap()
+        };
+        ask(0).await;
+        spoil(&server, &only_key(&server), with);
+        let refused = ask(1).await;
+        assert!(!refused.is_allow() && !refused.degraded, "{limit}");
+        assert_eq!(refused.remaining, Some(0), "{limit}");
+        // As if all of it had been used at that moment.
+        let wait = match refused.retry_after {
+            Some(quell::RetryAfter::After(wait)) => wait,
+            other => panic!("{limit}: {other:?}"),
+        };
+        assert!(wait <= 2 * SECOND, "{limit}: {wait:?}");
+        let wait = u64::try_from(wait.as_micros()).unwrap();
+        assert!(!ask(wait).await.is_allow(), "{limit}: too early");
+        assert!(ask(1 + wait).await.is_allow(), "{limit}");
+        assert!(server.left() > 0, "it expires");
+        assert_eq!(subject.store().numbers().replaced, 1, "{limit}");
+    }
+}
+
+/// On the way of many calls at once, and behind the guard, as a server has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_is_the_worse_for_it() {
+    let server = Server::start(&[]);
+    let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
+    let node = Node::new(server.store(), declaring(&[limit], share(1)));
+    node.until_back("a").await;
+    let key = only_key(&server);
+    for with in FOREIGN {
+        spoil(&server, &key, with);
+        let names: Vec<String> = (0..20).map(|user| format!("user-{}", user % 4)).collect();
+        let others = names.iter().map(|user| node.ask(user, 1));
+        let (all, spoiled) =
+            futures_util::future::join(futures_util::future::join_all(others), node.ask("a", 1))
+                .await;
+        assert!(all.iter().all(|said| said.is_allow() && !said.degraded));
+        assert!(!spoiled.is_allow() && !spoiled.degraded, "{spoiled:?}");
+        // What is done by hand works there, too.
+        let query = Query::new("d").entry("user", "a");
+        node.limiter
+            .administer(&query, Action::Forgive)
+            .await
+            .unwrap();
+        assert!(node.ask("a", 1).await.is_allow());
+        for user in 0..4 {
+            let query = Query::new("d").entry("user", format!("user-{user}"));
+            node.limiter
+                .administer(&query, Action::Forgive)
+                .await
+                .unwrap();
+        }
+    }
+    assert_eq!(node.limiter.store().store_numbers().replaced, 5);
+    assert_eq!(node.limiter.store().guard_numbers().shared, 0);
+}
+
+/// Bans that stand are listed although one of them is something else now, and so is the list.
+#[tokio::test]
+async fn bans_are_listed_beside_a_foreign_value() {
+    let server = Server::start(&[]);
+    let limit = built(Limit::fixed_window(5, 60 * SECOND).build());
+    let subject = limiter(server.store().build(), &[limit]);
+    let query = |user: &'static str| Query::new("d").entry("user", user);
+    let ban = Action::Ban(600 * SECOND);
+    subject.administer(&query("a"), ban).await.unwrap();
+    let mut keys = server.keys();
+    keys.retain(|key| key.ends_with(b"}"));
+    subject.administer(&query("b"), ban).await.unwrap();
+    assert_eq!(subject.bans(10).await.unwrap().len(), 2);
+    for with in [FOREIGN[0], FOREIGN[2]] {
+        try_command(server.port(), &[b"DEL".as_slice(), &keys[0]]).unwrap();
+        let mut words: Vec<&[u8]> = vec![with[0], &keys[0]];
+        words.extend(&with[1..]);
+        try_command(server.port(), &words).unwrap();
+        assert_eq!(subject.bans(10).await.unwrap().len(), 1);
+        // It is charged and banned as any other.
+        assert!(!subject.try_acquire(&query("a")).await.unwrap().is_allow());
+        subject.administer(&query("a"), ban).await.unwrap();
+        assert!(subject.try_acquire(&query("a")).await.unwrap().banned);
+        assert_eq!(subject.bans(10).await.unwrap().len(), 2);
+    }
+    server.command(&["DEL", "quell:1:bans"]);
+    server.command(&["SET", "quell:1:bans", "x"]);
+    assert_eq!(subject.bans(10).await.unwrap().len(), 0);
+    subject.administer(&query("c"), ban).await.unwrap();
+    assert_eq!(subject.bans(10).await.unwrap().len(), 1);
+}
+
+/// Permits, whose holders nobody knows, are as after a restart; a reservation is charged to what is
+/// used up, and an id that cannot be read stands for nothing.
+#[tokio::test]
+async fn holds_find_their_way_past_a_foreign_value() {
+    let server = Server::start(&[]);
+    let permits = built(Limit::concurrency(2).build());
+    let subject = limiter(server.store().build(), &[permits]);
+    let query = Query::new("d").entry("user", "a");
+    for with in FOREIGN {
+        for key in server.keys() {
+            try_command(server.port(), &[b"DEL".as_slice(), &key]).unwrap();
+        }
+        let first = subject
+            .reserve(&query, 60 * SECOND, Some("job"))
+            .await
+            .unwrap();
+        assert!(first.is_allow());
+        for key in server.keys() {
+            try_command(server.port(), &[b"DEL".as_slice(), &key]).unwrap();
+            let mut words: Vec<&[u8]> = vec![with[0], &key];
+            words.extend(&with[1..]);
+            try_command(server.port(), &words).unwrap();
+        }
+        let held = subject
+            .reserve(&query, 60 * SECOND, Some("job"))
+            .await
+            .unwrap();
+        assert!(held.is_allow(), "none is held");
+        let ended = subject
+            .end("d", "job", quell::Ending::Release)
+            .await
+            .unwrap();
+        assert_eq!(ended.fate, Fate::Released);
+    }
+}
+
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let any = proptest::collection::vec(any::<u8>(), 1..64);
+    // Behind what begins a limit, and what begins a state with holds.
+    (proptest::option::of(0_u8..=255), any).prop_map(|(first, mut bytes)| {
+        if let Some(first) = first {
+            bytes[0] = first;
+        }
+        bytes
+    })
+}
+
+/// Whatever stands there: an answer, never more than the limit, and after two full refills the whole
+/// limit (one for what was written, and one that a key may have been at when its clock went back).
+#[test]
+fn any_bytes_have_an_answer() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::start(&[]);
+    let limits = every_kind();
+    let subjects: Vec<_> = limits
+        .iter()
+        .enumerate()
+        .map(|(number, limit)| {
+            let store = server.store().test_keys(&number.to_string());
+            let store = store.clock(StoreClock::Caller).build();
+            limiter(store, std::slice::from_ref(limit))
+        })
+        .collect();
+    let holds: Vec<_> = limits
+        .iter()
+        .map(|limit| limiter(server.store().build(), std::slice::from_ref(limit)))
+        .collect();
+    let query = Query::new("d").entry("user", "a");
+    let check = |bytes: Vec<u8>| {
+        runtime.block_on(async {
+            for (subject, limit) in subjects.iter().zip(&limits) {
+                let ask = async |micros: u64| -> bool {
+                    let now = at(START + micros);
+                    let asked = subject.ask(quell::Operation::Acquire, &query, now);
+                    asked.await.unwrap().is_allow()
+                };
+                server.command(&["FLUSHALL"]);
+                ask(0).await;
+                let key = only_key(&server);
+                let words: [&[u8]; 3] = [b"SET", &key, &bytes];
+                try_command(server.port(), &words).unwrap();
+                let mut passed = 0;
+                for _ in 0..25 {
+                    passed += usize::from(ask(0).await);
+                }
+                assert!(passed <= 20, "{limit}: {passed} after {bytes:?}");
+                let mut later = 0;
+                for _ in 0..25 {
+                    later += usize::from(ask(2_500_000).await);
+                }
+                assert_eq!(later, 20, "{limit}: after {bytes:?}");
+            }
+            for (subject, limit) in holds.iter().zip(&limits) {
+                server.command(&["FLUSHALL"]);
+                let claim = async || subject.reserve(&query, SECOND, None).await;
+                claim().await.unwrap();
+                let mut keys = server.keys();
+                keys.retain(|key| key.ends_with(b"}"));
+                let words: [&[u8]; 3] = [b"SET", &keys[0], &[b"\0", &bytes[..]].concat()];
+                try_command(server.port(), &words).unwrap();
+                let claimed = claim().await;
+                assert!(claimed.is_ok(), "{limit}: {claimed:?} after {bytes:?}");
+            }
+        });
+    };
+    let config = ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(bytes in garbage())| check(bytes));
+}
+
+/// The store's time-out is the usual one here: a value is replaced within a call or two.
+#[tokio::test]
+async fn a_key_is_mended_within_the_usual_time() {
+    let server = Server::start(&[]);
+    let limit = built(Limit::fixed_window(10, Duration::from_secs(1)).build());
+    let node = Node::new(
+        RedisStore::builder(server.url()),
+        declaring(&[limit], share(1)),
+    );
+    node.until_back("a").await;
+    spoil(&server, &only_key(&server), FOREIGN[2]);
+    until_it("an answer of the store", async || {
+        !node.ask("a", 1).await.degraded
+    })
+    .await;
+}
+
+/// A state with a hold of which one byte is another: what is read of it may make no sense.
+#[test]
+fn any_byte_of_a_state_with_holds_may_be_another() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::start(&[]);
+    let mut limits = every_kind();
+    limits.push(built(Limit::concurrency(20).build()));
+    let subjects: Vec<_> = limits
+        .iter()
+        .map(|limit| limiter(server.store().build(), std::slice::from_ref(limit)))
+        .collect();
+    let query = Query::new("d").entry("user", "a");
+    let change = "local v = redis.call('GET', KEYS[1]) local at = ARGV[1] % #v \
+        redis.call('SET', KEYS[1], v:sub(1, at) .. string.char(ARGV[2]) .. v:sub(at + 2))";
+    let check = |(place, byte): (u16, u8)| {
+        runtime.block_on(async {
+            for (subject, limit) in subjects.iter().zip(&limits) {
+                server.command(&["FLUSHALL"]);
+                let claim = async || subject.reserve(&query, 60 * SECOND, None).await;
+                claim().await.unwrap();
+                let mut keys = server.keys();
+                keys.retain(|key| key.ends_with(b"}"));
+                let (place, byte) = (place.to_string(), byte.to_string());
+                let words: [&[u8]; 6] = [
+                    b"EVAL",
+                    change.as_bytes(),
+                    b"1",
+                    &keys[0],
+                    place.as_bytes(),
+                    byte.as_bytes(),
+                ];
+                try_command(server.port(), &words).unwrap();
+                let claimed = claim().await;
+                let said = claimed.map_err(|error| error.to_string());
+                assert!(said.is_ok(), "{limit}: byte {place} is {byte}: {said:?}");
+            }
+        });
+    };
+    let config = ProptestConfig {
+        cases: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(change in (any::<u16>(), any::<u8>()))| check(change));
+}
