@@ -3,6 +3,7 @@
 //! Joining names with a separator lets `a_b` + `c` and `a` + `b_c` meet. Every part here carries
 //! its length, so the bytes can be read back, and two keys are equal only if all parts are.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -288,6 +289,29 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
+    /// Passes over the scope.
+    fn scope(&mut self) -> Option<()> {
+        match self.byte()? {
+            AD_HOC => return Some(()),
+            RULE => {}
+            _ => return None,
+        }
+        self.part()?;
+        self.part()?;
+        loop {
+            match self.byte()? {
+                MISSING => return Some(()),
+                TOGETHER => continue,
+                WHEN | BYTES => {}
+                V6 => {
+                    self.take(2)?;
+                }
+                _ => return None,
+            }
+            self.part()?;
+        }
+    }
+
     /// A captured value as it is written.
     fn captured(&mut self) -> Option<&'a [u8]> {
         let all = self.0;
@@ -314,6 +338,46 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Bytes of a captured value that a shortened key keeps.
+const MAX_SHOWN: usize = 64;
+
+/// The bytes of a [`Key`] with its long values cut, each with `mark` behind it, which is to tell two
+/// that begin alike apart; [`KeyName::parse`] reads it. Bytes that are no key stay as they are.
+#[must_use]
+pub fn shortened<'a>(bytes: &'a [u8], mark: &str) -> Cow<'a, [u8]> {
+    match shortened_values(bytes, mark) {
+        Some(short) if short.len() < bytes.len() => Cow::Owned(short.to_vec()),
+        _ => Cow::Borrowed(bytes),
+    }
+}
+
+fn shortened_values(bytes: &[u8], mark: &str) -> Option<KeyBytes> {
+    let mut rest = Reader(bytes);
+    rest.scope()?;
+    let (scope, _) = bytes.split_at_checked(bytes.len() - rest.0.len())?;
+    let mut short = KeyBytes::from_slice(scope);
+    while !rest.0.is_empty() {
+        let captured = rest.captured()?;
+        let value = captured
+            .strip_prefix(&[BYTES])
+            .and_then(|part| part.get(4..));
+        match value.filter(|value| value.len() > MAX_SHOWN + mark.len() + 4) {
+            Some(value) => {
+                let is_inside =
+                    |end: &usize| value.get(*end).is_some_and(|byte| byte & 0xc0 == 0x80);
+                let end = (MAX_SHOWN - 3..=MAX_SHOWN)
+                    .rev()
+                    .find(|end| !is_inside(end));
+                let head = value.get(..end.unwrap_or(MAX_SHOWN))?;
+                short.push(BYTES);
+                push_part(&mut short, &[head, b"...#", mark.as_bytes()].concat());
+            }
+            None => short.extend_from_slice(captured),
+        }
+    }
+    Some(short)
+}
+
 /// `bytes` as text that shows every byte.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
@@ -328,6 +392,35 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// Whether a character may stand as it is where a person reads it: none that moves the cursor, begins
+/// an escape sequence, is not seen, or changes the direction of what follows.
+#[must_use]
+pub fn is_printable(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Text that a stranger may have written, as a person may read it: what is not
+/// [printable](is_printable) is written as `\u{1b}`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_printable) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_printable(character) {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_unicode());
+        }
+    }
+    Cow::Owned(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +431,38 @@ mod tests {
             prefix,
             is_together: false,
         }
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_is_shown_and_does_nothing() {
+        assert!(matches!(printable("caf\u{e9} \u{4f60}"), Cow::Borrowed(_)));
+        let hostile = "a\u{1b}[2J\r\n\u{9b}1m\u{7f}\u{202e}b\u{200b}";
+        let shown = "a\\u{1b}[2J\\u{d}\\u{a}\\u{9b}1m\\u{7f}\\u{202e}b\\u{200b}";
+        assert_eq!(printable(hostile), shown);
+    }
+
+    #[test]
+    fn a_long_value_is_cut_and_marked_and_the_key_stays_one() {
+        let per = [per("user", None), per("net", Some((24, 64)))];
+        let mut bytes = rule_scope("d", "r", Some(b"when"), per.into_iter());
+        let scope = bytes.len();
+        push_value(
+            &mut bytes,
+            Captured::Bytes("\u{e9}".repeat(4_000).as_bytes()),
+        );
+        push_value(
+            &mut bytes,
+            Captured::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        );
+        let short = shortened(&bytes, "07");
+        assert!(short.len() < 150 + scope, "{}", short.len());
+        let name = KeyName::parse(&short).unwrap();
+        let value = name.values[0].1.clone().unwrap();
+        assert_eq!(value, "\u{e9}".repeat(MAX_SHOWN / 2) + "...#07");
+        assert_eq!(name.values[1].1.as_deref(), Some("127.0.0.1"));
+        assert_eq!(shortened(&short, "08"), short, "it is short by now");
+        let broken = &bytes[..bytes.len() - 1];
+        assert_eq!(shortened(broken, "07"), broken);
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             // States elsewhere expire by themselves.
             return;
         };
-        if store.keys() == 0 && store.overflow_states() == 0 {
+        let has_names = store.named_bans() > 0;
+        if store.keys() == 0 && store.overflow_states() == 0 && !has_names {
             continue;
         }
         let shards = store.shard_count().div_ceil(ROUND);

@@ -3,7 +3,10 @@
 use std::io;
 
 use anyhow::{Result, anyhow};
+use quell_core::key::printable;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::{FormatFields, format};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::output::Paint;
@@ -78,15 +81,61 @@ pub(super) fn start(filter: EnvFilter, format: Format) -> Result<()> {
         .with_writer(io::stderr)
         .with_ansi(Paint::stderr().is_on());
     let started = match format {
-        Format::Text => lines.finish().try_init(),
+        Format::Text => lines.fmt_fields(fields()).finish().try_init(),
         Format::Json => lines.json().flatten_event(true).finish().try_init(),
     };
     started.map_err(|error| anyhow!("cannot begin to log: {error}"))
 }
 
+/// Writes fields so that what a stranger wrote in one does nothing to the terminal or the next line.
+fn fields() -> impl for<'w> FormatFields<'w> + 'static {
+    format::debug_fn(|writer, field, value| {
+        let value = format!("{value:?}");
+        let value = printable(&value);
+        match field.name() {
+            "message" => write!(writer, "{value}"),
+            name => write!(writer, "{name}={value}"),
+        }
+    })
+    .delimited(" ")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[test]
+    fn what_a_stranger_wrote_does_nothing_to_who_reads_it() {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let writer = Arc::clone(&kept);
+        let lines = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Kept(Arc::clone(&writer)))
+            .fmt_fields(fields());
+        let hostile = "a\u{1b}[2J\nERROR forged\u{202e}";
+        tracing::subscriber::with_default(lines.finish(), || {
+            tracing::info!(domain = %hostile, "by hand: {hostile}");
+        });
+        let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
+        let shown = r"a\u{1b}[2J\u{a}ERROR forged\u{202e}";
+        let ends = format!("by hand: {shown} domain={shown}\n");
+        assert!(text.ends_with(&ends), "{text:?}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn levels_and_targets_are_read() {

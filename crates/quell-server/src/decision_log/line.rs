@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use jiff::Timestamp;
 use quell::store::memory::HashKey;
-use quell_core::key::{KeyName, escape};
+use quell_core::key::{KeyName, escape, is_printable};
 use quell_core::time::Wall;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -87,7 +87,17 @@ fn text(time: Wall) -> String {
 
 fn push(line: &Line<'_>, out: &mut Vec<u8>) {
     // Text and numbers into memory: this cannot fail.
-    let _ = serde_json::to_writer(&mut *out, line);
+    let json = serde_json::to_string(line).unwrap_or_default();
+    // JSON escapes some of what a terminal would follow; this is the rest.
+    for character in json.chars() {
+        if is_printable(character) {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+            }
+        }
+    }
     out.push(b'\n');
 }
 
@@ -146,6 +156,24 @@ mod tests {
              \"key\":\"k\\\\xff\\n\",\"outcome\":\"deny\",\"shadow\":false,\"banned\":true,\
              \"remaining\":3,\"delay_ms\":1}\n"
         );
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_does_nothing_to_who_reads_it() {
+        let hostile = "\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\u{e0041}\"\\ \u{e9}";
+        let line = Decided {
+            decisions: vec![OfRule {
+                key: Box::from(hostile.as_bytes()),
+                ..decided().decisions.remove(0)
+            }],
+            ..decided()
+        };
+        let mut out = Vec::new();
+        write(&line, None, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.trim_end().chars().all(is_printable), "{text:?}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["key"], hostile, "nothing is lost");
     }
 
     #[test]

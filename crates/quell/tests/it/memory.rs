@@ -333,3 +333,34 @@ async fn forgiving_a_key_forgets_what_it_used() {
         .await;
     assert_eq!(unknown, Err(quell::AskError::UnknownRule));
 }
+
+/// A stranger chooses the values: what is kept of them is short, and goes with the ban.
+#[tokio::test]
+async fn names_of_banned_keys_are_short_and_go_with_their_bans() {
+    let (limiter, clock) = limiter(100, Limit::per_hour(5).build().unwrap());
+    let store = limiter.store();
+    let long = |end: &str| "x".repeat(8_000) + end;
+    let users = [long("a"), long("b"), "carol".to_owned()];
+    for user in &users {
+        let query = Query::new("d").entry("user", user.clone());
+        let ban = Action::Ban(Duration::from_secs(60));
+        assert_eq!(limiter.administer(&query, ban).await.unwrap(), 1);
+    }
+    let mut shown: Vec<_> = limiter.bans(10).await.unwrap();
+    shown.sort_by_key(|ban| ban.key.to_string());
+    let shown: Vec<_> = shown.iter().map(|ban| ban.key.to_string()).collect();
+    assert_eq!(shown[0], "user=carol");
+    assert!(shown[1..].iter().all(|name| name.len() < 100), "{shown:?}");
+    assert_ne!(shown[1], shown[2], "told apart by their hashes");
+    for shard in 0..store.shard_count() {
+        for saved in store.export(shard, limiter.now()) {
+            assert!(saved.name.unwrap().len() < 200);
+        }
+    }
+    let query = Query::new("d").entry("user", "carol");
+    limiter.administer(&query, Action::Lift).await.unwrap();
+    assert_eq!(store.named_bans(), 2, "lifted and forgotten");
+    clock.advance(Duration::from_secs(61));
+    store.sweep(store.shard_count() + 1, limiter.now());
+    assert_eq!(store.named_bans(), 0, "nobody asked for the list");
+}

@@ -16,11 +16,11 @@ use std::time::Duration;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
-use quell_core::key::{Key, KeyName};
+use quell_core::key::{Key, KeyName, shortened};
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::state::State;
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now};
 
 use crate::clock::{Clock, read_again};
 
@@ -68,11 +68,20 @@ const TIME_SLICE: Duration = Duration::from_millis(10);
 pub struct MemoryStore {
     table: Table,
     registry: Registry,
-    names: Mutex<HashMap<Fingerprint, Box<[u8]>>>,
+    names: Mutex<HashMap<Fingerprint, BanName>>,
     holds: Holds,
     next_shard: AtomicUsize,
     /// Whose readings callers give, where that is known.
     clock: Option<Arc<dyn Clock>>,
+}
+
+/// What a banned key is called, so that bans can be listed.
+#[derive(Debug)]
+struct BanName {
+    /// The key's bytes, long values cut.
+    name: Box<[u8]>,
+    /// When the ban ends.
+    until: Monotonic,
 }
 
 /// A state as a snapshot holds it.
@@ -84,7 +93,7 @@ pub struct Saved {
     pub overflow: bool,
     /// What was used.
     pub state: State,
-    /// The key's bytes, where they are remembered because it is banned.
+    /// The key's bytes with long values cut, where they are remembered because it is banned.
     pub name: Option<Box<[u8]>>,
 }
 
@@ -141,6 +150,7 @@ impl MemoryStore {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
             if index.is_multiple_of(self.table.parts()) {
                 self.forget_outlived(now);
+                self.forget_names(now);
             }
             gone += self.table.sweep(index, now, &keeper);
         }
@@ -171,7 +181,7 @@ impl MemoryStore {
                 name: state
                     .ban
                     .as_ref()
-                    .and_then(|_| names.get(&fingerprint).cloned()),
+                    .and_then(|_| names.get(&fingerprint).map(|ban| ban.name.clone())),
                 fingerprint,
                 overflow,
                 state,
@@ -193,7 +203,7 @@ impl MemoryStore {
         for saved in states {
             let fingerprint = saved.fingerprint.kept();
             if let Some(name) = saved.name {
-                self.remember(fingerprint, &name);
+                self.remember(fingerprint, &name, &saved.state, now);
             }
             self.table
                 .import(fingerprint, saved.state, saved.overflow, now, &keeper);
@@ -208,11 +218,35 @@ impl MemoryStore {
         }
     }
 
-    fn remember(&self, fingerprint: Fingerprint, name: &[u8]) {
+    /// Remembers the name of a key for as long as it is banned. To be called while its state is held.
+    fn remember(&self, fingerprint: Fingerprint, name: &[u8], state: &State, now: Now) {
         let mut names = self.names.lock();
+        let Some(left) = state.banned_for(now.monotonic) else {
+            names.remove(&fingerprint);
+            return;
+        };
         if names.len() < MAX_NAMED_BANS || names.contains_key(&fingerprint) {
-            names.insert(fingerprint, name.into());
+            let ban = BanName {
+                name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
+                until: now.monotonic.saturating_add(left),
+            };
+            names.insert(fingerprint, ban);
         }
+    }
+
+    /// Forgets the names of bans that are over, and gives their memory back.
+    fn forget_names(&self, now: Now) {
+        let mut names = self.names.lock();
+        names.retain(|_, ban| ban.until > now.monotonic);
+        if names.len() < names.capacity() / 4 {
+            names.shrink_to_fit();
+        }
+    }
+
+    /// Banned keys whose names are remembered.
+    #[must_use]
+    pub fn named_bans(&self) -> usize {
+        self.names.lock().len()
     }
 
     fn load_key<'k>(&self, key: Key<'k>, charge: &Charge<'_>) -> LoadKey<'k> {
@@ -294,7 +328,7 @@ impl MemoryStore {
         let decision = decide_one(now, operation, entry);
         if operation == Operation::Acquire {
             if decision.banned && !was_banned {
-                self.remember(held.fingerprint, name.as_bytes());
+                self.remember(held.fingerprint, name.as_bytes(), &held.state, now);
             }
             let is_added = self.table.store(&mut chains, held, now, &keeper);
             drop(chains);
@@ -470,10 +504,10 @@ impl Store for MemoryStore {
                 Action::Lift => lift(&mut held.state, now),
                 Action::Ban(length) => {
                     ban(&mut held.state, now, length);
-                    self.remember(held.fingerprint, key.as_bytes());
                     true
                 }
             });
+            self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
             let is_added = self.table.store(&mut chains, held, now, &keeper);
             drop(chains);
             if is_added {
@@ -486,7 +520,8 @@ impl Store for MemoryStore {
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
         let named: Vec<_> = {
             let names = self.names.lock();
-            names.iter().map(|(at, name)| (*at, name.clone())).collect()
+            let each = names.iter();
+            each.map(|(at, ban)| (*at, ban.name.clone())).collect()
         };
         let mut bans = Vec::new();
         let keeper = Keeping { store: self, now };

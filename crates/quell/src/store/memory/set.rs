@@ -113,8 +113,8 @@ impl MemoryStore {
             if operation == Operation::Acquire {
                 let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
                 if is_banned && !shared.was_banned {
-                    let key = set.key(&shared.touched.charge);
-                    self.remember(shared.held.fingerprint, key.as_bytes());
+                    let (key, held) = (set.key(&shared.touched.charge), &shared.held);
+                    self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
                 }
                 let is_added = self.table.store(&mut chains, shared.held, now, &keeper);
                 added += usize::from(is_added);
