@@ -398,7 +398,7 @@ fn conclude<M: Mechanics>(
         } else {
             engine.remaining(&state.usage, &at)
         },
-        reset_after: engine.reset_after(&state.usage, &at).max(left),
+        reset_after: engine.rest_told(&state.usage, &at).max(left),
         delay,
         banned,
     }

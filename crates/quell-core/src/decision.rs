@@ -54,6 +54,16 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// What it says to a caller who has waited so long since: nothing is left of the delay.
+    #[must_use]
+    pub const fn waited_for(self, waited: Duration) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            reset_after: self.reset_after.saturating_sub(waited),
+            ..self
+        }
+    }
+
     /// The wait after which the same call could pass; `None` if it passes now.
     #[must_use]
     pub const fn retry_after(&self) -> Option<RetryAfter> {

@@ -310,6 +310,9 @@ pub enum LimitError {
     LearnsNothing,
     /// More permits than a key may have holds.
     ManyPermits,
+    /// More permits than a key may have holds on a shared store. The core has none: this is for
+    /// whoever has.
+    ManyPermitsShared,
     /// A lease of 0 or above a day.
     Lease,
     /// Permits where nobody could name them to give them back.
@@ -363,6 +366,9 @@ impl fmt::Display for LimitError {
                 "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
             }
             Self::LearnsNothing => "this store learns no ceiling: write max in place of adaptive",
+            Self::ManyPermitsShared => {
+                "max and queue together must be at most 1000 where servers share a store"
+            }
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",
             Self::PermitsNeedNames => {

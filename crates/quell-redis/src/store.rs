@@ -10,7 +10,7 @@ use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS};
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
@@ -329,6 +329,10 @@ impl Store for RedisStore {
 
     fn can_learn(&self) -> bool {
         true
+    }
+
+    fn most_holds(&self) -> usize {
+        MAX_SHARED_HOLDS
     }
 
     async fn hold(

@@ -164,6 +164,13 @@ impl Store for ServerStore {
         }
     }
 
+    fn most_holds(&self) -> usize {
+        match self {
+            Self::Memory(store) => store.most_holds(),
+            Self::Redis(store) => store.most_holds(),
+        }
+    }
+
     async fn hold(
         &self,
         set: &LimitSet<'_>,

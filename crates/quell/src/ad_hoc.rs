@@ -1,12 +1,12 @@
 //! Limits that come with the call: each distinct one gets a name towards the store.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::limit::{Installed, Limit, LimitError, LimitId};
 use quell_core::rate::{MAX_PERIOD, Rate};
@@ -27,6 +27,11 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 const NOTE_EVERY_NANOS: u64 = 1_000_000_000;
 
+/// The first of the names that these limits have; rules have those below. Callers may make up limits
+/// until names come around, so each is handed out again when nobody has it: that is 2^31 names later,
+/// and what was kept under the old one was swept long before.
+const FIRST_ID: u32 = 1 << 31;
+
 /// The last limit that came with a call: one memo per caller saves the look-up of a limit that is
 /// the same again, as nearly all are.
 #[derive(Debug, Default)]
@@ -40,6 +45,36 @@ pub(crate) struct AdHocLimits {
     known: RwLock<HashMap<Numbers, Arc<Known>>>,
     /// When limits at rest were last searched for, in nanoseconds; 0 for never.
     searched: AtomicU64,
+    ids: Mutex<Ids>,
+}
+
+/// The names that limits have.
+#[derive(Debug)]
+struct Ids {
+    next: u32,
+    used: HashSet<u32>,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self {
+            next: FIRST_ID,
+            used: HashSet::new(),
+        }
+    }
+}
+
+impl Ids {
+    /// A name that no limit has. There are far more names than limits.
+    fn take(&mut self) -> LimitId {
+        loop {
+            let id = self.next;
+            self.next = id.checked_add(1).unwrap_or(FIRST_ID);
+            if self.used.insert(id) {
+                return LimitId(id);
+            }
+        }
+    }
 }
 
 /// What a call says of its limit.
@@ -131,7 +166,6 @@ impl AdHocLimits {
         memo: &'m mut AdHocMemo,
         bucket: &TokenBucket,
         now: Now,
-        next_id: impl FnOnce() -> LimitId,
         adopt: impl Fn(&Changes),
     ) -> Result<&'m Known, LimitError> {
         let numbers = Numbers::of(bucket);
@@ -140,7 +174,7 @@ impl AdHocLimits {
         let is_same = |known: &Arc<Known>| known.numbers == numbers && known.is_kept(now.monotonic);
         let last = match memo.last.take() {
             Some(known) if is_same(&known) => known,
-            _ => self.get(bucket, now, next_id, adopt)?,
+            _ => self.get(bucket, now, adopt)?,
         };
         Ok(memo.last.insert(last))
     }
@@ -154,7 +188,6 @@ impl AdHocLimits {
         &self,
         bucket: &TokenBucket,
         now: Now,
-        next_id: impl FnOnce() -> LimitId,
         adopt: impl Fn(&Changes),
     ) -> Result<Arc<Known>, LimitError> {
         let mut numbers = Numbers::of(bucket);
@@ -173,7 +206,7 @@ impl AdHocLimits {
         let mut changes = Changes::default();
         let entry = known.entry(numbers).or_insert_with(|| {
             let installed = Installed {
-                id: next_id(),
+                id: self.ids.lock().take(),
                 limit,
                 since: now.monotonic,
                 place: Arc::default(),
@@ -224,10 +257,39 @@ impl AdHocLimits {
             if let Entry::Occupied(entry) = known.entry(numbers)
                 && entry.get().give_up(now)
             {
-                changes.removed.push(entry.remove().installed.id);
+                let id = entry.remove().installed.id;
+                self.ids.lock().used.remove(&id.0);
+                changes.removed.push(id);
             }
         }
         adopt(&changes);
         known.len() < MAX_AD_HOC
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names come around, past those that limits in use have.
+    #[test]
+    fn a_name_is_handed_out_again_when_nobody_has_it() {
+        let limits = AdHocLimits::default();
+        let id_of = |burst| {
+            let bucket = Limit::per_minute(1).burst(burst);
+            let known = limits.get(&bucket, Now::default(), |_| ()).unwrap();
+            known.installed.id.0
+        };
+        assert_eq!([id_of(1), id_of(2)], [FIRST_ID, FIRST_ID + 1]);
+        limits.ids.lock().next = u32::MAX;
+        assert_eq!([id_of(3), id_of(4)], [u32::MAX, FIRST_ID + 2]);
+        assert_eq!(
+            [id_of(1), id_of(3)],
+            [FIRST_ID, u32::MAX],
+            "they keep theirs"
+        );
+        limits.ids.lock().used.remove(&FIRST_ID);
+        limits.ids.lock().next = FIRST_ID;
+        assert_eq!(id_of(5), FIRST_ID);
     }
 }

@@ -41,9 +41,11 @@ impl<S: Store> Limiter<S> {
         let has_holds = self.store.has_holds();
         let verdict = if hold.is_none() && !(may_wait && has_holds) {
             let verdict = self.ask_set(Operation::Acquire, query, &set, now);
-            let verdict = verdict.await?;
+            let mut verdict = verdict.await?;
             if verdict.is_allow() && !verdict.delay.is_zero() {
+                let began = self.now().monotonic;
                 self.pause(verdict.delay.min(patience.in_all)).await;
+                verdict.has_waited(self.now().monotonic.since(began));
             }
             verdict
         } else {

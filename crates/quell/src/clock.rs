@@ -152,18 +152,20 @@ impl SystemClock {
     #[cold]
     fn look(&self) -> u64 {
         let mut counted = self.counter.nanos();
+        let mut base = 0;
         for _ in 0..LOOKS {
             let before = counted;
             let system = Monotonic::from_nanos(self.origin).saturating_add(self.started.elapsed());
             // Read last: however long that takes, the reading is not ahead of the system's.
             counted = self.counter.nanos();
-            let base = system.as_nanos().wrapping_sub(counted);
-            self.base.store(base, Ordering::Relaxed);
+            base = system.as_nanos().wrapping_sub(counted);
             if counted.saturating_sub(before) < saturating_nanos(QUICK_LOOK) {
                 break;
             }
         }
-        let now = self.base.load(Ordering::Relaxed).wrapping_add(counted);
+        // Only now: until it is known to be quick, a look may be far behind what others have read.
+        self.base.store(base, Ordering::Relaxed);
+        let now = base.wrapping_add(counted);
         // Below 2^63 until the year 2262; beyond it the difference saturates.
         let ahead = i128::from(wall_nanos()) - i128::from(now);
         let ahead = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });

@@ -287,8 +287,7 @@ impl<S: Store> Limiter<S> {
                 // Decided without the store, which knows of no place: there is only time to wait for.
                 self.sleep_until(claim.id, turn.saturating_add(after)).await;
                 leaving.is_placed = false;
-                let waited = self.now().monotonic.since(now.monotonic);
-                return Ok((placed, waited));
+                return Ok(self.waited_since(now, placed));
             }
             let is_in_time = match self.wait(claim.id, turn, after).await {
                 Ok(is_in_time) => is_in_time,
@@ -299,10 +298,20 @@ impl<S: Store> Limiter<S> {
             if !is_in_time && has_permits(set) {
                 return Err(AskError::Overslept);
             }
+            leaving.is_placed = false;
+            return Ok(self.waited_since(now, placed));
         }
         leaving.is_placed = false;
-        let waited = self.now().monotonic.since(now.monotonic);
-        Ok((placed, waited))
+        Ok((placed, Duration::ZERO))
+    }
+
+    /// What was placed at `began`, as it is to be told now that the wait is over.
+    fn waited_since(&self, began: Now, mut placed: Placed) -> (Placed, Duration) {
+        let waited = self.now().monotonic.since(began.monotonic);
+        for decision in &mut placed.decisions {
+            *decision = decision.waited_for(waited);
+        }
+        (placed, waited)
     }
 
     /// What is declared for a caller whose store failed while it waited in line since `began`.
@@ -332,8 +341,10 @@ impl<S: Store> Limiter<S> {
         if let Some(delay) = delay {
             let end = now.monotonic.saturating_add(delay);
             self.sleep_until(claim.id, end).await;
+            let (placed, _) = self.waited_since(now, placed);
+            return Ok((placed, self.now().monotonic.since(began.monotonic)));
         }
-        Ok((placed, self.now().monotonic.since(began.monotonic)))
+        Ok((placed, waited))
     }
 
     /// Sleeps until the turn of `id` and `after` longer, wherever the turn moves meanwhile. Says

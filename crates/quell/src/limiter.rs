@@ -124,7 +124,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
-        check(&domains, self.store.can_learn())?;
+        check(&domains, self.store.can_learn(), self.store.most_holds())?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
         let (next, changes) = self.rules.load().succeed(domains, now, &self.ids);
@@ -359,13 +359,9 @@ impl<S: Store> Limiter<S> {
         bucket: &TokenBucket,
         now: Now,
     ) -> Result<&'m Known, AskError> {
-        let known = self.ad_hoc.recall(
-            memo,
-            bucket,
-            now,
-            || self.ids.next_id(),
-            |changes| self.store.adopt(changes),
-        );
+        let known = self
+            .ad_hoc
+            .recall(memo, bucket, now, |changes| self.store.adopt(changes));
         known.map_err(AskError::Impossible)
     }
 }
@@ -462,7 +458,7 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
 }
 
 /// Refuses rules with limits that cannot be followed on this machine, or by this store.
-fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
+fn check(domains: &[DomainRules], can_learn: bool, most_holds: usize) -> Result<(), RulesError> {
     for DomainRules { domain, rules } in domains {
         for rule in rules {
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
@@ -470,6 +466,8 @@ fn check(domains: &[DomainRules], can_learn: bool) -> Result<(), RulesError> {
                 if let Effect::Limit(limit) = effect {
                     let checked = if limit.is_learned() && !can_learn {
                         Err(LimitError::LearnsNothing)
+                    } else if limit.lease().is_some() && limit.max() > most_holds as u64 {
+                        Err(LimitError::ManyPermitsShared)
                     } else {
                         check_zone(limit)
                     };

@@ -67,7 +67,7 @@ pub(crate) async fn acquire(
         wait: Some(Patience::of(if has_seat { most } else { Duration::ZERO })),
         is_named: false,
     };
-    let (now, decision, turn) = line.with(|now, charge, state| {
+    let (began, decision, turn) = line.with(|now, charge, state| {
         let entry = Entry { charge, state };
         let claimed = hold::claim(now, &claim, &mut [entry]);
         let wait = claimed.as_ref().and_then(|claimed| claimed.wait);
@@ -82,7 +82,7 @@ pub(crate) async fn acquire(
     }
     leaving.is_placed = true;
     let after = decision.delay.saturating_sub(turn);
-    let mut turn = now.monotonic.saturating_add(decision.delay);
+    let mut turn = began.monotonic.saturating_add(decision.delay);
     loop {
         if room.wait(&id, turn, clock).await == Call::Moved {
             let moved = line.with(|now, charge, state| {
@@ -100,7 +100,7 @@ pub(crate) async fn acquire(
             Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
             None => {
                 leaving.is_placed = false;
-                return decision;
+                return decision.waited_for(now.monotonic.since(began.monotonic));
             }
         }
     }

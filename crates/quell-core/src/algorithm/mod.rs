@@ -165,6 +165,10 @@ pub(crate) trait Mechanics {
     fn remaining(&self, usage: &Usage, at: &At) -> u64;
     /// Time until rest, from any usage, settled or not.
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
+    /// The same as an answer says it: whoever waits goes on when the turn comes.
+    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
+        self.reset_after(usage, at)
+    }
     /// How long a call that fits should wait, before it is charged.
     fn delay(&self, _usage: &Usage, _at: &At) -> Duration {
         Duration::ZERO
@@ -259,6 +263,13 @@ impl Mechanics for Engine {
         match usage {
             Usage::Held(held) => held.reset_after(self, at),
             usage => each!(self, engine => engine.reset_after(usage, at)),
+        }
+    }
+
+    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::Held(held) => held.without_arrivals().reset_after(self, at),
+            usage => self.reset_after(usage, at),
         }
     }
 

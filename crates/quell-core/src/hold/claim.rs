@@ -203,7 +203,7 @@ fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
     let engine = entry.charge.installed.limit.engine();
     let at = entry.charge.at(now);
     decision.remaining = engine.remaining(&entry.state.usage, &at);
-    decision.reset_after = engine.reset_after(&entry.state.usage, &at);
+    decision.reset_after = engine.rest_told(&entry.state.usage, &at);
 }
 
 /// Takes a place in the lines of all keys, if there is one within the wait.

@@ -8,6 +8,7 @@
 //! Nothing happens at an instant by itself: whoever looks at the key next brings its holds there, in
 //! the order of their instants.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -138,6 +139,20 @@ impl Held {
             return 0;
         }
         engine.remaining(&self.usage, at)
+    }
+
+    /// The same where everybody who waits goes on at once when the turn comes: the time that they may
+    /// take for that uses nothing.
+    pub(crate) fn without_arrivals(&self) -> Cow<'_, Self> {
+        if !self.holds.iter().any(|hold| hold.passes) {
+            return Cow::Borrowed(self);
+        }
+        let mut held = self.clone();
+        held.holds.retain(|hold| hold.is_waiting() || !hold.passes);
+        for hold in held.holds.iter_mut().filter(|hold| hold.passes) {
+            hold.keep = Duration::ZERO;
+        }
+        Cow::Owned(held)
     }
 
     /// Time until the last hold is over and the usage at rest.

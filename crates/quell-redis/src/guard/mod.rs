@@ -21,7 +21,7 @@ use quell::clock::Clock;
 use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS};
 use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Now, Wall};
@@ -479,6 +479,10 @@ impl Store for GuardedStore {
 
     fn can_learn(&self) -> bool {
         true
+    }
+
+    fn most_holds(&self) -> usize {
+        MAX_SHARED_HOLDS
     }
 
     async fn hold(

@@ -6,13 +6,14 @@ use std::time::Duration;
 use quell::conformance::{
     Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
 };
-use quell::{Cost, Operation, Query};
+use quell::store::memory::MemoryStore;
+use quell::{Cost, Limit, LimitError, Operation, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::hold::{Claim, HoldId, OnExpiry, Patience};
 use quell_redis::StoreClock;
 
 use crate::conformance::seeds;
-use crate::limits::{SECOND, START, ask, at, built, limiter};
+use crate::limits::{SECOND, START, ask, at, built, limiter, rules};
 use crate::server::Server;
 
 #[tokio::test]
@@ -94,4 +95,69 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
         }
     }
     assert_eq!(left, [Some(5), Some(5)]);
+}
+
+/// Hundreds of holds that are given back in another order than they were made, so that each moves the
+/// marks of others: as in one process, whoever looks and however seldom.
+#[tokio::test]
+async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
+    const MOST: u64 = 450;
+    let server = Server::start(&[]);
+    let released = |limit: Result<_, _>| built(limit).on_expiry(OnExpiry::Release);
+    let limits = [
+        released(
+            Limit::token_bucket(Rate::new(1, 7 * SECOND).unwrap())
+                .burst(900)
+                .build(),
+        ),
+        released(TokenBucket::refill(3, 40 * SECOND).burst(900).build()),
+        released(Limit::sliding_log(900, 3_000 * SECOND).build()),
+        built(Limit::concurrency(MOST).lease(900 * SECOND).build()),
+    ];
+    for (number, limit) in limits.iter().enumerate() {
+        let store = server.store().test_keys(&format!("many-{number}"));
+        let shared = limiter(store.clock(StoreClock::Caller).build(), from_ref(limit));
+        let local = limiter(MemoryStore::new(), from_ref(limit));
+        let ask = Query::new("d").entry("user", "u");
+        for hold in 0..MOST {
+            let id = HoldId::new("d", &format!("hold-{hold}")).unwrap();
+            let claim = Claim {
+                id: &id,
+                hold: Some(Duration::from_secs(1_000 + hold * 7_919 % 1_000)),
+                wait: None,
+                is_named: true,
+            };
+            let now = at(START + hold * 1_000_000);
+            let expected = local.hold_at(&ask, &claim, now).await.unwrap();
+            assert!(expected.is_allow(), "{expected:?}");
+            assert_eq!(shared.hold_at(&ask, &claim, now).await.unwrap(), expected);
+        }
+        for second in [450, 899, 1_100, 1_101, 1_500, 1_990, 2_500] {
+            for cost in [1, 300, 449] {
+                let query = ask.clone().cost(Cost::new(cost).unwrap());
+                let now = at(START + second * 1_000_000);
+                let operation = if second % 2 == 0 {
+                    Operation::Acquire
+                } else {
+                    Operation::Peek
+                };
+                if operation == Operation::Acquire && number == 3 {
+                    continue;
+                }
+                let expected = local.ask(operation, &query, now).await.unwrap();
+                let got = shared.ask(operation, &query, now).await.unwrap();
+                assert_eq!(got, expected, "limit {number}, {cost} at {second} s");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_permits_than_a_script_walks_over_are_refused() {
+    let server = Server::start(&[]);
+    let permits = |max| vec![built(Limit::concurrency(max).build())];
+    let shared = limiter(server.store().build(), &permits(1_000));
+    let refused = shared.set_rules(rules(&permits(1_001))).unwrap_err();
+    assert_eq!(refused.error, LimitError::ManyPermitsShared);
+    limiter(MemoryStore::new(), &permits(10_000));
 }

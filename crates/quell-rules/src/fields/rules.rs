@@ -69,7 +69,7 @@ pub(crate) static RULE: Table = Table {
         field("name", "a name such as `login-per-ip`", "needed", "Unique within the domain. A reload knows a rule by it."),
         field("match", MATCH, "every query", "What a descriptor must have: entry and value, or a list of values one of which must match. `*` is any run of characters, `/` included; `10.0.0.0/8` is a network. A `path` is read [in its normal spelling](gateways.md#spellings-of-a-path), and `/api/*` matches `/api` too; a `host` in small letters and without its port; a `remote_address` in any of its spellings. All entries must match."),
         field("per", "a list such as `[tenant]` or `[{remote_address: {v4: 32, v6: 64}}]`", "one key for all", "The entries whose values tell keys apart. Addresses are cut to a prefix where that is said; of `remote_address` 32 bits count of an IPv4 address and 64 of an IPv6 address unless said."),
-        field("on_missing", "`skip` or `shared_key`", "`skip`", "What to do with a descriptor that lacks an entry of `per`: the rule does not apply, or all of them share one key."),
+        field("on_missing", "`skip` or `shared_key`", "`skip`", "What to do with a descriptor that lacks an entry of `per`: the rule does not apply, or those that lack it and agree in the rest share one key."),
         field("algorithm", "one of the algorithms, such as `token_bucket`", "`token_bucket`", "How the limit counts."),
         field("rate", "a rate such as `100/s`", "needed, or `refill`", "Units per period: `COUNT/PERIOD`.").of(BUCKETS),
         field("burst", "a whole number such as `200`", "the rate's count, at least 1", "The largest cost admitted at one instant from rest.").of(BUCKETS),

@@ -134,7 +134,7 @@ fn told<T>(
             let others = [spot(&raw.burst), spot(&raw.initial), refill];
             blame(blame(whole, &[spot(&raw.warm_up)]), &others)
         }
-        LimitError::ManyPermits => {
+        LimitError::ManyPermits | LimitError::ManyPermitsShared => {
             let max = adaptive.map(|adaptive| &adaptive.max.spot);
             blame(whole, &[spot(&raw.queue), spot(&raw.max), max])
         }

@@ -218,6 +218,7 @@ fn who_waits_and_who_holds_is_not_answered_in_passing() {
     clock.advance(Duration::from_secs(1));
     let waited = waiting.join().unwrap().json();
     assert_eq!(waited["waited_ms"], 1_000);
+    assert_eq!(waited["delay_ms"], 0, "it is over: {waited}");
     clock.advance(Duration::from_secs(1));
     let refused = Answer::read(&send(server.http(), ask(&job).as_bytes())).json();
     assert_eq!(refused["binding"], "jobs", "the permit is held: {refused}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Decisions};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS};
 use quell_core::key::{Key, KeyName};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
@@ -82,6 +82,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// refused.
     fn can_learn(&self) -> bool {
         false
+    }
+
+    /// How many holds a key may have here; rules with more permits are refused.
+    fn most_holds(&self) -> usize {
+        MAX_HOLDS
     }
 
     /// Decides a whole set as [`Store::charge`] does for an acquire, and holds under an id what it

@@ -171,6 +171,14 @@ async fn a_wait_that_does_not_fit_is_refused_at_once_and_uncharged() {
     let verdict = fits.await.unwrap().unwrap();
     assert!(verdict.is_allow());
     assert_eq!(verdict.waited, 3 * SECOND);
+    // The wait is over: who sleeps for the delay must not wait twice.
+    let told = &verdict.decisions[0].decision;
+    assert_eq!(
+        (verdict.delay, told.delay),
+        (Duration::ZERO, Duration::ZERO)
+    );
+    let rest = limiter.peek(&query("alice", 1)).await.unwrap().reset_after;
+    assert_eq!((verdict.reset_after, rest), (Some(SECOND), Some(SECOND)));
     assert_eq!(names(&mut done), [0, 1, 2]);
 }
 
@@ -196,6 +204,22 @@ async fn a_leaky_bucket_s_delay_is_waited_for() {
     quiet().await;
     let rested = limiter.peek(&query("alice", 1)).await.unwrap();
     assert_eq!(rested.remaining, Some(3), "who went away charged nothing");
+    // Of two calls at once the second has waited when it is answered.
+    for waits in [false, true] {
+        let calls = Arc::clone(&limiter);
+        let call = tokio::spawn(async move { calls.acquire(&query("alice", 1)).await });
+        quiet().await;
+        if waits {
+            clock.advance(SECOND / 2);
+        }
+        let verdict = call.await.unwrap().unwrap();
+        assert_eq!(
+            verdict.waited,
+            if waits { SECOND / 2 } else { Duration::ZERO }
+        );
+        let rest = (verdict.delay, verdict.reset_after);
+        assert_eq!(rest, (Duration::ZERO, Some(SECOND / 2)));
+    }
 }
 
 /// An LLM gateway: tokens per minute and requests per minute in one query.

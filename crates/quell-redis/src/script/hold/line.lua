@@ -3,7 +3,7 @@
 -- its set that counts it}. One that waits has g, when its turn comes. One that is taken has t, when it
 -- was, e, when its time is over, and m, where its charge lies. One with x stands only until it is known
 -- whether the other slots of its set pass.
-local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 1000, 1000, 10000000, 120000000
+local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 1000, 200, 10000000, 120000000
 -- Entries of windows, and ends of holds, that are walked to find out when a charge fits.
 local MOST_STEPS = 20000
 
@@ -225,7 +225,7 @@ local function copy_of(state, id)
   for _, hold in ipairs(state.holds) do
     if id and hold.i == id then is_behind = true end
     if not (is_behind and hold.g) and not hold.x then
-      copy.holds[#copy.holds + 1] = {u = hold.u, r = hold.r, k = hold.k, g = hold.g, e = hold.e, m = hold.m}
+      copy.holds[#copy.holds + 1] = {u = hold.u, r = hold.r, p = hold.p, k = hold.k, g = hold.g, e = hold.e, m = hold.m}
     end
   end
   local usage = state.usage
@@ -296,7 +296,9 @@ local function reset_of(state, roughly)
   -- What is learned from those that end by themselves is remembered for longer.
   local last, owed, is_simple = mono, 0, not state.ask.limit.least or #state.holds == 0
   for _, hold in ipairs(state.holds) do
-    if roughly or not hold.x then last = max(last, hold.e or hold.g + hold.k) end
+    -- Who waits goes on at once when the turn comes, as far as an answer is concerned.
+    local keep = hold.p and not roughly and 0 or hold.k
+    if roughly or not (hold.x or hold.p and hold.e) then last = max(last, hold.e or hold.g + keep) end
     -- On credit it may take longer to repay than a full charge counts.
     if hold.g and state.ask.limit.credit then owed = owed + longest_debt(state.ask, hold.u) end
     is_simple = is_simple and not hold.g and (state.ask.limit.kind == PERMITS or not hold.r)
@@ -306,6 +308,12 @@ local function reset_of(state, roughly)
     return last - mono + owed + rest_plain(state.ask, state.usage) + longest_rest(state.ask)
   end
   local now, now_wall, copy = mono, wall, copy_of(state)
+  local kept = {}
+  for _, hold in ipairs(copy.holds) do
+    if hold.p then hold.k = 0 end
+    if hold.g or not hold.p then kept[#kept + 1] = hold end
+  end
+  copy.holds = kept
   run(copy, timeline_of(copy.holds), math.huge)
   copy.usage = settle_plain(copy.ask, copy.usage)
   reconcile(copy, 0)
