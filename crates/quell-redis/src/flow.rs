@@ -116,7 +116,8 @@ impl<T> Queue<T> {
 
     /// How many may wait.
     fn most(&self) -> usize {
-        if self.answered == 0 {
+        // The first answers on a connection say little.
+        if self.busy < MEMORY {
             return WAIT_UNMEASURED;
         }
         let busy = self.busy.as_nanos().max(1);
@@ -186,5 +187,103 @@ impl<T> Queue<T> {
     /// Takes all out.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         self.waiting.drain(..).map(|(_, call)| call).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_window_follows_how_long_answers_take() {
+        let mut window = Window::new(4, 64, MS * 10);
+        let mut now = Instant::now();
+        let mut answer = |window: &mut Window, took: Duration| {
+            let left = now;
+            now += took;
+            window.answered(left, now, true);
+            window.size()
+        };
+        // A far server is no slow one.
+        for _ in 0..100 {
+            assert_eq!(answer(&mut window, MS * 40), 64);
+        }
+        assert_eq!(answer(&mut window, MS * 50), 64, "within the slack");
+        let sizes = [1; 6].map(|_| answer(&mut window, MS * 51));
+        assert_eq!(sizes, [32, 16, 8, 4, 4, 4]);
+        for size in 5..=64 {
+            assert_eq!(answer(&mut window, MS * 41), size);
+        }
+        assert_eq!(answer(&mut window, MS * 41), 64);
+    }
+
+    #[test]
+    fn a_window_is_halved_once_for_all_that_left_together_and_grows_if_full() {
+        let mut window = Window::new(1, 64, MS);
+        let left = Instant::now();
+        window.answered(left, left + MS, false);
+        for _ in 0..20 {
+            window.answered(left, left + MS * 20, true);
+        }
+        assert_eq!(window.size(), 32);
+        let left = left + MS * 20;
+        window.answered(left, left + MS, false);
+        assert_eq!(window.size(), 32, "nobody wants more");
+        window.answered(left, left + MS, true);
+        assert_eq!(window.size(), 33);
+    }
+
+    /// Answers one call in so long while calls wait, and takes in all that may come; the most that wait.
+    fn fill(queue: &mut Queue<u32>, now: &mut Instant, pace: Duration) -> usize {
+        for _ in 0..5_000 {
+            while queue.push(0, *now).is_ok() {}
+            queue.pop();
+            *now += pace;
+            queue.answered(1, *now);
+        }
+        queue.waiting.len()
+    }
+
+    #[test]
+    fn as_many_wait_as_are_answered_in_time_and_the_newest_is_refused() {
+        let now = &mut Instant::now();
+        let mut queue = Queue::new(MS * 100);
+        let mut count = 0;
+        while queue.push(count, *now).is_ok() {
+            count += 1;
+        }
+        assert_eq!(count as usize, WAIT_UNMEASURED);
+        assert_eq!(queue.front(), Some(&0), "who waits stays");
+        let most = fill(&mut queue, now, MS / 10);
+        assert!((900..=1_100).contains(&most), "{most}");
+        // The server gets slower, and who came last goes.
+        let most = fill(&mut queue, now, MS);
+        assert!((64..=200).contains(&most), "{most}");
+        // Well again, it has what it can do within a second.
+        let then = *now;
+        let most = fill(&mut queue, now, MS / 10);
+        assert!((900..=1_100).contains(&most), "{most}");
+        assert!(now.duration_since(then) < FORGET);
+        // Nobody came for a while.
+        queue.take_all();
+        *now += FORGET;
+        assert!(queue.push(0, *now).is_ok());
+        assert_eq!(queue.most(), WAIT_UNMEASURED);
+    }
+
+    #[test]
+    fn those_who_waited_since_an_instant_are_taken_out() {
+        let now = Instant::now();
+        let mut queue = Queue::new(MS);
+        for index in 0..5 {
+            assert!(queue.push(index, now + MS * index).is_ok());
+        }
+        assert_eq!(queue.oldest(), Some(now));
+        assert_eq!(queue.since(now + MS * 2), [0, 1, 2]);
+        assert_eq!(queue.pop(), Some(3));
+        assert_eq!(queue.take_all(), [4]);
+        assert!(queue.is_empty());
     }
 }

@@ -44,6 +44,8 @@ pub enum ProblemKind {
     Forbidden,
     /// The server has more to do than it can (503).
     Overloaded,
+    /// The store answers, and has more to do than it can (503).
+    StoreOverloaded,
     /// The store failed and nothing was declared, or the server is at fault (500).
     Internal,
 }
@@ -70,6 +72,7 @@ impl ProblemKind {
             Self::Unauthorized => "urn:quell:problem:unauthorized",
             Self::Forbidden => "urn:quell:problem:forbidden",
             Self::Overloaded => "urn:quell:problem:overloaded",
+            Self::StoreOverloaded => "urn:quell:problem:store-overloaded",
             Self::Internal => "urn:quell:problem:internal",
         }
     }
@@ -93,6 +96,7 @@ impl ProblemKind {
             Self::Unauthorized => "A credential is needed",
             Self::Forbidden => "The request may come from a stranger's page",
             Self::Overloaded => "The server is overloaded",
+            Self::StoreOverloaded => "The store is overloaded",
             Self::Internal => "The server failed",
         }
     }
@@ -112,7 +116,7 @@ impl ProblemKind {
             Self::BodyTooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::Internal => 500,
-            Self::TemporarilyReduced | Self::Overloaded => 503,
+            Self::TemporarilyReduced | Self::Overloaded | Self::StoreOverloaded => 503,
         }
     }
 }

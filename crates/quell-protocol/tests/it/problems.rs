@@ -75,6 +75,7 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
         (ProblemKind::UnsupportedMediaType, 415),
         (ProblemKind::Unauthorized, 401),
         (ProblemKind::Overloaded, 503),
+        (ProblemKind::StoreOverloaded, 503),
         (ProblemKind::Internal, 500),
     ];
     let mut uris: Vec<&str> = kinds.iter().map(|(kind, _)| kind.uri()).collect();

@@ -379,6 +379,8 @@ const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn gather() -> Arc<Gather> {
@@ -486,6 +488,66 @@ mod tests {
                 assert!(ours.state.lock().waiting.is_empty());
             },
             1,
+        );
+    }
+
+    /// Callers come, go away and are answered in any order, and trips fail: nobody is left behind, no
+    /// more are on the way than may be, and all of them come back.
+    #[test]
+    fn every_question_has_one_end() {
+        shuttle::check_random(
+            || {
+                let ours = gather();
+                let left = Arc::new(AtomicUsize::new(6));
+                let callers = (0..6).map(|number| {
+                    let (ours, left) = (Arc::clone(&ours), Arc::clone(&left));
+                    shuttle::thread::spawn(move || {
+                        let keys = vec![vec![number]];
+                        let words = Arc::new(Words {
+                            arguments: vec![vec![1], b"c".to_vec()],
+                            keys,
+                        });
+                        match ours.enter(&words) {
+                            // It is answered, or its caller goes away with it.
+                            Ok(Entered::Alone(mut trip)) => {
+                                shuttle::thread::yield_now();
+                                trip.is_answered = number % 2 == 0;
+                            }
+                            Ok(Entered::Waiting(_)) if number == 3 => {}
+                            Ok(Entered::Waiting(told)) => {
+                                let told = shuttle::future::block_on(told);
+                                assert!(matches!(told, Ok(Told::Answer(_))));
+                            }
+                            Err(failure) => panic!("{failure}"),
+                        }
+                        assert!(ours.state.lock().on_the_way <= MOST_ON_THE_WAY);
+                        left.fetch_sub(1, Ordering::SeqCst);
+                    })
+                });
+                let callers: Vec<_> = callers.collect();
+                // What a task does in a runtime: it sends what waits, while there is room.
+                while left.load(Ordering::SeqCst) > 0 {
+                    let has_room = {
+                        let state = ours.state.lock();
+                        state.on_the_way < state.most_on_the_way()
+                    };
+                    if has_room && let Some((questions, mut trip)) = ours.take() {
+                        shuttle::thread::yield_now();
+                        trip.is_answered = questions.len() > 1;
+                        drop(trip);
+                        tell_all(questions, &Failure::NoScript);
+                    }
+                    shuttle::thread::yield_now();
+                }
+                for caller in callers {
+                    caller.join().unwrap();
+                }
+                assert!(ours.take().is_none(), "nobody waits who is still there");
+                let state = ours.state.lock();
+                assert_eq!(state.on_the_way, 0);
+                assert!(state.waiting.is_empty());
+            },
+            500,
         );
     }
 }

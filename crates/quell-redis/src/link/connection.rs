@@ -44,7 +44,7 @@ const OUTPUT: usize = 64 * 1_024;
 const INPUT: usize = 16 * 1_024;
 
 /// Between the first and the last look for an answer that is late: a turn of the runtime, in which it
-/// learns what has come.
+/// learns what has come. Longer if the first look was late: by as much.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// A connection that was quiet for so long before a command without an answer is given up: on the way
@@ -505,12 +505,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
             self.is_last_look = !self.is_last_look;
         }
+        let timeout = traffic.timeout;
         drop(traffic);
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
+        // Who is late itself had no time, and the server perhaps neither: it gets as much again.
+        let late = now.saturating_duration_since(deadline).min(timeout);
         let at = match self.is_last_look {
-            true => now + LAST_LOOK,
+            true => now + late.max(LAST_LOOK),
             false => deadline,
         };
         // One that ends early is set anew when it does.
@@ -522,5 +525,144 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shuttle::sync::{Arc as SharedArc, Mutex as Scheduled};
+    use shuttle::{future, thread};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+
+    type Answer = oneshot::Receiver<Result<Value, Lost>>;
+
+    fn command() -> Command {
+        Command::from(&redis::cmd("PING"))
+    }
+
+    fn enter(traffic: &mut Traffic, now: Instant) -> Answer {
+        traffic.enter(&command(), now).unwrap()
+    }
+
+    fn heard(answer: &mut Answer) -> Option<Result<Value, Lost>> {
+        answer.try_recv().ok()
+    }
+
+    #[test]
+    fn time_counts_from_the_socket_and_begins_anew_with_every_answer() {
+        let start = Instant::now();
+        let mut traffic = Traffic::new(TIMEOUT, start);
+        let mut answers = [0; 3].map(|_| enter(&mut traffic, start));
+        let sent = start + TIMEOUT / 2;
+        while traffic.leave(0, sent).is_some() {}
+        assert_eq!(traffic.deadline(), Some(sent + TIMEOUT));
+        let later = sent + TIMEOUT - Duration::from_millis(1);
+        traffic.hear(vec![Value::Okay], later);
+        assert_eq!(heard(&mut answers[0]), Some(Ok(Value::Okay)));
+        assert_eq!(traffic.deadline(), Some(later + TIMEOUT));
+        // However much arrives, nobody waits for more than twice as long.
+        let last = sent + TIMEOUT * 2 - Duration::from_millis(1);
+        traffic.hear(vec![Value::Okay], last);
+        assert_eq!(traffic.deadline(), Some(sent + TIMEOUT * 2));
+        traffic.give_up(sent + TIMEOUT * 2, 1);
+        assert_eq!(heard(&mut answers[2]), Some(Err(Lost::Late)));
+        assert_eq!(traffic.deadline(), None);
+    }
+
+    #[test]
+    fn what_was_not_written_was_not_sent() {
+        let start = Instant::now();
+        let mut traffic = Traffic::new(TIMEOUT, start);
+        let mut answers: Vec<_> = (0..MOST_ON_THE_WAY + 1)
+            .map(|_| enter(&mut traffic, start))
+            .collect();
+        let length = command().bytes().len() as u64;
+        let mut offset = 0;
+        while traffic.leave(offset, start).is_some() {
+            offset += length;
+        }
+        assert_eq!(traffic.on_the_way.len(), MOST_ON_THE_WAY);
+        // Of the second one byte was written.
+        traffic.give_up(start + TIMEOUT, length + 1);
+        for (index, answer) in answers.iter_mut().enumerate() {
+            let lost = if index < 2 { Lost::Late } else { Lost::Silent };
+            assert_eq!(heard(answer), Some(Err(lost)), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_quiet_for_long_is_doubted() {
+        let start = Instant::now();
+        let mut traffic = Traffic::new(TIMEOUT, start);
+        let _answer = enter(&mut traffic, start);
+        traffic.leave(0, start);
+        assert!(!traffic.was_quiet);
+        traffic.hear(vec![Value::Okay], start);
+        let later = start + QUIET;
+        let _answer = enter(&mut traffic, later);
+        traffic.leave(0, later);
+        assert!(traffic.was_quiet);
+        traffic.hear(vec![Value::Okay], later);
+        assert!(!traffic.was_quiet);
+    }
+
+    /// Whoever enters hears exactly one thing, whatever happens at the same time; what was never
+    /// written is never called sent.
+    #[test]
+    fn every_command_has_one_end() {
+        shuttle::check_random(
+            || {
+                let start = Instant::now();
+                let traffic = SharedArc::new(Scheduled::new(Traffic::new(TIMEOUT, start)));
+                let callers = (0..3).map(|number| {
+                    let traffic = SharedArc::clone(&traffic);
+                    thread::spawn(move || {
+                        let entered = traffic.lock().unwrap().enter(&command(), start);
+                        match entered {
+                            // One goes away.
+                            Ok(_) if number == 1 => None,
+                            Ok(answer) => Some(future::block_on(answer).expect("it is told")),
+                            Err(lost) => Some(Err(lost)),
+                        }
+                    })
+                });
+                let callers: Vec<_> = callers.collect();
+                let driver = {
+                    let traffic = SharedArc::clone(&traffic);
+                    thread::spawn(move || {
+                        let mut written = 0;
+                        for turn in 0..4 {
+                            let mut sent = 0;
+                            while let Some(command) = traffic.lock().unwrap().leave(written, start)
+                            {
+                                written += command.bytes().len() as u64;
+                                sent += 1;
+                            }
+                            thread::yield_now();
+                            let answers = vec![Value::Int(turn); sent / 2];
+                            traffic.lock().unwrap().hear(answers, start);
+                        }
+                        traffic.lock().unwrap().give_up(start + TIMEOUT, written);
+                        traffic.lock().unwrap().end("it hung up", written);
+                        written
+                    })
+                };
+                let written = driver.join().unwrap();
+                let ends = callers.into_iter().filter_map(|one| one.join().unwrap());
+                let ends: Vec<_> = ends.collect();
+                assert_eq!(ends.len(), 2);
+                let sent = ends
+                    .iter()
+                    .filter(|end| matches!(end, Ok(_) | Err(Lost::Late | Lost::Broken(_))));
+                let most = written / command().bytes().len() as u64;
+                assert!(sent.count() as u64 <= most, "{ends:?}");
+                let traffic = traffic.lock().unwrap();
+                assert!(traffic.on_the_way.is_empty() && traffic.waiting.is_empty());
+            },
+            500,
+        );
     }
 }

@@ -32,6 +32,7 @@ mod limits;
 mod long_states;
 mod lost_primary;
 mod moving;
+mod overload;
 mod patience;
 mod policy;
 mod processes;

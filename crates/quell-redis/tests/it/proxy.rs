@@ -18,6 +18,8 @@ pub(crate) enum Weather {
     /// The other end is gone and nobody said so. What was sent is lost, and so is the connection
     /// once somebody is there again.
     HalfOpen,
+    /// Somebody in between forgot all connections that stood before: what is sent on them is lost.
+    Forgotten,
     /// Half of the next answer, and then the connection is reset.
     Reset,
     /// Answers come 200 ms late.
@@ -76,8 +78,9 @@ async fn connect(client: TcpStream, server: u16, mut seen: watch::Receiver<Weath
     let (from_server, to_server) = server.into_split();
     let (over, mut is_over) = watch::channel(());
     let over = Arc::new(over);
-    let requests = pump(from_client, to_server, false, seen.clone());
-    let answers = pump(from_server, to_client, true, seen);
+    let is_new = *seen.borrow() == Weather::Forgotten;
+    let requests = pump(from_client, to_server, (false, is_new), seen.clone());
+    let answers = pump(from_server, to_client, (true, is_new), seen);
     tokio::select! {
         () = requests => {}
         () = answers => {}
@@ -90,7 +93,7 @@ async fn connect(client: TcpStream, server: u16, mut seen: watch::Receiver<Weath
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    are_answers: bool,
+    (are_answers, is_new): (bool, bool),
     mut seen: watch::Receiver<Weather>,
 ) {
     let mut bytes = vec![0; 64 * 1_024];
@@ -118,6 +121,12 @@ async fn pump(
                     .await
                     .ok();
             }
+            Weather::Forgotten if !is_new => {
+                is_lost = true;
+                seen.wait_for(|weather| *weather != Weather::Forgotten)
+                    .await
+                    .ok();
+            }
             Weather::Reset if are_answers => {
                 to.write_all(&bytes[..count / 2]).await.ok();
                 to.as_ref().set_zero_linger().ok();
@@ -126,7 +135,11 @@ async fn pump(
             Weather::Slow if are_answers => {
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             }
-            Weather::Fine | Weather::NoAnswers | Weather::Reset | Weather::Slow => {}
+            Weather::Fine
+            | Weather::NoAnswers
+            | Weather::Forgotten
+            | Weather::Reset
+            | Weather::Slow => {}
         }
         if is_lost || to.write_all(&bytes[..count]).await.is_err() {
             return;

@@ -122,6 +122,9 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
         AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => {
             Problem::new(ProblemKind::Overloaded, error.to_string())
         }
+        AskError::Store(StoreError::Overloaded) => {
+            Problem::new(ProblemKind::StoreOverloaded, error.to_string())
+        }
         AskError::Store(StoreError::Unavailable(_)) => {
             Problem::new(ProblemKind::TemporarilyReduced, error.to_string())
         }

@@ -169,6 +169,8 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     for (kind, count) in &calls.failures {
         text.labelled(name, &[("kind", kind)], count);
     }
+    let help = "Calls that were not sent, since more waited than the store answers in time.";
+    text.counter("quell_store_overloaded_total", help, calls.overloaded);
     let help =
         "1 while the store, or a server of it, is thought to be gone: no call waits for that.";
     text.gauge("quell_store_gone", help, u8::from(calls.is_gone));

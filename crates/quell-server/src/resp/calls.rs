@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
+use quell::store::StoreError;
 use quell::{AskError, Cost, Limit, Operation, Query, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_protocol::http::VerdictBody;
@@ -118,12 +119,20 @@ pub(super) async fn answer_throttle(
     // In a box: a connection that is silent should not keep room for it.
     match Box::pin(decision).await {
         Ok(decision) => throttle.write_reply(&decision, encoder),
-        Err(error) => {
-            encoder.error("ERR", &error.to_string());
-            return false;
-        }
+        Err(error) => return refuse(&error, encoder),
     }
     true
+}
+
+/// Says why there is no answer; says whether the store is known to answer all the same.
+pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
+    let is_overloaded = matches!(error, AskError::Store(StoreError::Overloaded));
+    let code = match is_overloaded {
+        true => "OVERLOADED",
+        false => "ERR",
+    };
+    encoder.error(code, &error.to_string());
+    is_overloaded
 }
 
 /// Answers a question about rules and waits for the store; says whether it told.
@@ -159,10 +168,7 @@ pub(super) fn tell(
             );
             encoder.error("ERR", &text);
         }
-        Err(error) => {
-            encoder.error("ERR", &error.to_string());
-            return false;
-        }
+        Err(error) => return refuse(&error, encoder),
     }
     true
 }

@@ -10,7 +10,7 @@ use quell_protocol::resp::{
     NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
-use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, tell};
+use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, refuse, tell};
 use super::registry::{About, Entry};
 use crate::shared::Shared;
 
@@ -213,7 +213,9 @@ impl Session {
                         outcome: finished.fate.name().into(),
                         repeated: finished.repeated,
                     }),
-                    Err(error) => encoder.error("ERR", &error.to_string()),
+                    Err(error) => {
+                        refuse(&error, &mut encoder);
+                    }
                 }
             }
             Ok(command) => return self.connection(&command, out),

@@ -90,7 +90,7 @@ pub(super) enum Admission {
     /// It may go on, holding what it holds.
     Allowed(Verdict, Option<Permit>),
     Denied(Verdict),
-    /// Too many wait already; nothing was charged.
+    /// Too many wait already, for their turn or for the store; nothing was charged.
     Overloaded,
     /// This layer is not set up.
     Broken(Failure),
@@ -145,7 +145,11 @@ impl<S: Store> Gate<S> {
         let hold = self.pays_later.then_some(KEEP);
         let Admitted { verdict, keep } = match self.limiter.admit(query, patience, hold).await {
             Ok(admitted) => admitted,
-            Err(AskError::Store(StoreError::TooManyHolds) | AskError::Overslept) => {
+            // A store with more to do than it can has not failed: nothing is declared for that.
+            Err(
+                AskError::Store(StoreError::TooManyHolds | StoreError::Overloaded)
+                | AskError::Overslept,
+            ) => {
                 return Admission::Overloaded;
             }
             Err(error) if is_of_store(&error) => {

@@ -54,7 +54,7 @@ const DEGRADED: Kind = Kind {
 const OVERLOADED: Kind = Kind {
     uri: "urn:quell:problem:overloaded",
     title: "The server is overloaded",
-    detail: "Too many requests wait for their turn. Try again later.",
+    detail: "Too many requests wait. Try again later.",
     status: StatusCode::SERVICE_UNAVAILABLE,
     code: Code::Unavailable,
 };

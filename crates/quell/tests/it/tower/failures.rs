@@ -90,6 +90,52 @@ async fn what_was_declared_happens_and_is_visible() {
     assert_eq!(*heard.lock().unwrap(), [words, words]);
 }
 
+/// A store that answers others, and has more to do than it can.
+#[derive(Debug)]
+struct Overloaded;
+
+impl Store for Overloaded {
+    fn adopt(&self, _changes: &Changes) {}
+
+    async fn charge(
+        &self,
+        _set: &LimitSet<'_>,
+        _operation: Operation,
+        _now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        Err(StoreError::Overloaded)
+    }
+
+    async fn administer(
+        &self,
+        _set: &LimitSet<'_>,
+        _action: Action,
+        _now: Now,
+    ) -> Result<usize, StoreError> {
+        Err(StoreError::Overloaded)
+    }
+
+    async fn bans(&self, _most: usize, _now: Now) -> Result<Vec<Banned>, StoreError> {
+        Err(StoreError::Overloaded)
+    }
+}
+
+#[tokio::test]
+async fn a_store_with_more_to_do_than_it_can_has_not_failed() {
+    let limiter = Limiter::new(Overloaded);
+    let limit = Limit::per_second(1).build().unwrap();
+    limiter
+        .set_rules(vec![shop(vec![rule("one", limit, &[])])])
+        .unwrap();
+    let allow = OnFailure::Allow;
+    let layer = LimitLayer::with_on_failure(Arc::new(limiter), "shop", Entries::new(), allow);
+    let layer = layer.on_each_failure(|failure| panic!("{failure}"));
+    let no = ask(&app(layer), get("/", &[])).await;
+    assert_eq!(no.status, 503);
+    let problem: serde_json::Value = serde_json::from_str(&no.body).unwrap();
+    assert_eq!(problem["type"], "urn:quell:problem:overloaded");
+}
+
 #[tokio::test]
 async fn a_domain_without_rules_is_never_taken_for_a_yes() {
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));

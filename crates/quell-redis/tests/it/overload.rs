@@ -1,0 +1,165 @@
+//! A store that has more to do than it can: it is not gone, and what waits is bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::store::StoreError;
+use quell::{AskError, Limit, Query};
+use quell_core::rule::OnFailure;
+use quell_redis::RedisStore;
+
+use crate::guarded::{Node, declaring};
+use crate::limits::{SECOND, built};
+use crate::patience::until_it;
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+fn plenty() -> Limit {
+    built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build())
+}
+
+/// Makes each script call take some 20 ms of the store's time: whatever a script does, this one does
+/// first, as a neighbour would that the store is shared with.
+async fn hold_up(port: u16, times: usize) {
+    let script = "local t = redis.call('TIME') local b = t[1] * 1000000 + t[2] \
+                  repeat t = redis.call('TIME') until t[1] * 1000000 + t[2] - b > 20000";
+    let task = move || {
+        for _ in 0..times {
+            crate::server::try_command(port, &["EVAL", script, "0"]);
+        }
+    };
+    tokio::task::spawn_blocking(task).await.unwrap();
+}
+
+/// Ten thousand calls at once on a store with a busy neighbour: each is answered by the store or refused
+/// as too many, none is degraded, and nobody thinks that the store is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_goes_on_answering_is_not_gone() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(Duration::from_millis(400));
+    let rules = declaring(&[plenty(), plenty()], Some(OnFailure::Deny));
+    let node = Arc::new(Node::new(store, rules));
+    node.until_back("a").await;
+    let neighbour = tokio::spawn(hold_up(server.port(), 50));
+    let calls = (0..10_000).map(|number| {
+        let node = Arc::clone(&node);
+        tokio::spawn(async move {
+            let user = format!("u{number}");
+            let query = Query::new("d").entry("user", user);
+            node.limiter.try_acquire(&query).await
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    let (mut answered, mut refused) = (0_u64, 0_u64);
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(verdict) => {
+                assert!(verdict.is_allow() && !verdict.degraded, "{verdict:?}");
+                answered += 1;
+            }
+            Err(AskError::Store(StoreError::Overloaded)) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    neighbour.await.unwrap();
+    let numbers = node.limiter.store().store_numbers();
+    assert!(answered >= 1_000, "{answered} answered, {refused} refused");
+    assert_eq!(numbers.overloaded, refused);
+    let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
+    assert_eq!((failed, numbers.is_gone), (0, false), "{numbers:?}");
+    let verdict = node.ask("a", 1).await;
+    assert!(!verdict.degraded, "it is well again: {verdict:?}");
+}
+
+/// More than may wait are refused, the newest first, and charge nothing; nothing is declared for that.
+#[tokio::test]
+async fn the_newest_is_refused_and_charges_nothing() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(20 * SECOND);
+    let node = Arc::new(Node::new(
+        store,
+        declaring(&[plenty()], Some(OnFailure::Allow)),
+    ));
+    node.until_back("a").await;
+    let before = node.ask("b", 1).await.remaining.unwrap();
+    server.freeze();
+    let ask = || {
+        let node = Arc::clone(&node);
+        tokio::spawn(async move {
+            let query = Query::new("d").entry("user", "b");
+            node.limiter.try_acquire(&query).await
+        })
+    };
+    let calls: Vec<_> = (0..6_000).map(|_| ask()).collect();
+    tokio::task::yield_now().await;
+    let overloaded = || node.limiter.store().store_numbers().overloaded;
+    until_it("some are refused", async || overloaded() > 0).await;
+    server.thaw();
+    let mut answers = Vec::new();
+    for call in calls {
+        let answer = call.await.unwrap();
+        answers.push(match answer {
+            Ok(verdict) => {
+                assert!(!verdict.degraded, "{verdict:?}");
+                true
+            }
+            Err(AskError::Store(StoreError::Overloaded)) => false,
+            Err(error) => panic!("{error}"),
+        });
+    }
+    let answered = answers
+        .iter()
+        .take_while(|is_answered| **is_answered)
+        .count();
+    let rest = answers.get(answered..).unwrap_or_default();
+    assert!(rest.iter().all(|is_answered| !is_answered), "the newest");
+    assert!(answered >= 4_096 && !rest.is_empty(), "{answered}");
+    let after = node.ask("b", 1).await.remaining.unwrap();
+    assert_eq!(before - after, answered as u64 + 1);
+}
+
+/// On a way that somebody in between forgot without a word, one call is answered as declared.
+#[tokio::test]
+async fn a_quiet_server_behind_a_connection_that_was_dropped_loses_one_call() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(Duration::from_millis(300));
+    let node = Node::new(store, declaring(&[plenty()], Some(OnFailure::Allow)));
+    node.until_back("a").await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    proxy.set(Weather::Forgotten);
+    assert!(node.ask("a", 1).await.degraded);
+    for _ in 0..3 {
+        assert!(!node.ask("a", 1).await.degraded, "on a connection of today");
+    }
+}
+
+/// Calls that share a connection to a store that froze hear of it in time, and the next ones at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_find_a_store_that_froze() {
+    let server = Server::start(&[]);
+    let timeout = Duration::from_millis(200);
+    let store = RedisStore::builder(server.url()).timeout(timeout);
+    let node = Arc::new(Node::new(
+        store,
+        declaring(&[plenty()], Some(OnFailure::Allow)),
+    ));
+    node.until_back("a").await;
+    server.freeze();
+    let began = std::time::Instant::now();
+    let calls = (0..3_000).map(|number| {
+        let node = Arc::clone(&node);
+        tokio::spawn(async move { node.ask(&format!("u{number}"), 1).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    for call in calls {
+        assert!(call.await.unwrap().degraded);
+    }
+    let took = began.elapsed();
+    assert!(node.limiter.store().store_numbers().is_gone);
+    // Twice the timeout, and much for a machine that does much else.
+    assert!(took < timeout * 2 + 5 * SECOND, "{took:?}");
+    server.thaw();
+    node.until_back("a").await;
+}
