@@ -121,9 +121,10 @@ pub(super) struct How {
 pub(super) struct LocalShares {
     table: Mutex<Table>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
-    /// Keys in the table, and of those the owed: read without its lock.
+    /// Keys in the table, of those the owed, and their bytes: read without its lock.
     keys: AtomicUsize,
     owed: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -390,6 +391,7 @@ impl LocalShares {
     ) -> Vec<Decision> {
         let mut table = self.table.lock();
         let now = read_again(now, clock);
+        let is_full = table.bytes >= MAX_BYTES;
         let mut held: Vec<(Arc<[u8]>, Box<LocalShare>)> = Vec::with_capacity(parts.len());
         for part in parts {
             let (name, is_shared) = table.name(part.key, now, MAX_BYTES);
@@ -407,7 +409,6 @@ impl LocalShares {
             share.follow(part, now);
             held.push((name, share));
         }
-        let is_full = table.bytes >= MAX_BYTES;
         let decisions = decide_held(parts, &mut held, how, now, is_full);
         if how.operation == Operation::Acquire {
             for (name, share) in held {
@@ -421,11 +422,17 @@ impl LocalShares {
     fn counted(&self, table: &Table) {
         self.keys.store(table.shares.len(), Ordering::Release);
         self.owed.store(table.owed, Ordering::Release);
+        self.bytes.store(table.bytes, Ordering::Release);
     }
 
     /// Keys of which something is still to be charged to the store.
     pub(super) fn owed(&self) -> usize {
         self.owed.load(Ordering::Acquire)
+    }
+
+    /// Bytes that all keys take here.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// Whether nothing is owed, and no key goes on by its share.

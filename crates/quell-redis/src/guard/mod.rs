@@ -89,6 +89,8 @@ pub struct GuardNumbers {
     pub owed: usize,
     /// Whether callers are answered by what is declared, or were in the last few seconds.
     pub is_degraded: bool,
+    /// Bytes that keys take which were used by the share: at most 64 MiB.
+    pub share_bytes: usize,
 }
 
 impl GuardedStore {
@@ -157,6 +159,7 @@ impl GuardedStore {
             allowed: read(allowed),
             owed: self.inner.shares.owed(),
             is_degraded: self.inner.outage.is_on(),
+            share_bytes: self.inner.shares.bytes(),
         }
     }
 }

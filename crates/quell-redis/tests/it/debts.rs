@@ -237,3 +237,133 @@ async fn a_node_that_pays_a_second_later_lets_nobody_have_more() {
     }
     assert!(passed <= 1_000, "{passed}");
 }
+
+/// Long names, and far more of them than there is room for: what they take is bounded, keys that find
+/// no room share states, and all of it is given back when what is owed is paid.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
+    const BUDGET: usize = 64 * 1_024 * 1_024;
+    let port = crate::server::free_port();
+    let url = format!("redis://127.0.0.1:{port}");
+    let store = || RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
+    let node = Node::new(store(), declaring(&[window(1)], share(1)));
+    let long = "x".repeat(9_000);
+    let mut passed = 0;
+    for user in 0..10_000 {
+        passed += usize::from(node.ask(&format!("{user}{long}"), 1).await.is_allow());
+    }
+    let numbers = node.limiter.store().guard_numbers();
+    assert!(numbers.share_bytes <= BUDGET + 100_000, "{numbers:?}");
+    assert!((6_000..7_500).contains(&numbers.owed), "{numbers:?}");
+    // The others share 64 states, each of which admits one.
+    assert!((1..=64).contains(&(passed - numbers.owed)), "{passed}");
+    let server = Server::try_start(port, &[]).expect("the port is still free");
+    node.until_paid().await;
+    let charged: usize = server.command(&["DBSIZE"]).parse().unwrap();
+    // The probe has a key of its own.
+    assert!(
+        (numbers.owed..=numbers.owed + 1).contains(&charged),
+        "{charged}"
+    );
+    until_it("only what keys share is left", async || {
+        node.limiter.store().guard_numbers().share_bytes < 100_000
+    })
+    .await;
+}
+
+/// A log of charges grows with its use: once there is no room for that, its keys are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_finds_no_room_is_refused() {
+    let log = built(Limit::sliding_log(5_000, 3_600 * SECOND).build());
+    let url = format!("redis://127.0.0.1:{}", crate::server::free_port());
+    let store = RedisStore::builder(url.parse().unwrap());
+    let node = Node::new(store, declaring(&[log], share(1)));
+    assert!(node.ask("early", 1).await.is_allow());
+    let long = "x".repeat(60_000);
+    for user in 0..1_200 {
+        node.ask(&format!("{user}{long}"), 1).await;
+    }
+    let numbers = node.limiter.store().guard_numbers();
+    assert!(numbers.share_bytes > 63 * 1_024 * 1_024, "{numbers:?}");
+    let mut passed = 0;
+    while passed < 4_900 && node.ask("early", 1).await.is_allow() {
+        passed += 1;
+        node.clock.advance(Duration::from_nanos(1));
+    }
+    // What was still free, at 16 bytes a charge, twice.
+    assert!(passed < 4_900, "{passed}");
+    assert!(node.limiter.store().guard_numbers().share_bytes < 65 * 1_024 * 1_024);
+}
+
+/// A payment that was sent and has no answer counts as made. It is not made again, and the node begins
+/// no second share, however often the store comes and goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let node = Node::new(behind(&proxy), declaring(&[window(100)], share(1)));
+    let watcher = Node::new(server.store(), rules(&[window(100)]));
+    node.until_back("warm").await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    for _ in 0..60 {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    assert_eq!(passed, 60);
+    // The next payment waits on its way until the weather changes.
+    proxy.set(Weather::BlackHole);
+    accept_writes(&server);
+    node.until_paid().await;
+    for _ in 0..100 {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    assert!(passed <= 100, "{passed} of a share of 100 while it is gone");
+    proxy.set(Weather::Fine);
+    node.until_back("warm").await;
+    node.until_paid().await;
+    let charged = 100 - watcher.peek("a").await.remaining.unwrap();
+    assert!(charged <= passed, "{passed} were charged as {charged}");
+    // One that left before the store took writes was refused, and nobody heard of that.
+    let lost = passed - charged;
+    for round in 0..3 {
+        proxy.set(Weather::HalfOpen);
+        node.until_gone(&format!("gone-{round}")).await;
+        for _ in 0..100 {
+            passed += u64::from(node.ask("a", 1).await.is_allow());
+        }
+        proxy.set(Weather::Fine);
+        node.until_back(&format!("back-{round}")).await;
+        node.until_paid().await;
+    }
+    assert!(passed <= 100 + lost, "{passed}, {lost} lost");
+}
+
+/// One of two is cut off: it uses its half beside the whole limit of the other, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let cut_off = Node::new(behind(&proxy), declaring(&[window(100)], share(2)));
+    let other = Node::new(server.store(), declaring(&[window(100)], share(2)));
+    cut_off.until_back("warm").await;
+    proxy.set(Weather::HalfOpen);
+    until_it("the store is thought gone", async || {
+        cut_off.ask("elsewhere", 1).await;
+        cut_off.limiter.store().store_numbers().is_gone
+    })
+    .await;
+    let mut passed = 0;
+    for _ in 0..120 {
+        for node in [&cut_off, &other] {
+            passed += u64::from(node.ask("a", 1).await.is_allow());
+        }
+    }
+    assert_eq!(passed, 150, "(1 + 1/2) times the limit");
+    proxy.set(Weather::Fine);
+    cut_off.until_back("elsewhere").await;
+    cut_off.until_paid().await;
+    for node in [&cut_off, &other] {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    assert_eq!(passed, 150);
+}
