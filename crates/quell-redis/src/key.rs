@@ -90,6 +90,11 @@ impl Names {
         [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}probe"].concat()
     }
 
+    /// The name of a key on which all commands are tried. No other has it, as that of a probe.
+    pub(crate) fn rights(&self, tag: &str) -> Vec<u8> {
+        [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}rights"].concat()
+    }
+
     /// The name of the list of banned keys.
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()

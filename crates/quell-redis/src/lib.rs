@@ -29,6 +29,7 @@ mod book;
 mod boxed;
 mod breaker;
 mod calls;
+mod check;
 mod code;
 mod finish;
 mod flow;

@@ -59,6 +59,9 @@ const HOLD: &str = concat!(
     include_str!("script/hold/end.lua"),
 );
 
+/// Finds out which commands this user may not use.
+const RIGHTS: &str = include_str!("script/rights.lua");
+
 /// Writes where an id points to.
 const POINT: &str = include_str!("script/point.lua");
 
@@ -74,6 +77,7 @@ pub(crate) struct Scripts {
     pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
     pub(crate) point: Loaded,
+    pub(crate) rights: Loaded,
 }
 
 /// A script with its hash.
@@ -92,6 +96,7 @@ impl Scripts {
             decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
             point: Loaded::new(POINT),
+            rights: Loaded::new(RIGHTS),
         }
     }
 }
@@ -189,6 +194,7 @@ mod tests {
         assert!(used.len() > 8, "{used:?}");
         for command in used {
             assert!(COMMANDS.contains(&command), "{command}");
+            assert!(RIGHTS.contains(&format!("try('{command}'")), "{command}");
         }
     }
 }

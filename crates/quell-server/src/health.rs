@@ -21,6 +21,7 @@ pub(crate) enum Phase {
 pub(crate) struct Health {
     stopping: AtomicBool,
     reload_failure: Mutex<Option<Failure>>,
+    store_warnings: Mutex<Vec<String>>,
 }
 
 /// Something that went wrong and stays so until it goes right.
@@ -38,6 +39,19 @@ impl Health {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// What somebody should change about the store, as it says now. Returns what is new.
+    pub(crate) fn store_warned(&self, warnings: Vec<String>) -> Vec<String> {
+        let mut known = self.store_warnings.lock();
+        let is_new = |warning: &&String| !known.contains(warning);
+        let new = warnings.iter().filter(is_new).cloned().collect();
+        *known = warnings;
+        new
+    }
+
+    pub(crate) fn store_warnings(&self) -> Vec<String> {
+        self.store_warnings.lock().clone()
     }
 
     /// The rules in the files are in force. Returns whether they were wrong before.

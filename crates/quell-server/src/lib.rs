@@ -33,6 +33,7 @@ mod serve;
 mod shared;
 mod snapshot;
 mod store;
+mod store_check;
 mod stored_rules;
 mod sweep;
 mod telemetry;

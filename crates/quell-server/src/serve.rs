@@ -362,6 +362,8 @@ impl Server {
     fn start_upkeep(&mut self, watch: Watch) {
         self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
         self.upkeep
+            .spawn(crate::store_check::run(Arc::clone(&self.shared)));
+        self.upkeep
             .spawn(reload::run(Arc::clone(&self.shared), watch));
         for stored in self.shared.sources.stores() {
             let (shared, stored) = (Arc::clone(&self.shared), Arc::clone(stored));

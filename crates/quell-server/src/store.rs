@@ -78,6 +78,14 @@ impl ServerStore {
         Some((store.url().to_string(), store.failure().await))
     }
 
+    /// What somebody should change about a store beside this process; `None` if that does not answer.
+    pub(crate) async fn warnings(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Memory(_) => Some(Vec::new()),
+            Self::Redis(store) => store.warnings().await.ok(),
+        }
+    }
+
     /// Says where states are kept, and whether that answers.
     pub(crate) async fn announce(&self) {
         match self.look().await {

@@ -344,3 +344,24 @@ fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
     }
     server.stop();
 }
+
+#[test]
+fn a_store_that_may_drop_states_is_warned_of() {
+    let redis = Redis::start();
+    redis.say(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    redis.say(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let folder = Folder::new();
+    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
+    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
+    let health = until("health has the warning", || {
+        let health = server.health();
+        health["store"]["warnings"].is_array().then_some(health)
+    });
+    let warning = health["store"]["warnings"][0].to_string();
+    assert!(warning.contains("maxmemory-policy allkeys-lru"), "{health}");
+    until("the log has it", || {
+        let log = server.log();
+        log.contains("maxmemory-policy allkeys-lru").then_some(())
+    });
+    server.stop();
+}

@@ -136,6 +136,14 @@ impl GuardedStore {
         }
     }
 
+    /// What somebody should change about the store (see [`RedisStore::warnings`]).
+    ///
+    /// # Errors
+    /// [`Failure`] if a server of it does not answer.
+    pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
+        self.inner.store.warnings().await
+    }
+
     /// Calls to the store so far.
     #[must_use]
     pub fn store_numbers(&self) -> StoreNumbers {

@@ -37,6 +37,7 @@ mod patience;
 mod policy;
 mod processes;
 mod proxy;
+mod rights;
 mod sent_once;
 mod sentinel;
 mod server;

@@ -71,6 +71,9 @@ struct StoreBody {
     gone_servers: Vec<String>,
     /// Keys of which something is still to be charged to it.
     owed_keys: usize,
+    /// What somebody should change about it: rights, eviction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Why something of the rules that should be in force is not.
@@ -93,6 +96,7 @@ async fn body(shared: &Shared) -> HealthBody {
             .filter_map(|(server, is_gone)| is_gone.then_some(server))
             .collect(),
         owed_keys: guard.owed,
+        warnings: shared.health.store_warnings(),
     });
     let is_store_gone = store
         .as_ref()

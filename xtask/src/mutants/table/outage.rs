@@ -76,4 +76,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-redis",
         caught_by: "guard::schedules::a_share_holds_and_no_debt_is_lost_while_it_is_paid",
     },
+    Mutant {
+        name: "what passes while a store says that it is a replica is owed by nobody",
+        file: "crates/quell-redis/src/link/mod.rs",
+        original: "search.pause(Failure::NotReady(reason)).await?;",
+        replacement: "search.pause(Failure::Unknown(reason)).await?;",
+        package: "quell-redis",
+        caught_by: "policy::what_passes_while_the_store_is_a_replica_is_charged_afterwards",
+    },
+    Mutant {
+        name: "a fresh limit for a key whose state cannot be read",
+        file: "crates/quell-redis/src/script/hold/end.lua",
+        original: "take_units(ask, nil, ask.limit.warm and 1 or ask.limit.limit)",
+        replacement: "take_units(ask, nil, 1)",
+        package: "quell-redis",
+        caught_by: "foreign::a_foreign_value_counts_as_used_up_and_drains",
+    },
 ];

@@ -1,0 +1,31 @@
+-- Uses every command that the other scripts use, and those that are sent by themselves, on a key of its
+-- own; answers with those that this user may not use. What else goes wrong is not looked at here.
+local key, missing = KEYS[1], {}
+local function try(command, ...)
+  local reply = redis.pcall(command, ...)
+  local why = type(reply) == 'table' and reply.err or ''
+  if string.find(why, 'NOPERM', 1, true) or string.find(why, 'user executing the script', 1, true) then
+    missing[#missing + 1] = command
+  end
+end
+try('TIME')
+try('PSETEX', key, '1000', 'x')
+try('GET', key)
+try('GETRANGE', key, '0', '0')
+try('SETRANGE', key, '0', 'x')
+try('STRLEN', key)
+try('PTTL', key)
+try('DEL', key)
+try('ZADD', key, '1', 'x')
+try('PEXPIRE', key, '1000')
+try('ZRANGE', key, '0', '0')
+try('ZREVRANGE', key, '0', '0')
+try('ZREMRANGEBYRANK', key, '1', '1')
+try('ZREMRANGEBYSCORE', key, '2', '2')
+try('ZREM', key, 'x')
+redis.pcall('DEL', key)
+try('XADD', key, '*', 'x', 'x')
+try('XREAD', 'COUNT', '1', 'STREAMS', key, '0')
+redis.pcall('PEXPIRE', key, '1000')
+redis.pcall('DEL', key)
+return missing

@@ -1,0 +1,31 @@
+//! Store check: looks whether somebody should change something about the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::shared::Shared;
+
+/// How often it is looked: rights and policies are changed by hand.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// How soon again while the store does not answer.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Looks for ever, at once for the first time.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let store = shared.limiter.store();
+    if store.memory().is_some() {
+        return;
+    }
+    loop {
+        let warnings = store.warnings().await;
+        let pause = if warnings.is_some() { EVERY } else { AGAIN };
+        for warning in shared
+            .health
+            .store_warned(warnings.unwrap_or_else(|| shared.health.store_warnings()))
+        {
+            tracing::warn!(warning, "the store should be set up otherwise");
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
