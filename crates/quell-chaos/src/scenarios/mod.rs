@@ -1,8 +1,12 @@
 //! The scenarios, in the order in which they run.
 
 mod abandoned;
+mod debt_memory;
 mod fail_over;
+mod idle_debts;
 mod one_cut_off;
+mod refill_once;
+mod refused_writes;
 mod rolling_restart;
 mod silent_loss;
 mod waiters;
@@ -21,6 +25,24 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "refused-writes",
+        promise: "a store that answers and refuses to write: never more than the share, whatever the \
+                  number of clients, and never more than the limit once what was let pass is charged",
+        run: |rng| Box::pin(refused_writes::run(rng)),
+    },
+    Scenario {
+        name: "refill-once",
+        promise: "a store that comes and goes while a bucket refills: at most burst + rate x time, and \
+                  the calls on their way when it went",
+        run: |rng| Box::pin(refill_once::run(rng)),
+    },
+    Scenario {
+        name: "idle-debts",
+        promise: "a server that nobody asks finds its store back and pays all its debts within 8 s, and \
+                  another server then finds what is left",
+        run: |rng| Box::pin(idle_debts::run(rng)),
+    },
     Scenario {
         name: "one-cut-off",
         promise: "while one of two servers is cut off, or stays so longer than the other, both admit at \
@@ -52,6 +74,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(silent_loss::run(rng)),
     },
     Scenario {
+        name: "debt-memory",
+        promise: "240 MiB of keys made up during an outage take at most 140 MiB, and all is paid within \
+                  a minute of the store's return",
+        run: |rng| Box::pin(debt_memory::run(rng)),
+    },
+    Scenario {
         name: "abandoned",
         promise: "callers that hang up all the time keep nobody else from a store that is back: 4 s \
                   later it answers",
@@ -60,7 +88,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "weather",
         promise: "whatever happens to one to three servers and their store, every answer is documented, \
-                  at most 2 - 1/N times the limit and the calls on their way are admitted, and 10 s \
+                  at most 2 - 1/N times the limit and the calls on their way are admitted, and 20 s \
                   after it all is well and paid",
         run: |rng| Box::pin(weather::run(rng)),
     },

@@ -30,7 +30,7 @@ const USERS: usize = 2;
 const BAD: Duration = Duration::from_secs(7);
 
 /// How long all may take to be well again.
-const WELL: Duration = Duration::from_secs(10);
+const WELL: Duration = Duration::from_secs(20);
 
 /// Calls on their way count as charged, whether or not the store heard of them: as many as a server
 /// has at a time, and those that it takes to find the store lost.
