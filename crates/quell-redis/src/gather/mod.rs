@@ -54,6 +54,10 @@ const LONELY: u8 = 8;
 /// Questions of one script call: from here on more of them save nothing, and all wait for the last.
 const MOST_QUESTIONS: usize = 64;
 
+/// Questions of one script call that may go together however slow the answers are: fewer would cost the
+/// server more for each, when it has least to spare.
+const LEAST_QUESTIONS: usize = 16;
+
 /// Keys of one script call. A question of more than [`u8::MAX`] goes alone.
 const MOST_KEYS: usize = 256;
 
@@ -88,7 +92,7 @@ impl State {
     fn new(timeout: Duration) -> Self {
         Self {
             waiting: Queue::new(timeout * 2),
-            window: Window::new(1, MOST_QUESTIONS, timeout / 4),
+            window: Window::new(LEAST_QUESTIONS, MOST_QUESTIONS, timeout / 4),
             heard: Instant::now(),
             on_the_way: 0,
             is_leaving: false,
