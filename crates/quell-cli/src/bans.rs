@@ -1,6 +1,8 @@
 //! `quell bans`: lists, sets and lifts the bans of a running server.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -199,6 +201,12 @@ impl Key {
                     "the value of `{name}` is not UTF-8: JSON has no such strings"
                 ))
             })?;
+            let begins = value.starts_with(|c: char| c.is_ascii_digit() || c == ':');
+            if name == "remote_address" && begins && value.parse::<IpAddr>().is_err() {
+                bail!(Usage(format!(
+                    "`{value}` is no address, so no caller has such a key: write one such as 10.0.0.1"
+                )));
+            }
             if entries.insert(name, value).is_some() {
                 bail!(Usage(format!(
                     "the entry `{name}` stands twice: write each name once"
@@ -247,7 +255,10 @@ fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
         let entries: Vec<String> = ban
             .entries
             .iter()
-            .map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("(none)")))
+            .map(|(name, value)| match value {
+                Some(value) => format!("{name}={}", quoted(value)),
+                None => format!("{name}=(none)"),
+            })
             .collect();
         table.push([
             wait::words(ban.left_ms),
@@ -259,8 +270,20 @@ fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
     table.lines(paint)
 }
 
+/// A value as one word: quoted where it would look like several entries, or like none.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let looks_like_more = |c: char| c.is_whitespace() || matches!(c, '"' | '=' | '(');
+    if value.is_empty() || value.contains(looks_like_more) {
+        Cow::Owned(format!("{value:?}"))
+    } else {
+        Cow::Borrowed(value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     #[test]
@@ -269,6 +292,37 @@ mod tests {
         let listed: Listed = serde_json::from_str(json).unwrap();
         let lines = table(&listed.bans, Paint::stdout());
         assert_eq!(lines[1], "59s1ms  shop    login  ip=(none) user=eve");
+    }
+
+    /// Keys are what strangers sent.
+    #[test]
+    fn a_key_clears_no_screen_and_forges_no_row() {
+        let json = r#"{"bans": [{"domain": "shop", "rule": "login", "left_ms": 1000, "entries":
+            {"user": "eve\n9h  shop  login  user=ann\u001b[2J\u202e", "ip": "1 user=bob"}}]}"#;
+        let listed: Listed = serde_json::from_str(json).unwrap();
+        let lines = table(&listed.bans, Paint::stdout());
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(
+            lines[1],
+            r#"1s    shop    login  ip="1 user=bob" user="eve\n9h  shop  login  user=ann\u{1b}[2J\u{202e}""#
+        );
+    }
+
+    #[test]
+    fn an_address_that_is_none_cannot_be_banned() {
+        let key = |value: &str| {
+            let arguments = ["quell", "set", "-d", "shop", "-e", value, "--for", "1m"];
+            let command = Bans::augment_args(clap::Command::new("quell"));
+            let matches = command.try_get_matches_from(arguments).unwrap();
+            match Bans::from_arg_matches(&matches).unwrap().command {
+                Command::Set(set) => set.key.body(None).map_err(|error| error.to_string()),
+                _ => unreachable!(),
+            }
+        };
+        assert!(key("remote_address=10.0.0.3").is_ok());
+        assert!(key("remote_address=unix:").is_ok());
+        let told = key("remote_address=10.0.0.300").unwrap_err();
+        assert!(told.contains("`10.0.0.300` is no address"), "{told}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) struct Check {
     entries: Vec<EntryArg>,
 
     /// Units that the call costs
-    #[arg(long, short, value_name = "N", default_value = "1", value_parser = entry::cost)]
+    #[arg(long, short, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = entry::cost)]
     cost: Cost,
 
     /// Ask only: nothing is charged, and no refusal is counted

@@ -1,5 +1,7 @@
 //! Table: columns for people, as wide as they need to be.
 
+use quell_core::key::printable;
+
 use crate::output::Paint;
 
 /// Rows under headings; every row has as many cells as there are headings.
@@ -18,9 +20,10 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row. What strangers wrote into its cells begins no other row and clears no screen.
     pub(crate) fn push(&mut self, row: [String; N]) {
-        self.rows.push(row);
+        self.rows
+            .push(row.map(|cell| printable(&cell).into_owned()));
     }
 
     /// The lines of the table, headings first, two spaces between columns.

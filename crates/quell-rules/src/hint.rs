@@ -1,5 +1,7 @@
 //! Hint: which word was meant.
 
+use quell_core::key::printable;
+
 /// Other people's words, and ours.
 const SYNONYMS: [(&str, &str); 50] = [
     ("accept", "allow"),
@@ -104,17 +106,8 @@ pub(crate) const LONGEST: usize = 60;
 
 /// `text` for a message: one line, not too long.
 pub(crate) fn shorten(text: &str) -> String {
-    let mut short: String = text
-        .chars()
-        .take(LONGEST)
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            }
-        })
-        .collect();
+    let short: String = text.chars().take(LONGEST).collect();
+    let mut short = printable(&short).into_owned();
     if text.chars().nth(LONGEST).is_some() {
         short.push_str("...");
     }

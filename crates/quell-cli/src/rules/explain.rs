@@ -35,7 +35,7 @@ pub(crate) struct Explain {
     entries: Vec<EntryArg>,
 
     /// Units that the call costs
-    #[arg(long, short, value_name = "N", default_value = "1", value_parser = entry::cost)]
+    #[arg(long, short, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = entry::cost)]
     cost: Cost,
 
     /// Print the explanation as JSON

@@ -55,6 +55,17 @@ fn usage_errors_end_with_2() {
     refused(&["sevre"], 2, &["unrecognized subcommand 'sevre'", "serve"]);
     refused(&["serve", "--htpp", "x"], 2, &["--htpp", "--http"]);
     refused(&["check"], 2, &["--domain <DOMAIN>"]);
+    for cost in ["-5", "0", "1.5"] {
+        let what = if cost == "0" {
+            "a cost of 0"
+        } else {
+            "is no cost: write a whole number from 1"
+        };
+        let check = ["check", "-d", "shop", "--cost", cost];
+        refused(&check, 2, &["--cost <N>", what]);
+        let explain = ["rules", "explain", "shop.yaml", "--cost", cost];
+        refused(&explain, 2, &["--cost <N>", what]);
+    }
     refused(
         &["check", "-d", "shop", "-e", "path"],
         2,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::key::{KeyName, escape};
+use quell_core::key::{KeyName, escape, printable};
 use quell_core::rule::{DomainRules, Effect, OnFailure, Rule};
 use serde::Serialize;
 
@@ -172,7 +172,7 @@ impl fmt::Display for Explanation {
             return write!(
                 f,
                 "no domain `{}` in these rules: nothing applies, every call is allowed",
-                self.domain
+                printable(&self.domain)
             );
         }
         for (index, descriptor) in self.descriptors.iter().enumerate() {
@@ -189,7 +189,7 @@ impl fmt::Display for DescriptorExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("descriptor")?;
         for (name, value) in &self.entries {
-            write!(f, " {name}={value}")?;
+            write!(f, " {}={}", printable(name), printable(value))?;
         }
         write!(f, " (cost {})", self.cost)?;
         for rule in &self.rules {
@@ -208,9 +208,9 @@ impl fmt::Display for DescriptorExplanation {
 
 impl fmt::Display for RuleExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, .. } = self;
+        let rule = printable(&self.rule);
         if let Some(why_not) = &self.why_not {
-            return write!(f, "- {rule}: does not apply: {why_not}");
+            return write!(f, "- {rule}: does not apply: {}", printable(why_not));
         }
         write!(f, "+ {rule}: ")?;
         match &self.limit {
@@ -221,14 +221,18 @@ impl fmt::Display for RuleExplanation {
             f.write_str(", in shadow")?;
         }
         if let (Some(index), Some(when)) = (self.override_index, &self.override_when) {
-            write!(f, "\n      by overrides[{index}], when {when}")?;
+            write!(f, "\n      by overrides[{index}], when {}", printable(when))?;
         }
         if let Some(key) = &self.key {
             let key = if key.is_empty() { "one for all" } else { key };
-            write!(f, "\n      key: {key}")?;
+            write!(f, "\n      key: {}", printable(key))?;
         }
         if let Some(entry) = &self.colocated_by {
-            write!(f, "\n      together with: all keys of this `{entry}`")?;
+            write!(
+                f,
+                "\n      together with: all keys of this `{}`",
+                printable(entry)
+            )?;
         }
         if let Some(cost) = self.cost {
             write!(f, "\n      cost: {cost}")?;

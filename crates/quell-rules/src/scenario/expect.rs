@@ -164,11 +164,24 @@ pub(crate) fn wait(verdict: &Verdict) -> Option<Duration> {
 }
 
 impl Each {
+    /// Whether it says that no rule decides, or that one may not.
+    fn expects_no_rule(&self) -> bool {
+        self.unmatched.is_some() || self.binding == Some(None) || self.remaining == Some(None)
+    }
+
     /// Where `verdict` differs.
     pub(crate) fn compare(&self, verdict: &Verdict) -> Vec<Unexpected> {
         let mut list = List(Vec::new());
         let outcome = |allow| if allow { "allow" } else { "deny" }.to_owned();
         list.check("outcome", self.allow, verdict.is_allow(), outcome);
+        if self.allow == Some(true) && verdict.is_unmatched() && !self.expects_no_rule() {
+            list.0.push(Unexpected {
+                field: "outcome",
+                expected: "allow by a rule".to_owned(),
+                got: "allow because no limit applies (write `unmatched: true` if that is meant)"
+                    .to_owned(),
+            });
+        }
         let binding = verdict.binding_rule().map(|rule| rule.rule.to_string());
         list.check("binding", self.binding.clone(), binding, |name| {
             or_null(name.as_ref())

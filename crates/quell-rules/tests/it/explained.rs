@@ -311,3 +311,19 @@ descriptor tenant=acme user=u (cost 1)
       cost: 1";
     assert_eq!(explain(&rules, &query).to_string(), expected);
 }
+
+/// A key may be what a stranger sent, pasted from a log.
+#[test]
+fn an_explanation_obeys_no_key() {
+    let text = "domain: d\nrules: [{ name: r, rate: 1/s, per: [user] }, { name: s, rate: 1/s, match: { user: ann } }]";
+    let loaded = parse_str("f", text).unwrap();
+    let query = Query::new("d").entry("user", "eve\u{1b}[2J\n  + r: unlimited\u{202e}");
+    let shown = explain(&loaded.domains, &query).to_string();
+    let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!shown.contains(obeyed), "{shown:?}");
+    assert!(!shown.contains("\n  + r: unlimited"), "{shown}");
+    assert!(
+        shown.contains(r"key: user=eve\u{1b}[2J\u{a}  + r: unlimited\u{202e}"),
+        "{shown}"
+    );
+}

@@ -37,7 +37,9 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
         let (_, better) = EXPECTED.iter().find(|(known, _)| *known == word)?;
         Some(format!("{before}expected {better}"))
     });
-    let message = expected.unwrap_or_else(|| message.to_owned());
+    let message = expected
+        .or_else(|| did_you_mean(message))
+        .unwrap_or_else(|| message.to_owned());
     let Some(span) = error.span() else {
         return ConfigError::File {
             file: name.to_owned(),
@@ -54,6 +56,20 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
         file: format!("{name}:{line}:{column}"),
         reason: format!("{key}{message}"),
     }
+}
+
+/// What is said of an unknown field whose name is near one that there is.
+fn did_you_mean(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("unknown field `")?;
+    let (word, rest) = rest.split_once('`')?;
+    let known = rest.split('`').skip(1).step_by(2);
+    let lower = word.to_ascii_lowercase().replace('-', "_");
+    let (distance, meant) = known
+        .map(|known| (strsim::osa_distance(&lower, known), known))
+        .min_by_key(|(distance, _)| *distance)?;
+    let is_near = distance <= meant.len().div_ceil(4) && lower.len() <= 64;
+    let rest = rest.trim_start_matches(", ");
+    is_near.then(|| format!("unknown field `{word}`, did you mean `{meant}`? {rest}"))
 }
 
 /// The line, from 1, on which the file `text` says `field`, such as `authorize.gateway`.
@@ -140,6 +156,18 @@ mod tests {
             (
                 "prot = 1",
                 "q.toml:1:1: unknown field `prot`, expected one of `rules`",
+            ),
+            (
+                "htpp = 'off'",
+                "q.toml:1:1: unknown field `htpp`, did you mean `http`? expected one of `rules`",
+            ),
+            (
+                "max-keys = 7",
+                "unknown field `max-keys`, did you mean `max_keys`? expected one of",
+            ),
+            (
+                "[authorize]\ngatway = 'any'",
+                "unknown field `gatway`, did you mean `gateway`? expected one of",
             ),
             ("http = ", "q.toml:1:8: "),
             ("http = 'off'\nhttp = 'off'", "q.toml:2:1: duplicate key"),

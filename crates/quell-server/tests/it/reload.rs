@@ -69,16 +69,33 @@ fn a_directory_is_watched_too() {
     let mut server = Fixture::prepare("", "rules = ['DIR/rules.d']");
     let directory = server.path("rules.d");
     std::fs::create_dir(&directory).unwrap();
+    let error = server.start().unwrap_err().to_string();
+    assert!(error.contains("no rules in this directory"), "{error}");
+    std::fs::write(directory.join("none.yaml"), "{domain: none, rules: []}").unwrap();
     server.start().unwrap();
-    assert_eq!(server.get("/v1/rules").json(), json!({"domains": []}));
+    let none = json!({"domains": [{"domain": "none", "rules": []}]});
+    assert_eq!(server.get("/v1/rules").json(), none);
     std::fs::write(directory.join("shop.yaml"), SHOP).unwrap();
     eventually("a new file is in force", || {
         limit(&server).contains("100/min")
     });
     std::fs::remove_file(directory.join("shop.yaml")).unwrap();
     eventually("a file that is gone is not", || {
-        server.get("/v1/rules").json() == json!({"domains": []})
+        server.get("/v1/rules").json() == none
     });
+}
+
+/// What is being written, or is not mounted, says nothing: that is no word to remove all rules.
+#[test]
+fn rules_that_say_nothing_leave_the_old_ones_in_force() {
+    let server = Fixture::new(SHOP, "");
+    for text in ["", "# none\n", "domain: shop\n", "domain: shop\nrules:\n"] {
+        std::fs::write(server.path("rules.yaml"), text).unwrap();
+        assert!(!server.reload(), "{text:?}");
+        assert!(limit(&server).contains("/min"), "{text:?}");
+    }
+    std::fs::write(server.path("rules.yaml"), "domain: shop\nrules: []\n").unwrap();
+    assert!(server.reload());
 }
 
 #[test]
