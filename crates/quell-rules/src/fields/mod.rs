@@ -7,7 +7,7 @@ mod rules;
 mod scenarios;
 
 pub(crate) use rules::{ADAPTIVE, BAN, DEFAULTS, DOCUMENT, OVERRIDE, PREFIX, REFILL, RULE};
-pub(crate) use scenarios::{DESCRIPTOR, EXPECT, SCENARIOS, STEP, TEST};
+pub(crate) use scenarios::{DESCRIPTOR, EXPECT, EXPECT_RULE, SCENARIOS, STEP, TEST, WAIT};
 
 /// A map whose fields are known.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Field {
 }
 
 /// All tables, in the order of the reference.
-pub(crate) static TABLES: [&Table; 13] = [
+pub(crate) static TABLES: [&Table; 15] = [
     &DOCUMENT,
     &DEFAULTS,
     &RULE,
@@ -94,4 +94,6 @@ pub(crate) static TABLES: [&Table; 13] = [
     &STEP,
     &DESCRIPTOR,
     &EXPECT,
+    &EXPECT_RULE,
+    &WAIT,
 ];

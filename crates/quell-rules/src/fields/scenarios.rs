@@ -15,7 +15,7 @@ pub(crate) static SCENARIOS: Table = Table {
             "tests",
             "a list of tests",
             "needed",
-            "The tests, each with an empty store of its own.",
+            "The tests, each with an empty store of its own. A file may have several documents, each with its rules and tests.",
         ),
     ],
 };
@@ -123,7 +123,7 @@ pub(crate) static STEP: Table = Table {
             "repeat",
             "a whole number from 1 to 1000000",
             "`1`",
-            "How many such calls are made.",
+            "How many such calls are made. Each that holds or waits has an id of its own.",
         ),
         field(
             "every",
@@ -171,7 +171,7 @@ pub(crate) static EXPECT: Table = Table {
             "outcome",
             "`allow` or `deny`; of an ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`",
             "",
-            "Whether the call may go on; or what became of the hold.",
+            "Whether the call may go on; or what became of the hold. `allow` is what a rule allows: where no limit applies, say `unmatched: true`.",
         ),
         field(
             "repeated",
@@ -193,19 +193,19 @@ pub(crate) static EXPECT: Table = Table {
         ),
         field(
             "retry_after",
-            "a duration such as `60s`, or `null`",
+            "a duration such as `60s`, a range such as `{at_least: 50s}`, or `null`",
             "",
             "The shortest wait after which the same call could pass; `null` when it passes, or never will.",
         ),
         field(
             "reset_after",
-            "a duration such as `60s`, or `null`",
+            "a duration such as `60s`, a range such as `{at_least: 50s}`, or `null`",
             "",
             "Time until nothing is used any more.",
         ),
         field(
             "delay",
-            "a duration such as `500ms`",
+            "a duration such as `500ms`, or a range such as `{about: 500ms, tolerance: 10ms}`",
             "",
             "How long an allowed call should wait (`leaky_bucket`).",
         ),
@@ -228,6 +228,12 @@ pub(crate) static EXPECT: Table = Table {
             "Whether no limit applied.",
         ),
         field(
+            "rules",
+            "a map such as `{login: {remaining: 0}, api: null}`",
+            "",
+            "What single rules decide, by their names, those in shadow too; `null` for one that has no say.",
+        ),
+        field(
             "allowed",
             "a whole number such as `50`",
             "",
@@ -238,6 +244,84 @@ pub(crate) static EXPECT: Table = Table {
             "a whole number such as `550`",
             "",
             "How many of the calls of `repeat` were denied; only `allowed` may stand beside it.",
+        ),
+    ],
+};
+
+pub(crate) static EXPECT_RULE: Table = Table {
+    name: "an expectation on one rule",
+    fields: &[
+        field(
+            "outcome",
+            "`allow` or `deny`",
+            "",
+            "Whether the rule would let the call go on.",
+        ),
+        field(
+            "remaining",
+            "a whole number such as `0`",
+            "",
+            "The largest cost that it would allow after this answer.",
+        ),
+        field(
+            "retry_after",
+            "a duration such as `60s`, a range such as `{at_least: 50s}`, or `null`",
+            "",
+            "The shortest wait after which it could allow the call.",
+        ),
+        field(
+            "reset_after",
+            "a duration such as `60s`, or a range such as `{at_most: 60s}`",
+            "",
+            "Time until nothing is used of it any more.",
+        ),
+        field(
+            "delay",
+            "a duration such as `500ms`, or a range such as `{about: 500ms, tolerance: 10ms}`",
+            "",
+            "How long an allowed call should wait for it.",
+        ),
+        field(
+            "permanent",
+            "`true` or `false`",
+            "",
+            "Whether it can never allow the call.",
+        ),
+        field(
+            "banned",
+            "`true` or `false`",
+            "",
+            "Whether it refuses by a ban.",
+        ),
+    ],
+};
+
+pub(crate) static WAIT: Table = Table {
+    name: "a range of waits",
+    fields: &[
+        field(
+            "at_least",
+            "a duration such as `50s`",
+            "`0s`",
+            "The shortest that is expected.",
+        ),
+        field(
+            "at_most",
+            "a duration such as `60s`",
+            "any",
+            "The longest that is expected.",
+        ),
+        field(
+            "about",
+            "a duration such as `60s`",
+            "",
+            "What is expected, give or take the `tolerance`, which stands beside it.",
+        ),
+        field(
+            "tolerance",
+            "a duration such as `1s`",
+            "",
+            "How much shorter or longer than `about` it may be.",
         ),
     ],
 };

@@ -140,7 +140,7 @@ impl EndStep {
         let mut list = Vec::new();
         if let Some(expected) = self.outcome.filter(|expected| *expected != answer.outcome) {
             list.push(Unexpected {
-                field: "outcome",
+                field: "outcome".to_owned(),
                 expected: expected.to_owned(),
                 got: answer.outcome.to_owned(),
             });
@@ -150,7 +150,7 @@ impl EndStep {
             .filter(|expected| *expected != answer.repeated)
         {
             list.push(Unexpected {
-                field: "repeated",
+                field: "repeated".to_owned(),
                 expected: expected.to_string(),
                 got: answer.repeated.to_string(),
             });

@@ -20,7 +20,6 @@ const FILE: &str = "a map with `rules:` and `tests:`";
 #[derive(Clone, Debug)]
 pub struct Scenarios {
     pub(crate) name: String,
-    pub(crate) rules: Vec<DomainRules>,
     pub(crate) tests: Vec<Test>,
     warnings: Vec<Problem>,
 }
@@ -29,6 +28,8 @@ pub struct Scenarios {
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
     pub(crate) name: Arc<str>,
+    /// The rules of its document.
+    pub(crate) rules: Arc<[DomainRules]>,
     /// The wall clock at `0s`, in nanoseconds since 1970.
     pub(crate) start: u64,
     pub(crate) steps: Vec<Step>,
@@ -89,12 +90,12 @@ pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut sink = Sink::new(&name);
     let bytes = loading::read(path, &mut sink).unwrap_or_default();
-    let parts = if sink.count() == 0 {
+    let tests = if sink.count() == 0 {
         read(&bytes, directory, &mut sink)
     } else {
-        None
+        Vec::new()
     };
-    finish(name, parts, sink)
+    finish(name, tests, sink)
 }
 
 /// Loads scenarios from `text`, which `name` stands for in messages; paths of rules begin at
@@ -108,39 +109,42 @@ pub fn parse_str(
     directory: impl AsRef<Path>,
 ) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(name);
-    let parts = read(text.as_bytes(), directory.as_ref(), &mut sink);
-    finish(name.to_owned(), parts, sink)
+    let tests = read(text.as_bytes(), directory.as_ref(), &mut sink);
+    finish(name.to_owned(), tests, sink)
 }
 
-type Parts = (Vec<DomainRules>, Vec<Test>);
-
-fn finish(name: String, parts: Option<Parts>, sink: Sink) -> Result<Scenarios, Vec<Problem>> {
+fn finish(name: String, tests: Vec<Test>, sink: Sink) -> Result<Scenarios, Vec<Problem>> {
     let warnings = sink.finish()?;
-    let (rules, tests) = parts.unwrap_or_default();
     Ok(Scenarios {
         name,
-        rules,
         tests,
         warnings,
     })
 }
 
-fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
+/// Reads every document, each with rules and tests of its own.
+fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Vec<Test> {
     let documents = yaml::documents(bytes, sink);
-    let document = match documents.as_slice() {
-        [document] => document,
-        [] => {
-            if sink.count() == 0 {
-                sink.file_problem(format!("the file says nothing: write {FILE}"));
-            }
-            return None;
-        }
-        [_, second, ..] => {
-            let message = "a second document: write one file of tests for each";
-            sink.problem(Cursor::root(second, FILE).spot(), message);
-            return None;
-        }
-    };
+    if documents.is_empty() && sink.count() == 0 {
+        sink.file_problem(format!("the file says nothing: write {FILE}"));
+    }
+    let mut tests = Vec::new();
+    let mut names = HashMap::new();
+    for document in &documents {
+        tests.extend(read_document(document, directory, &mut names, sink).unwrap_or_default());
+    }
+    tests
+}
+
+/// The lines on which tests stand, by their names.
+type Names = HashMap<Arc<str>, usize>;
+
+fn read_document(
+    document: &yaml::Node,
+    directory: &Path,
+    names: &mut Names,
+    sink: &mut Sink,
+) -> Option<Vec<Test>> {
     let cursor = Cursor::root(document, FILE);
     if let (Some(domain), None) = (cursor.key("domain"), cursor.key("tests")) {
         let message = "this is a file of rules: check it with `quell rules check`, or write tests \
@@ -159,14 +163,14 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Option<Parts> {
         }
     };
     let tests = match fields.get("tests") {
-        Some(tests) => read_tests(&tests, directory, &rules, sink),
+        Some(tests) => read_tests(&tests, directory, &Arc::from(rules), names, sink),
         None if !fields.lacks("tests") => Vec::new(),
         None => {
             sink.problem(cursor.spot(), "no tests: write `tests:` and a list of them");
             Vec::new()
         }
     };
-    Some((rules, tests))
+    Some(tests)
 }
 
 /// Reads `rules` or `set_rules`: paths, or a document in place.
@@ -212,10 +216,11 @@ fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<Path
 fn read_tests(
     cursor: &Cursor<'_>,
     directory: &Path,
-    rules: &[DomainRules],
+    rules: &Arc<[DomainRules]>,
+    names: &mut Names,
     sink: &mut Sink,
 ) -> Vec<Test> {
-    let only = match rules {
+    let only = match &**rules {
         [only] => Some(Arc::clone(&only.domain)),
         _ => None,
     };
@@ -225,7 +230,6 @@ fn read_tests(
     if items.is_empty() && matches!(cursor.shape(), Some(Shape::List(_))) {
         sink.problem(cursor.spot(), "no tests: write at least one");
     }
-    let mut seen = HashMap::new();
     let mut tests = Vec::with_capacity(items.len());
     for item in &items {
         let around = Around {
@@ -233,11 +237,11 @@ fn read_tests(
             domain: only.clone(),
             start: 0,
         };
-        let Some(test) = read_test(item, around, sink) else {
+        let Some(test) = read_test(item, around, rules, sink) else {
             continue;
         };
         let line = item.spot().at.line;
-        if let Some(before) = seen.insert(Arc::clone(&test.name), line) {
+        if let Some(before) = names.insert(Arc::clone(&test.name), line) {
             let message = format!("the test at line {before} has this name already: write another");
             sink.problem(item.spot(), message);
         }
@@ -246,7 +250,12 @@ fn read_tests(
     tests
 }
 
-fn read_test(cursor: &Cursor<'_>, mut around: Around<'_>, sink: &mut Sink) -> Option<Test> {
+fn read_test(
+    cursor: &Cursor<'_>,
+    mut around: Around<'_>,
+    rules: &Arc<[DomainRules]>,
+    sink: &mut Sink,
+) -> Option<Test> {
     let fields = cursor.fields(&TEST, sink)?;
     if fields.lacks("name") {
         sink.problem(cursor.spot(), "the test has no name: write `name: NAME`");
@@ -261,6 +270,7 @@ fn read_test(cursor: &Cursor<'_>, mut around: Around<'_>, sink: &mut Sink) -> Op
     let steps = read_steps(&fields, cursor, &around, sink);
     Some(Test {
         name: name?.value,
+        rules: Arc::clone(rules),
         start: around.start,
         steps,
     })

@@ -76,7 +76,7 @@ pub struct Failure {
 #[non_exhaustive]
 pub struct Unexpected {
     /// The field of `expect`.
-    pub field: &'static str,
+    pub field: String,
     /// What it says.
     pub expected: String,
     /// What came.

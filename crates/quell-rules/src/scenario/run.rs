@@ -76,17 +76,14 @@ pub trait Subject {
 
 /// Runs all tests of a file, each from an empty store.
 pub fn run(scenarios: &Scenarios, subject: &mut impl Subject) -> FileReport {
-    let tests = scenarios
-        .tests
-        .iter()
-        .map(|test| run_test(test, &scenarios.rules, subject));
+    let tests = scenarios.tests.iter().map(|test| run_test(test, subject));
     FileReport {
         file: scenarios.name.clone(),
         tests: tests.collect(),
     }
 }
 
-fn run_test(test: &Test, rules: &[DomainRules], subject: &mut impl Subject) -> TestReport {
+fn run_test(test: &Test, subject: &mut impl Subject) -> TestReport {
     let mut report = TestReport {
         name: test.name.to_string(),
         ok: true,
@@ -97,7 +94,7 @@ fn run_test(test: &Test, rules: &[DomainRules], subject: &mut impl Subject) -> T
     let start = Now::from_nanos(test.start);
     let ready = subject
         .reset(start)
-        .and_then(|()| subject.set_rules(rules.to_vec(), start));
+        .and_then(|()| subject.set_rules(test.rules.to_vec(), start));
     if let Err(error) = ready {
         report.error = Some(error);
     }
@@ -176,8 +173,11 @@ fn make_calls(
         let verdict = match &call.holds {
             None => subject.ask(call.operation, &query, now)?,
             Some(holds) => {
+                let id = holds
+                    .id_of(index, call.repeat)
+                    .ok_or("the id is too long")?;
                 let claim = Claim {
-                    id: &holds.id,
+                    id: &id,
                     hold: holds.hold,
                     wait: holds.wait.map(Patience::of),
                     is_named: true,
@@ -221,7 +221,7 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
         .filter_map(|(field, expected, got)| {
             let expected = expected.filter(|expected| *expected != got)?;
             Some(Unexpected {
-                field,
+                field: field.to_owned(),
                 expected: expected.to_string(),
                 got: got.to_string(),
             })

@@ -57,11 +57,23 @@ pub(crate) struct Call {
 /// What a call holds or waits for, beside what it asks.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds {
-    pub(crate) id: HoldId,
+    id: HoldId,
+    /// The domain, for the ids of calls that are repeated.
+    domain: Arc<str>,
     /// How long a reservation can be settled.
     pub(crate) hold: Option<Duration>,
     /// How long the caller would wait.
     pub(crate) wait: Option<Duration>,
+}
+
+impl Holds {
+    /// What the call of this number of so many holds: each has an id of its own.
+    pub(crate) fn id_of(&self, index: u64, calls: u64) -> Option<HoldId> {
+        if calls == 1 {
+            return Some(self.id.clone());
+        }
+        HoldId::new(&self.domain, &format!("{}-{}", self.id.name(), index + 1))
+    }
 }
 
 type Entries = Vec<(Arc<str>, Arc<str>)>;
@@ -219,7 +231,7 @@ const HOLD: Duration = Duration::from_secs(60);
 
 fn read_holds(
     op: &str,
-    domain: &str,
+    domain: &Arc<str>,
     fields: &Fields<'_>,
     spot: &Spot,
     sink: &mut Sink,
@@ -253,10 +265,10 @@ fn read_holds(
     if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
         return None;
     }
-    if fields.says("repeat") {
+    if fields.says("repeat") && id.is_some() {
         sink.problem(
             spot,
-            "one id is held once: write a step for each, without `repeat`",
+            "one id is held once: leave `id` out, and each call has its own, or write a step for each",
         );
     }
     let at = format!("{}-{}", spot.at.line, spot.at.column);
@@ -273,6 +285,7 @@ fn read_holds(
     };
     Some(Holds {
         id,
+        domain: Arc::clone(domain),
         hold: (op == "reserve").then_some(hold),
         wait: wait.map(|said| said.value),
     })

@@ -55,10 +55,113 @@ fn each_field_is_compared() {
         let unexpected = &report.tests[0].failures[0].unexpected;
         let said: Vec<_> = unexpected
             .iter()
-            .map(|u| (u.field, &*u.expected, &*u.got))
+            .map(|u| (&*u.field, &*u.expected, &*u.got))
             .collect();
         assert_eq!(said, [(field, expected, got)]);
     }
+}
+
+/// Waits may be ranges, and single rules are told apart; each mistake names what differs.
+#[test]
+fn ranges_and_single_rules_are_compared() {
+    let step = |expect: &str| {
+        steps(&format!(
+            "      - {{ at: 0s, entries: {{ user: a }}, cost: 2 }}\n\
+             \x20     - {{ at: 0s, entries: {{ user: a }}, expect: {expect} }}\n"
+        ))
+    };
+    for good in [
+        "{ retry_after: { at_least: 1s } }",
+        "{ retry_after: { at_least: 900ms, at_most: 1s } }",
+        "{ retry_after: { about: 1100ms, tolerance: 100ms }, delay: { at_most: 0s } }",
+        "{ rules: { r: { outcome: deny, remaining: 0, retry_after: 1s, banned: false }, x: null } }",
+        "{ outcome: deny, rules: { s: { outcome: allow, retry_after: null, permanent: false } } }",
+    ] {
+        let report = step(good);
+        assert!(report.is_ok(), "{good}: {report}");
+    }
+    for (expect, field, expected, got) in [
+        (
+            "{ retry_after: { at_least: 1001ms } }",
+            "retry_after",
+            "at least 1.001s",
+            "1s",
+        ),
+        (
+            "{ retry_after: { at_least: 2s, at_most: 3s } }",
+            "retry_after",
+            "2s to 3s",
+            "1s",
+        ),
+        (
+            "{ rules: { r: { remaining: 1 } } }",
+            "rules.r.remaining",
+            "1",
+            "0",
+        ),
+        ("{ rules: { s: null } }", "rules.s", "null", "a decision"),
+        (
+            "{ rules: { x: { outcome: deny } } }",
+            "rules.x",
+            "a decision",
+            "null: the rule has no say",
+        ),
+    ] {
+        let report = step(expect);
+        let unexpected = &report.tests[0].failures[0].unexpected;
+        let said: Vec<_> = unexpected
+            .iter()
+            .map(|u| (&*u.field, &*u.expected, &*u.got))
+            .collect();
+        assert_eq!(said, [(field, expected, got)]);
+    }
+}
+
+/// A rule that is misspelt lets everybody pass; that is no success.
+#[test]
+fn allow_is_what_a_rule_allows() {
+    let report = steps("      - { at: 0s, entries: { usr: a }, expect: { outcome: allow } }\n");
+    let unexpected = &report.tests[0].failures[0].unexpected[0];
+    assert_eq!(unexpected.expected, "allow by a rule");
+    for said in ["unmatched: true", "binding: null"] {
+        let expect = format!("{{ outcome: allow, {said} }}");
+        let step = format!("      - {{ at: 0s, entries: {{ usr: a }}, expect: {expect} }}\n");
+        assert!(steps(&step).is_ok(), "{said}");
+    }
+}
+
+/// Each has a place of its own in the line.
+#[test]
+fn calls_that_wait_can_be_repeated() {
+    let report = steps(
+        "      - { at: 0s, entries: { user: a }, cost: 2 }
+      - { at: 0s, entries: { user: a }, repeat: 4, max_wait: 3s, expect: { allowed: 3, denied: 1 } }
+      - { at: 3s, entries: { user: a }, op: peek, expect: { outcome: deny } }
+",
+    );
+    assert!(report.is_ok(), "{report}");
+}
+
+#[test]
+fn a_file_may_have_several_documents() {
+    let document = |name: &str, limit: u32| {
+        format!(
+            "rules: {{ domain: {name}, rules: [{{ name: r, rate: {limit}/s }}] }}\n\
+             tests: [{{ name: {name}, steps: [{{ at: 0s, expect: {{ remaining: {} }} }}] }}]\n",
+            limit - 1
+        )
+    };
+    let text = format!("{}---\n{}", document("a", 3), document("b", 7));
+    let scenarios = parse_str("f.test.yaml", &text, "").unwrap();
+    let report = run(&scenarios, &mut Plain::default());
+    assert_eq!(report.tests.len(), 2);
+    assert!(report.is_ok(), "{report}");
+    let twice = format!("{}---\n{}", document("a", 3), document("a", 3));
+    let told = parse_str("f.test.yaml", &twice, "").unwrap_err()[0].to_string();
+    assert!(
+        told.contains("the test at line 2 has this name already"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -131,7 +131,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\nrules:\n  - { name: \"a\\nb\", rate: 1/s }\n",
         &[
-            "3:13: rules[0].name: `a\\nb` begins or ends with a space or has control characters: write a visible name",
+            "3:13: rules[0].name: `a\\u{a}b` begins or ends with a space or has control characters: write a visible name",
         ],
     ),
     (

@@ -42,7 +42,14 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{name: t, steps: []}]\n---\nrules: { domain: d, rules: [{ name: r, rate: 1/s }] }\n",
-        &["4:1: a second document: write one file of tests for each"],
+        &["4:1: no tests: write `tests:` and a list of them"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {delay: {about: 1s}, retry_after: {at_least: 2s, at_most: 1s}}}] }\n",
+        &[
+            "3:49: tests[0].steps[0].expect.delay: it says no range: write `{at_least: 50s, at_most: 60s}`, one of the two, or `{about: 60s, tolerance: 1s}`",
+            "3:75: tests[0].steps[0].expect.retry_after: no wait is in this range: write the shorter one as `at_least`",
+        ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{steps: []}]\n",
@@ -181,10 +188,10 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, max_wait: 1s, repeat: 2}] }\n",
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, id: a, max_wait: 1s, repeat: 2}] }\n",
         &[
-            "3:24: tests[0].steps[0]: one id is held once: write a step for each, without `repeat`",
-            "3:56: tests[0].steps[0].max_wait: it belongs to `op: acquire`: leave it out",
+            "3:24: tests[0].steps[0]: one id is held once: leave `id` out, and each call has its own, or write a step for each",
+            "3:63: tests[0].steps[0].max_wait: it belongs to `op: acquire`: leave it out",
         ],
     ),
     (
@@ -326,7 +333,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {limit: 1}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, repeated, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, allowed, denied",
+            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, repeated, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, rules, allowed, denied",
         ],
     ),
     (
