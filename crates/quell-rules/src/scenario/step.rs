@@ -37,7 +37,7 @@ pub(crate) struct Step {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     SetRules(Vec<DomainRules>),
-    Call(Call),
+    Call(Box<Call>),
     End(EndStep),
 }
 
@@ -168,7 +168,7 @@ fn read_action(
     };
     match op {
         "acquire" | "peek" | "reserve" => {
-            read_call(op, fields, spot, around, sink).map(Action::Call)
+            read_call(op, fields, spot, around, sink).map(|call| Action::Call(Box::new(call)))
         }
         _ => EndStep::read(op, fields, spot, around, sink).map(Action::End),
     }
