@@ -22,6 +22,7 @@ pub(crate) struct Health {
     stopping: AtomicBool,
     reload_failure: Mutex<Option<Failure>>,
     store_warnings: Mutex<Vec<String>>,
+    snapshot_failure: Mutex<Option<Failure>>,
 }
 
 /// Something that went wrong and stays so until it goes right.
@@ -61,12 +62,30 @@ impl Health {
 
     /// The rules in the files are wrong; what was in force stays so.
     pub(crate) fn reload_failed(&self, reasons: Vec<String>) {
-        let mut failure = self.reload_failure.lock();
-        let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
-        *failure = Some(Failure { since, reasons });
+        note(&self.reload_failure, reasons);
+    }
+
+    /// A snapshot was written.
+    pub(crate) fn snapshot_written(&self) {
+        *self.snapshot_failure.lock() = None;
+    }
+
+    /// A snapshot could not be written: a crash loses more than it should.
+    pub(crate) fn snapshot_failed(&self, reason: String) {
+        note(&self.snapshot_failure, vec![reason]);
+    }
+
+    pub(crate) fn snapshot_failure(&self) -> Option<Failure> {
+        self.snapshot_failure.lock().clone()
     }
 
     pub(crate) fn reload_failure(&self) -> Option<Failure> {
         self.reload_failure.lock().clone()
     }
+}
+
+fn note(failure: &Mutex<Option<Failure>>, reasons: Vec<String>) {
+    let mut failure = failure.lock();
+    let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
+    *failure = Some(Failure { since, reasons });
 }

@@ -18,6 +18,7 @@
 //! Open first: `serve` (how a server comes up and goes down), `http::ask` and `resp::connection`
 //! (a request's way through).
 
+mod budget;
 pub mod config;
 
 mod decision_log;

@@ -12,6 +12,7 @@ use quell_rules::Loaded;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
@@ -71,6 +72,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     let interval = config.snapshot_interval;
     let snapshots = directory.map(|directory| Arc::new(Snapshots::new(directory, interval)));
     let shared = Arc::new(Shared {
+        buffers: Budget::new(config.bounds.buffers),
         config,
         limiter,
         metrics,

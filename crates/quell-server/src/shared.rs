@@ -10,6 +10,7 @@ use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::health::Health;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
+    /// What the buffers of all connections may have.
+    pub(crate) buffers: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
     pub(crate) sources: Arc<RuleSources>,
@@ -41,6 +44,12 @@ impl Shared {
     /// Notes that something else than a decision changed states.
     pub(crate) fn note_change(&self) {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a store of rules never had any that came into force, and nobody said that none is right.
+    pub(crate) fn lacks_rules(&self) -> bool {
+        let mut stores = self.sources.stores();
+        !self.config.allow_empty_rules && stores.any(|stored| stored.standing().in_force.is_none())
     }
 
     /// Ends or renews what an id stands for.
@@ -87,6 +96,8 @@ impl Shared {
             shared: self.limiter.store().numbers(),
             is_reload_failed: self.health.reload_failure().is_some()
                 || self.sources.is_a_store_failing(),
+            is_snapshot_failing: self.health.snapshot_failure().is_some(),
+            buffer_bytes: self.buffers.used(),
             rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),
         }
     }

@@ -95,7 +95,8 @@ impl StoredRules {
             ),
             None => tracing::warn!(
                 "the store {0} has no rules yet: `quell rules push --store {0} FILE` brings some, \
-                 and this server follows",
+                 and this server follows; it is not ready until then, unless it is started with \
+                 --allow-empty-rules",
                 self.url
             ),
         }

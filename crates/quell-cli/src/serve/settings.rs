@@ -24,6 +24,9 @@ pub(super) struct Settings {
         help_heading = "Rules"
     )]
     rules: Vec<PathBuf>,
+    /// Be ready with a store of rules that has none yet, or lost them before the start [default: false]
+    #[arg(long, env = "QUELL_ALLOW_EMPTY_RULES", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Rules")]
+    allow_empty_rules: Option<bool>,
     /// Put every rule in shadow: it is reported, and refuses nobody [default: false]
     #[arg(long, env = "QUELL_SHADOW", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = yes_or_no, help_heading = "Rules")]
     shadow: Option<bool>,
@@ -159,6 +162,9 @@ struct BoundSettings {
     /// Replies that a RESP connection may leave unread before its commands have to wait [default: 1048576]
     #[arg(long, env = "QUELL_MAX_UNSENT_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
     max_unsent_bytes: Option<usize>,
+    /// Bytes that buffers of all connections may have together [default: 268435456]
+    #[arg(long, env = "QUELL_MAX_BUFFER_BYTES", value_name = "BYTES", value_parser = entry::whole::<usize>)]
+    max_buffer_bytes: Option<usize>,
     /// How long the head of an HTTP request may take to arrive [default: 10s]
     #[arg(long, env = "QUELL_HEADER_TIMEOUT", value_name = "DURATION")]
     header_timeout: Option<String>,
@@ -216,6 +222,7 @@ impl Settings {
         let from_file = file.authorize.clone().unwrap_or_default();
         let said = RawConfig {
             rules: Some(sources::split(self.rules)).filter(|rules| !rules.is_empty()),
+            allow_empty_rules: self.allow_empty_rules,
             http: self.http,
             resp: self.resp,
             insecure: self.insecure,
@@ -234,6 +241,7 @@ impl Settings {
             max_argument_bytes: bounds.max_argument_bytes,
             max_frame_bytes: bounds.max_frame_bytes,
             max_unsent_bytes: bounds.max_unsent_bytes,
+            max_buffer_bytes: bounds.max_buffer_bytes,
             header_timeout: bounds.header_timeout,
             body_timeout: bounds.body_timeout,
             idle_timeout: bounds.idle_timeout,

@@ -22,6 +22,10 @@ pub struct Bounds {
     /// Default 1 MiB: with what the kernel holds, a client can send a hundred thousand commands
     /// before it reads the first reply; one that reads as it writes can send any number.
     pub unsent: usize,
+    /// Bytes that buffers of all connections may have together, for half-sent commands and bodies and
+    /// unread replies; the connection that would need more is told so and closed. Default 256 MiB: a
+    /// thousand of the longest commands, or a quarter of a small machine.
+    pub buffers: usize,
     /// How long the head of the first request of an HTTP connection may take to arrive, from accept
     /// on. Default 10 s: a slow phone needs two, and who connects has something to ask.
     pub header_timeout: Duration,
@@ -51,6 +55,7 @@ impl Default for Bounds {
             argument: 64 * 1_024,
             frame: 256 * 1_024,
             unsent: 1_024 * 1_024,
+            buffers: 256 * 1_024 * 1_024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

@@ -28,6 +28,9 @@ pub use source::RuleSource;
 pub struct Config {
     /// Files, directories and stores of rules. Default none: `CL.THROTTLE` needs none.
     pub rules: Vec<RuleSource>,
+    /// Whether a server is ready that has a store of rules with none in it. Default no: every question
+    /// would be answered with 404.
+    pub allow_empty_rules: bool,
     /// Address of the HTTP listener. Default `127.0.0.1:8080`: what people try first, and nobody
     /// but this machine can reach it.
     pub http: Option<SocketAddr>,
@@ -100,6 +103,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
+            allow_empty_rules: false,
             http: Some(loopback(8080)),
             resp: Some(loopback(6380)),
             insecure: false,

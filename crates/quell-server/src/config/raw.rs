@@ -18,6 +18,9 @@ pub struct RawConfig {
     /// Files and directories of rules, and URLs of stores that have some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<PathBuf>>,
+    /// Whether a server is ready that has a store of rules with none in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_empty_rules: Option<bool>,
     /// Address of the HTTP listener, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
@@ -72,6 +75,9 @@ pub struct RawConfig {
     /// Replies that a RESP connection may leave unread before its commands have to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unsent_bytes: Option<usize>,
+    /// Bytes that buffers of all connections may have together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_buffer_bytes: Option<usize>,
     /// How long the head of a connection's first HTTP request may take to arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_timeout: Option<String>,
@@ -182,6 +188,7 @@ impl RawConfig {
     pub fn or(self, other: Self) -> Self {
         Self {
             rules: self.rules.or(other.rules),
+            allow_empty_rules: self.allow_empty_rules.or(other.allow_empty_rules),
             http: self.http.or(other.http),
             resp: self.resp.or(other.resp),
             insecure: self.insecure.or(other.insecure),
@@ -200,6 +207,7 @@ impl RawConfig {
             max_argument_bytes: self.max_argument_bytes.or(other.max_argument_bytes),
             max_frame_bytes: self.max_frame_bytes.or(other.max_frame_bytes),
             max_unsent_bytes: self.max_unsent_bytes.or(other.max_unsent_bytes),
+            max_buffer_bytes: self.max_buffer_bytes.or(other.max_buffer_bytes),
             header_timeout: self.header_timeout.or(other.header_timeout),
             body_timeout: self.body_timeout.or(other.body_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),

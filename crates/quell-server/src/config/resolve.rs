@@ -34,6 +34,7 @@ impl RawConfig {
         let said = self.authorize.clone().unwrap_or_default();
         let config = Config {
             rules: self.rules()?,
+            allow_empty_rules: self.allow_empty_rules.unwrap_or(default.allow_empty_rules),
             http: address("http", self.http.as_deref(), default.http, insecure)?,
             resp: address("resp", self.resp.as_deref(), default.resp, insecure)?,
             insecure,
@@ -168,6 +169,12 @@ impl RawConfig {
                 default.unsent,
                 1_024,
             )?,
+            buffers: at_least(
+                "max_buffer_bytes",
+                self.max_buffer_bytes,
+                default.buffers,
+                64 * 1_024,
+            )?,
             header_timeout: self.timeout(
                 "header_timeout",
                 &self.header_timeout,
@@ -193,6 +200,12 @@ impl RawConfig {
                 Duration::ZERO,
             )?,
         };
+        self.check_argument(&bounds)?;
+        Ok(bounds)
+    }
+
+    /// Refuses arguments that fit into no frame.
+    fn check_argument(&self, bounds: &Bounds) -> Result<(), ConfigError> {
         if bounds.argument > bounds.frame && self.max_argument_bytes.is_none() {
             let reason = format!(
                 "a frame of {} bytes does not hold an argument of {} (max_argument_bytes): write at \
@@ -208,7 +221,7 @@ impl RawConfig {
             );
             return Err(field("max_argument_bytes", reason));
         }
-        Ok(bounds)
+        Ok(())
     }
 
     fn timeout(
@@ -311,6 +324,7 @@ impl Config {
         let log = self.decision_log.as_ref();
         RawConfig {
             rules: Some(self.rules.iter().map(RuleSource::to_path).collect()),
+            allow_empty_rules: Some(self.allow_empty_rules),
             http: address(self.http),
             resp: address(self.resp),
             insecure: Some(self.insecure),
@@ -335,6 +349,7 @@ impl Config {
             max_argument_bytes: Some(self.bounds.argument),
             max_frame_bytes: Some(self.bounds.frame),
             max_unsent_bytes: Some(self.bounds.unsent),
+            max_buffer_bytes: Some(self.bounds.buffers),
             header_timeout: text(self.bounds.header_timeout),
             body_timeout: text(self.bounds.body_timeout),
             idle_timeout: text(self.bounds.idle_timeout),

@@ -109,9 +109,11 @@ impl Writer {
             Ok(()) => {
                 self.metrics.log_written.add(lines);
                 self.has_failed = false;
+                self.metrics.log_failing.set(0);
             }
             Err(error) => {
                 self.metrics.log_dropped.add(lines);
+                self.metrics.log_failing.set(1);
                 // Once per failure: a full disk would fill another log as well.
                 if !std::mem::replace(&mut self.has_failed, true) {
                     tracing::error!(%error, log = name(&self.target), "the decision log cannot be written");

@@ -110,7 +110,7 @@ async fn act(
     request: Request,
     action: impl FnOnce(Option<&str>) -> Result<Action, String>,
 ) -> Response {
-    let bytes = match body::read(request, &shared.config.bounds).await {
+    let bytes = match body::read(request, shared).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };

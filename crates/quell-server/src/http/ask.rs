@@ -51,7 +51,7 @@ pub(super) async fn verdict<B>(
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
-    let bytes = match body::read(request, &shared.config.bounds).await {
+    let bytes = match body::read(request, shared).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };

@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
-use crate::config::Bounds;
+use crate::budget::BudgetShare;
+use crate::shared::Shared;
 
 /// What is read past the bound and thrown away, so that the client is still there for the answer.
 const EXCESS: usize = 8 * 1_024 * 1_024;
@@ -22,7 +23,7 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read<B>(request: Request<B>, bounds: &Bounds) -> Result<Bytes, Problem>
+pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -30,7 +31,9 @@ where
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
     }
-    let mut body = pin!(collect(request.into_body(), bounds.body));
+    let bounds = &shared.config.bounds;
+    let mut share = shared.buffers.share();
+    let mut body = pin!(collect(request.into_body(), bounds.body, &mut share));
     // Nearly always it is here with its head, and no timer need be set.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
@@ -57,7 +60,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     is_unsaid && !is_browser
 }
 
-async fn collect<B>(mut body: B, most: usize) -> Result<Bytes, Problem>
+async fn collect<B>(mut body: B, most: usize, share: &mut BudgetShare) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -73,6 +76,11 @@ where
             continue;
         };
         size = size.saturating_add(data.len());
+        if size <= most && !share.resize(size) {
+            let detail =
+                "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
+            return Err(Problem::new(ProblemKind::Overloaded, detail));
+        }
         if size > most {
             all = Vec::new();
             if size > most.saturating_add(EXCESS) {

@@ -8,6 +8,7 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::reply;
+use crate::health::Failure;
 use crate::metrics::render;
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
@@ -30,6 +31,21 @@ struct HealthBody {
     rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<FailureBody>,
+    /// Why the last snapshot was not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot_failure: Option<FailureBody>,
+    /// Whether the decision log cannot be written; only if so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    decision_log_failing: bool,
+}
+
+impl FailureBody {
+    fn of(failure: Failure) -> Self {
+        Self {
+            since: failure.since.to_string(),
+            reasons: failure.reasons,
+        }
+    }
 }
 
 /// A store that rules are read from.
@@ -103,10 +119,14 @@ async fn body(shared: &Shared) -> HealthBody {
         .is_some_and(|store| store.failure.is_some() || store.gone);
     let rules = shared.limiter.rules();
     let failure = shared.health.reload_failure();
+    let snapshot_failure = shared.health.snapshot_failure();
+    let decision_log_failing = shared.metrics.log_failing.get() > 0;
     let status = match (shared.health.is_stopping(), &failure) {
         (true, _) => "stopping",
         (false, Some(_)) => "degraded",
         (false, None) if is_store_gone || shared.sources.is_a_store_failing() => "degraded",
+        (false, None) if snapshot_failure.is_some() || decision_log_failing => "degraded",
+        (false, None) if shared.lacks_rules() => "degraded",
         (false, None) => "ok",
     };
     HealthBody {
@@ -118,10 +138,9 @@ async fn body(shared: &Shared) -> HealthBody {
         keys: shared.limiter.store().keys(),
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
-        reload_failure: failure.map(|failure| FailureBody {
-            since: failure.since.to_string(),
-            reasons: failure.reasons,
-        }),
+        reload_failure: failure.map(FailureBody::of),
+        snapshot_failure: snapshot_failure.map(FailureBody::of),
+        decision_log_failing,
     }
 }
 
@@ -130,13 +149,14 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
     reply::json(&body(&shared).await)
 }
 
-/// Whether questions should be sent here: not once the server is on its way down. Old rules still
+/// Whether questions should be sent here: not once the server is on its way down, nor before a store of
+/// rules has some, since every question would be answered with 404. Old rules still
 /// decide, so neither a failed reload counts nor a store of rules that is gone; nor does a store of
 /// states that is gone, since every rule declares what is answered then, and whoever takes all
 /// servers out for it has no answer at all. The body says `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let body = body(&shared).await;
-    let status = if shared.health.is_stopping() {
+    let status = if shared.health.is_stopping() || shared.lacks_rules() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK

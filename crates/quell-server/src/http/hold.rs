@@ -12,7 +12,7 @@ use super::{body, reply};
 use crate::shared::Shared;
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let bytes = match body::read(request, &shared.config.bounds).await {
+    let bytes = match body::read(request, &shared).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
@@ -79,7 +79,7 @@ impl Deed {
 }
 
 async fn end(shared: &Shared, request: Request, deed: Deed) -> Response {
-    let bytes = match body::read(request, &shared.config.bounds).await {
+    let bytes = match body::read(request, shared).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };

@@ -42,6 +42,8 @@ pub(crate) struct Metrics {
     /// Lines that the decision log could not take.
     pub(crate) log_dropped: Number,
     pub(crate) log_written: Number,
+    /// 1 while the decision log cannot be written.
+    pub(crate) log_failing: Number,
 }
 
 impl Metrics {
@@ -64,6 +66,7 @@ impl Metrics {
             snapshot_nanos: Number::default(),
             log_dropped: Number::default(),
             log_written: Number::default(),
+            log_failing: Number::default(),
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Gauges {
     pub(crate) shared: Option<(StoreNumbers, GuardNumbers)>,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
+    pub(crate) is_snapshot_failing: bool,
+    pub(crate) buffer_bytes: usize,
     /// One for each store that rules are read from.
     pub(crate) rules_stores: Vec<RulesStoreGauge>,
 }
@@ -299,6 +301,27 @@ fn rules_stores(text: &mut Text, stores: &[RulesStoreGauge]) {
     }
 }
 
+fn decision_log(text: &mut Text, metrics: &Metrics) {
+    let help = "Lines written to the decision log.";
+    text.counter(
+        "quell_decision_log_lines_total",
+        help,
+        metrics.log_written.get(),
+    );
+    let help = "1 while the decision log cannot be written.";
+    text.gauge(
+        "quell_decision_log_failing",
+        help,
+        metrics.log_failing.get(),
+    );
+    let help = "Queries that the decision log could not keep up with.";
+    text.counter(
+        "quell_decision_log_dropped_total",
+        help,
+        metrics.log_dropped.get(),
+    );
+}
+
 fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.counter(
         "quell_reloads_total",
@@ -329,21 +352,21 @@ fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
         help,
         metrics.snapshot_failures.get(),
     );
+    let help = "1 while the last snapshot could not be written.";
+    text.gauge(
+        "quell_snapshot_failing",
+        help,
+        u8::from(gauges.is_snapshot_failing),
+    );
     let help = "Size of the last snapshot.";
     text.gauge("quell_snapshot_bytes", help, metrics.snapshot_bytes.get());
     let took = Duration::from_nanos(metrics.snapshot_nanos.get());
     text.gauge("quell_snapshot_seconds", "How long it took.", Seconds(took));
-    let help = "Lines written to the decision log.";
-    text.counter(
-        "quell_decision_log_lines_total",
-        help,
-        metrics.log_written.get(),
-    );
-    let help = "Queries that the decision log could not keep up with.";
-    text.counter(
-        "quell_decision_log_dropped_total",
-        help,
-        metrics.log_dropped.get(),
+    decision_log(text, metrics);
+    text.gauge(
+        "quell_buffer_bytes",
+        "Bytes of commands, bodies and replies that wait in buffers (max_buffer_bytes).",
+        gauges.buffer_bytes,
     );
     text.gauge(
         "quell_uptime_seconds",

@@ -1,5 +1,7 @@
 //! Buffers of a RESP connection: small while it is idle, bounded when it is not.
 
+use crate::budget::BudgetShare;
+
 /// Room that a connection begins with: a dozen commands, and little enough for ten thousand
 /// connections that say nothing.
 const FIRST: usize = 2 * 1_024;
@@ -15,15 +17,18 @@ pub(super) struct Input {
     end: usize,
     /// Longest frame: what must fit.
     most: usize,
+    /// What is drawn for all beyond the first room.
+    share: BudgetShare,
 }
 
 impl Input {
-    pub(super) fn new(max_frame: usize) -> Self {
+    pub(super) fn new(max_frame: usize, share: BudgetShare) -> Self {
         Self {
             bytes: Vec::new(),
             start: 0,
             end: 0,
             most: max_frame.max(BATCH),
+            share,
         }
     }
 
@@ -42,11 +47,16 @@ impl Input {
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
+            if self.bytes.len() > BATCH {
+                // A long frame is over.
+                self.shrink();
+            }
         }
     }
 
-    /// Room to read into, at least one byte unless the longest frame is already here.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    /// Room to read into, at least one byte unless the longest frame is already here; `None` if all
+    /// connections together have no more.
+    pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         if self.end == self.bytes.len() {
             if self.start > 0 {
                 self.bytes.copy_within(self.start..self.end, 0);
@@ -54,10 +64,12 @@ impl Input {
                 self.start = 0;
             } else {
                 let size = (self.bytes.len() * 2).clamp(FIRST, self.most);
-                self.bytes.resize(size, 0);
+                if !self.grow(size) {
+                    return None;
+                }
             }
         }
-        self.bytes.get_mut(self.end..).unwrap_or_default()
+        Some(self.bytes.get_mut(self.end..).unwrap_or_default())
     }
 
     /// Notes that `count` bytes were read into the room.
@@ -66,26 +78,55 @@ impl Input {
         // A full buffer says that there is more where this came from.
         let is_full = self.end == self.bytes.len();
         if is_full && self.start == 0 && self.bytes.len() < BATCH {
-            self.bytes.resize((self.bytes.len() * 2).min(BATCH), 0);
+            // For speed only: without it there is room for the rest all the same.
+            let _ = self.grow((self.bytes.len() * 2).min(BATCH));
         }
+    }
+
+    /// Makes it `size` bytes if all connections together have as much.
+    fn grow(&mut self, size: usize) -> bool {
+        let may_grow = size <= FIRST || self.share.resize(size);
+        if may_grow {
+            self.bytes
+                .reserve_exact(size.saturating_sub(self.bytes.len()));
+            self.bytes.resize(size, 0);
+        }
+        may_grow
     }
 
     /// Gives memory back that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         if self.is_empty() {
             self.bytes = Vec::new();
+            self.share.resize(0);
         }
     }
 }
 
 /// Replies that were not sent yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     sent: usize,
+    /// What is drawn where it is large.
+    share: BudgetShare,
 }
 
 impl Output {
+    pub(super) fn new(share: BudgetShare) -> Self {
+        Self {
+            bytes: Vec::new(),
+            sent: 0,
+            share,
+        }
+    }
+
+    /// Draws for what it has become; says whether all connections together have as much.
+    pub(super) fn is_within_budget(&mut self) -> bool {
+        let large = Some(self.bytes.capacity()).filter(|size| *size > BATCH);
+        self.share.resize(large.unwrap_or_default())
+    }
+
     /// What is to be sent.
     pub(super) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
@@ -101,6 +142,9 @@ impl Output {
         if self.is_empty() {
             self.bytes.clear();
             self.sent = 0;
+            if self.bytes.capacity() > BATCH {
+                self.shrink();
+            }
         } else if self.sent >= BATCH {
             // Rarely: only a client that is slow to read leaves so much.
             self.bytes.drain(..self.sent);
@@ -112,6 +156,7 @@ impl Output {
     pub(super) fn shrink(&mut self) {
         if self.is_empty() {
             self.bytes = Vec::new();
+            self.share.resize(0);
         }
     }
 }
@@ -119,19 +164,24 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+
+    fn share() -> BudgetShare {
+        Budget::new(1 << 20).share()
+    }
 
     fn fill(input: &mut Input, bytes: &[u8]) {
-        let room = input.room();
+        let room = input.room().unwrap();
         room[..bytes.len()].copy_from_slice(bytes);
         input.read(bytes.len());
     }
 
     #[test]
     fn input_grows_to_its_bound_and_no_further() {
-        let mut input = Input::new(100_000);
+        let mut input = Input::new(100_000, share());
         let mut total = 0;
         loop {
-            let room = input.room().len();
+            let room = input.room().unwrap().len();
             if room == 0 {
                 break;
             }
@@ -140,7 +190,7 @@ mod tests {
         }
         assert_eq!(total, 100_000);
         input.drop_front(99_999);
-        assert_eq!(input.room().len(), 99_999);
+        assert_eq!(input.room().unwrap().len(), 99_999);
         input.drop_front(1);
         input.shrink();
         assert_eq!(input.bytes.capacity(), 0);
@@ -148,7 +198,7 @@ mod tests {
 
     #[test]
     fn input_keeps_what_was_not_understood() {
-        let mut input = Input::new(64);
+        let mut input = Input::new(64, share());
         fill(&mut input, b"abcdef");
         input.drop_front(4);
         assert_eq!(input.filled(), b"ef");
@@ -158,7 +208,7 @@ mod tests {
 
     #[test]
     fn output_remembers_what_was_sent() {
-        let mut output = Output::default();
+        let mut output = Output::new(share());
         output.bytes.extend_from_slice(&[7; BATCH + 10]);
         output.sent(BATCH);
         assert_eq!(output.unsent(), [7; 10]);

@@ -27,6 +27,10 @@ use crate::shared::Shared;
 /// millisecond.
 const TURN: u32 = 1_024;
 
+/// What a connection is told that needs more room than there is.
+const FULL: &str =
+    "the buffers of all connections are full (max_buffer_bytes): send and read whole commands";
+
 /// Why a connection ends.
 #[derive(Debug)]
 enum End {
@@ -36,6 +40,8 @@ enum End {
     Stopping,
     /// What came is no RESP.
     Protocol(FrameError),
+    /// All connections together have no more room for what it sent or did not read.
+    Full,
     /// A command stayed half sent, or a reply unread.
     Stalled,
     /// The system says so.
@@ -54,6 +60,10 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
         End::Protocol(error) => {
             numbers.protocol_errors.add(1);
             connection.say_last(&error).await;
+        }
+        End::Full => {
+            numbers.refused.add(1);
+            connection.say_last(&FULL).await;
         }
         End::Closed => connection.say_rest().await,
         End::Stalled => numbers.timeouts.add(1),
@@ -82,8 +92,8 @@ impl Connection {
             session: Session::new(Arc::clone(shared), Arc::clone(&entry)),
             entry,
             decoder: Decoder::new(bounds.frame_limits()),
-            input: Input::new(bounds.frame),
-            output: Output::default(),
+            input: Input::new(bounds.frame, shared.buffers.share()),
+            output: Output::new(shared.buffers.share()),
             watch: Watch::new(bounds.stall_timeout),
             is_input_over: false,
         }
@@ -96,6 +106,9 @@ impl Connection {
             if answered.commands > 0 {
                 shared.metrics.commands.add(0, u64::from(answered.commands));
                 self.watch.has_moved = true;
+            }
+            if !self.output.is_within_budget() {
+                return End::Full;
             }
             let is_all = match answered.rest {
                 Ok(Rest::Cut) => true,
@@ -176,7 +189,7 @@ impl Connection {
             if is_all && unsent < most && !self.is_input_over {
                 match self.poll_read(context) {
                     Poll::Ready(Ok(())) => moved = true,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Io(error))),
+                    Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
                     Poll::Pending => {}
                 }
             }
@@ -188,8 +201,10 @@ impl Connection {
         .await
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let room = self.input.room();
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let Some(room) = self.input.room() else {
+            return Poll::Ready(Err(End::Full));
+        };
         let mut buffer = ReadBuf::new(room);
         let outcome = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
         let count = buffer.filled().len();
@@ -197,7 +212,7 @@ impl Connection {
             self.is_input_over = count == 0;
             self.input.read(count);
         }
-        outcome
+        outcome.map_err(End::Io)
     }
 
     /// Nothing gets on: is the server stopping, or has this stood still for too long?
@@ -219,7 +234,7 @@ impl Connection {
     }
 
     /// Sends what is still to be sent, with the error at its end, and closes.
-    async fn say_last(mut self, error: &FrameError) {
+    async fn say_last(mut self, error: &impl std::fmt::Display) {
         let protocol = self.session.protocol();
         Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
         leave(self.stream, self.output.unsent()).await;

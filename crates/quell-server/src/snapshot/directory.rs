@@ -46,6 +46,9 @@ pub enum DataDirError {
         /// What the system says.
         source: io::Error,
     },
+    /// A pipe, a device or a directory stands where a file should.
+    #[error("{} is no regular file: move it away, or give another --data-dir", .0.display())]
+    NotAFile(PathBuf),
     /// The file is no snapshot.
     #[error("{} is no snapshot of Quell: move it away, or give another --data-dir", .0.display())]
     Foreign(PathBuf),
@@ -93,6 +96,14 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Data
     }
 }
 
+/// Refuses what would keep whoever opens it waiting, such as a pipe.
+fn check_regular(path: &Path) -> Result<(), DataDirError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(DataDirError::NotAFile(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
 impl Directory {
     /// Makes the directory if it is not there, and takes it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
@@ -102,6 +113,7 @@ impl Directory {
             .create(path)
             .map_err(io_error("make the directory", path))?;
         let lock_path = path.join(LOCK);
+        check_regular(&lock_path)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -134,6 +146,7 @@ impl Directory {
     /// Reads the snapshot, if there is one, and moves its instants to the clock that says `now`.
     pub(crate) fn read(&self, now: Now) -> Result<Option<Restored>, DataDirError> {
         let path = self.path.join(SNAPSHOT);
+        check_regular(&path)?;
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -161,6 +174,7 @@ impl Directory {
     /// disk, the last one stands.
     pub(crate) fn write(&self, limiter: &Limiter<ServerStore>) -> Result<u64, DataDirError> {
         let unfinished = self.path.join(UNFINISHED);
+        check_regular(&unfinished)?;
         let file = OpenOptions::new()
             .create(true)
             .truncate(true)

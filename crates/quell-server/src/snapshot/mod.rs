@@ -62,6 +62,7 @@ impl Snapshots {
                 let took = begun.elapsed();
                 let metrics = &shared.metrics;
                 metrics.snapshots.add(1);
+                shared.health.snapshot_written();
                 metrics.snapshot_bytes.set(bytes);
                 metrics.snapshot_nanos.set_duration(took);
                 tracing::debug!(bytes, ?took, "snapshot written");
@@ -77,6 +78,7 @@ impl Snapshots {
             }
             Err(error) => {
                 shared.metrics.snapshot_failures.add(1);
+                shared.health.snapshot_failed(Chain(&error).to_string());
                 Err(error)
             }
         }

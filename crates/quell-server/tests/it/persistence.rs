@@ -178,3 +178,56 @@ fn two_servers_do_not_share_a_directory() {
     assert!(error.contains("is in use by another server"), "{error}");
     assert!(error.contains("give another --data-dir"), "{error}");
 }
+
+/// What cannot be written is told where an operator looks, for as long as it is so.
+#[test]
+fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
+    let settings = "data_dir = 'DIR/data'\nsnapshot_interval = '100ms'\ndecision_log = '/dev/full'";
+    let server = Fixture::new(SHOP, settings);
+    assert_eq!(server.get("/healthz").json()["status"], "ok");
+    // Nothing can be written where a directory stands.
+    let in_the_way = server.path("data").join("snapshot.quell.tmp");
+    while fs::create_dir(&in_the_way).is_err() {}
+    server.acquire("/login", "a");
+    eventually("health says so", || {
+        let health = server.get("/healthz").json();
+        health["status"] == "degraded"
+            && health["snapshot_failure"]["reasons"][0].is_string()
+            && health["decision_log_failing"] == true
+    });
+    assert_eq!(server.get("/readyz").status, 200, "it answers");
+    assert_eq!(
+        server.metric("quell_snapshot_failing").as_deref(),
+        Some("1")
+    );
+    assert_eq!(
+        server.metric("quell_decision_log_failing").as_deref(),
+        Some("1")
+    );
+    fs::remove_dir(&in_the_way).unwrap();
+    eventually("it is written again", || {
+        server.metric("quell_snapshot_failing").as_deref() == Some("0")
+    });
+    assert!(server.get("/healthz").json()["snapshot_failure"].is_null());
+}
+
+/// Whoever opens a pipe waits for somebody at its other end.
+#[test]
+fn a_pipe_in_place_of_a_file_is_refused_at_once() {
+    for name in ["snapshot.quell", "quell.lock"] {
+        let mut server = Fixture::prepare(SHOP, KEPT);
+        let data = server.path("data");
+        fs::create_dir(&data).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(data.join(name))
+            .status();
+        assert!(made.unwrap().success());
+        let error = server.start().unwrap_err();
+        let error = std::error::Error::source(&error)
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        assert!(
+            error.contains("is no regular file: move it away"),
+            "{error}"
+        );
+    }
+}

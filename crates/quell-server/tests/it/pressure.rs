@@ -147,3 +147,53 @@ fn nothing_that_arrives_brings_it_down() {
         assert_eq!(panics.as_deref(), Some("0"), "{listener}");
     }
 }
+
+/// Strangers who send half a command, or half a body, each within its bound.
+#[test]
+fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
+    let server = Fixture::new(SHOP, "max_buffer_bytes = 200000");
+    let used = || {
+        server
+            .metric("quell_buffer_bytes")
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
+    };
+    let half = [
+        b"*2\r\n$4\r\nECHO\r\n$65000\r\n".as_slice(),
+        &[b'x'; 60_000],
+    ]
+    .concat();
+    let mut open: Vec<_> = (0..40).map(|_| connect(server.resp())).collect();
+    let mut told = 0;
+    for stream in &mut open {
+        // Who is told so may be gone before all is sent.
+        let _ = stream.write_all(&half);
+    }
+    eventually("the budget is spent", || {
+        server
+            .metric("quell_connections_refused_total{listener=\"resp\"}")
+            .as_deref()
+            != Some("0")
+            && used() >= 65_536
+    });
+    assert!(used() <= 200_000);
+    // Small commands and questions go on.
+    assert_eq!(server.resp_exchange(b"PING\r\n"), "+PONG\r\n");
+    assert_eq!(server.acquire("/login", "a").status, 200);
+    let body = format!("{{\"domain\":\"{}\"}}", "x".repeat(200_000));
+    server
+        .request("POST", "/v1/acquire", &body)
+        .assert_problem(503, "max_buffer_bytes");
+    for stream in &mut open {
+        stream
+            .shutdown(std::net::Shutdown::Write)
+            .unwrap_or_default();
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        told += usize::from(String::from_utf8_lossy(&reply).contains("max_buffer_bytes"));
+    }
+    assert!(told > 0, "who is closed is told why");
+    drop(open);
+    eventually("all of it comes back", || used() == 0);
+}

@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::Shelf;
+use crate::clients::curl;
 use crate::files::window_rules;
 use crate::process::{quell, run, run_with_input, until};
 use crate::server::Server;
@@ -27,6 +28,12 @@ fn limit(server: &Server) -> Option<u64> {
     verdict["decisions"][0]["limit"].as_u64()
 }
 
+fn readiness(server: &Server) -> String {
+    let mut curl = curl();
+    curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}"]);
+    run(curl.arg(server.url("/readyz"))).expect_success()
+}
+
 fn follows(server: &Server, expected: u64) {
     until(&format!("the limit is {expected}"), || {
         (limit(server) == Some(expected)).then_some(())
@@ -46,9 +53,15 @@ fn servers_follow_what_is_pushed() {
             "{log}"
         );
         assert_eq!(limit(server), None);
+        assert_eq!(readiness(server), "503", "it would answer 404");
+        assert_eq!(server.health()["status"], "degraded");
     }
+    let told_so = Server::start(&["--rules", &url, "--allow-empty-rules"]);
+    assert_eq!(readiness(&told_so), "200");
+    told_so.stop();
     shelf.push(&window_rules("shop", "5/h"));
     servers.iter().for_each(|server| follows(server, 5));
+    assert_eq!(readiness(&servers[0]), "200");
     shelf.good(&["set", "per-user", "limit=7/h"]);
     servers.iter().for_each(|server| follows(server, 7));
     let told: Value = serde_json::from_str(&servers[0].get("/v1/rules")).unwrap();

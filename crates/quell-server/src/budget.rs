@@ -1,0 +1,86 @@
+//! Budget: the bytes that the buffers of all connections may have together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that all connections draw from.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    most: usize,
+    used: AtomicUsize,
+}
+
+/// What one buffer has of a budget; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct BudgetShare {
+    budget: Arc<Budget>,
+    held: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        let used = AtomicUsize::new(0);
+        Arc::new(Self { most, used })
+    }
+
+    /// A share of 0 bytes.
+    pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
+        let budget = Arc::clone(self);
+        BudgetShare { budget, held: 0 }
+    }
+
+    /// Bytes that are drawn.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl BudgetShare {
+    /// Draws or gives back, so that the share is of `bytes`; returns whether there was enough. If not,
+    /// the share stays as it was.
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        let (budget, held) = (&self.budget, self.held);
+        if bytes <= held {
+            budget.used.fetch_sub(held - bytes, Ordering::Relaxed);
+            self.held = bytes;
+            return true;
+        }
+        let more = bytes - held;
+        let draw = |used: usize| used.checked_add(more).filter(|used| *used <= budget.most);
+        let order = Ordering::Relaxed;
+        let is_drawn = budget.used.fetch_update(order, order, draw).is_ok();
+        if is_drawn {
+            self.held = bytes;
+        }
+        is_drawn
+    }
+}
+
+impl Drop for BudgetShare {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_drawn_than_there_is_and_all_comes_back() {
+        let budget = Budget::new(100);
+        let (mut one, mut other) = (budget.share(), budget.share());
+        assert!(one.resize(60));
+        assert!(!other.resize(41));
+        assert!(other.resize(40));
+        assert!(!one.resize(61));
+        assert_eq!(budget.used(), 100);
+        assert!(one.resize(10));
+        assert!(other.resize(90));
+        drop(other);
+        assert_eq!(budget.used(), 10);
+        drop(one);
+        assert_eq!(budget.used(), 0);
+        assert!(!budget.share().resize(usize::MAX));
+    }
+}
