@@ -1,12 +1,16 @@
 //! Subjects: the limiter and the stores that the server uses, under a clock that the runner holds.
 
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use quell::Limiter;
-use quell::store::Finished;
+use anyhow::{Context as _, Result};
 use quell::store::memory::MemoryStore;
+use quell::store::{Finished, Store, StoreError};
+use quell::{AskError, Limiter};
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId};
@@ -61,8 +65,33 @@ impl Subject for Memory {
     }
 
     fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
-        Ok(answer(self.limiter.end_local(id, ending, now)))
+        let finished = self.limiter.end_local(id, ending, now);
+        if let Some(finished) = &finished {
+            let moved = pin!(move_up(self.limiter.store(), finished, now));
+            // A store in this process never has to wait.
+            if let Poll::Ready(moved) = moved.poll(&mut Context::from_waker(Waker::noop())) {
+                moved.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(answer(finished))
     }
+}
+
+/// The longest line that is moved up.
+const MOST_MOVES: usize = 10_000;
+
+/// Lets those move up who wait behind what ended, as they do themselves where they are real.
+async fn move_up(store: &impl Store, finished: &Finished, now: Now) -> Result<(), StoreError> {
+    let mut next: VecDeque<HoldId> = finished.next.iter().cloned().collect();
+    for _ in 0..MOST_MOVES {
+        let Some(id) = next.pop_front() else {
+            break;
+        };
+        if let Some((_, behind)) = store.advance(&id, now).await? {
+            next.extend(behind);
+        }
+    }
+    Ok(())
 }
 
 fn answer(finished: Option<Finished>) -> EndAnswer {
@@ -161,7 +190,13 @@ impl Subject for Shared {
     }
 
     fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
-        let ended = self.limiter.end_at(id, ending, now);
+        let ended = async {
+            let finished = self.limiter.end_at(id, ending, now).await?;
+            if let Some(finished) = &finished {
+                move_up(self.limiter.store(), finished, now).await?;
+            }
+            Ok::<_, AskError>(finished)
+        };
         let ended = self.runtime.block_on(ended);
         ended.map(answer).map_err(|error| error.to_string())
     }

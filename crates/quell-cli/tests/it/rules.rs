@@ -191,6 +191,29 @@ fn test_runs_the_examples_on_the_real_store() {
     }
 }
 
+/// Somebody who waits gives the place up before those behind.
+const LINE: &str = "rules:
+  domain: d
+  rules: [{ name: one, rate: 1/s, burst: 1 }]
+tests:
+  - name: a place that is given up moves those behind it forward
+    steps:
+      - { at: 0s }
+      - { at: 0s, id: b, max_wait: 1h, expect: { delay: 1s } }
+      - { at: 0s, id: c, max_wait: 1h, expect: { delay: 2s } }
+      - { at: 0.5s, op: cancel, id: b, expect: { outcome: cancelled } }
+      # The turn of c came at 1 s.
+      - { at: 1.5s, op: peek, expect: { outcome: deny, retry_after: 500ms } }
+";
+
+#[test]
+fn test_moves_up_who_waits_behind_a_place_that_is_given_up() {
+    let folder = Folder::new();
+    let file = folder.write("line.test.yaml", LINE);
+    let text = run(&mut quell(&["rules", "test", &file])).expect_success();
+    assert!(text.ends_with("ok: 1 as expected, 0 not\n"), "{text}");
+}
+
 /// One test that goes well and one that does not.
 const TWO_TESTS: &str =
     "rules: { domain: a, rules: [{ name: all, algorithm: fixed_window, limit: 2/min }] }
