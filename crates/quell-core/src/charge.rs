@@ -317,6 +317,9 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     let limit = &entry.charge.installed.limit;
     let at = entry.charge.at(now);
     let state = &mut *entry.state;
+    if state.versions.is_some() {
+        state.settle(limit, &at);
+    }
     engine.settle(&mut state.usage, &at);
     let by_limit = engine.check(&state.usage, &at, entry.charge.cost.get());
     let Some(record) = state.ban.as_deref_mut() else {
@@ -371,7 +374,9 @@ fn conclude<M: Mechanics>(
         Outcome::Allow if passes => {
             delay = engine.delay(&state.usage, &at);
             if operation == Operation::Acquire {
-                engine.take(&mut state.usage, &at, entry.charge.cost.get());
+                let units = entry.charge.cost.get();
+                engine.take(&mut state.usage, &at, units);
+                state.count(limit, &at, units);
             }
         }
         Outcome::Deny(_) if operation == Operation::Acquire && !banned => {

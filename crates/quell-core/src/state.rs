@@ -12,6 +12,10 @@ use crate::hold::Held;
 use crate::limit::{Installed, Limit, LimitId};
 use crate::time::{Monotonic, Now, Wall};
 
+pub mod versions;
+
+use versions::Versions;
+
 /// What one key has used, and its refusals where they are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -21,6 +25,8 @@ pub struct State {
     pub usage: Usage,
     /// Refusals and bans; `None` where none are remembered.
     pub ban: Option<Box<BanRecord>>,
+    /// What was used under other versions of the limit that may still be asked.
+    pub versions: Option<Box<Versions>>,
 }
 
 /// What was used, per algorithm. Any value is safe: nonsense is read as at most fully used.
@@ -135,6 +141,16 @@ pub struct BanRecord {
     pub quiet_since: Monotonic,
 }
 
+impl Usage {
+    /// What was used, holds aside.
+    pub(crate) fn without_holds(&self) -> &Self {
+        match self {
+            Self::Held(held) => &held.usage,
+            usage => usage,
+        }
+    }
+}
+
 impl State {
     /// The state of a key that has used nothing.
     #[must_use]
@@ -143,14 +159,24 @@ impl State {
             limit,
             usage: Usage::Rest,
             ban: None,
+            versions: None,
         }
     }
 
-    /// How long from `now` until this state is indistinguishable from none; zero if it is.
+    /// How long from `now` until this state is indistinguishable from none, whichever version of the
+    /// limit is asked; zero if it is.
     ///
     /// Cost: constant, except for a walk over the refusals of a ban.
     #[must_use]
     pub fn time_to_rest(&self, limit: &Limit, now: Now) -> Duration {
+        let versions = self.versions.as_deref();
+        let versions = versions.map_or(Duration::ZERO, |versions| versions.time_to_rest(now));
+        self.time_to_own_rest(limit, now).max(versions)
+    }
+
+    /// The same for those who ask under `limit` only.
+    #[must_use]
+    pub fn time_to_own_rest(&self, limit: &Limit, now: Now) -> Duration {
         let used = if matches!(self.usage, Usage::Rest) {
             Duration::ZERO
         } else {
@@ -163,7 +189,8 @@ impl State {
         }
     }
 
-    /// Carries the use over to the limit that took the place of `from` at the instant `at` (P6).
+    /// Brings the use under another version of the limit at the instant `at` (P6), and remembers what
+    /// was used under `from` in case that is asked again: see [`versions`].
     ///
     /// Whole units, rounded up, at most the new burst or limit. Another algorithm starts fresh;
     /// a ban that stands goes on.
@@ -173,13 +200,69 @@ impl State {
             record.refusals.clear();
             record.level = 0;
         }
+        let (old, new) = (from.engine(), to.limit.engine());
         // The same numbers, however they were said: nothing changes, and nothing is rounded.
-        if from.engine() == to.limit.engine() {
+        if old == new {
             return;
         }
-        let usage = core::mem::take(&mut self.usage);
-        if !matches!(usage, Usage::Rest) {
-            self.usage = from.engine().carry(usage, to.limit.engine(), at);
+        self.forget_versions_at_rest(from, at);
+        let mut usage = core::mem::take(&mut self.usage);
+        let is_at_rest = old.reset_after(&usage, at).is_zero();
+        let mut versions = self.versions.take().unwrap_or_default();
+        let known = versions.take(&to.limit);
+        if known.is_none() && matches!(usage, Usage::Held(_)) {
+            old.settle_at(&mut usage, at, |at, units| versions.count(from, at, units));
+        }
+        // As it is: the instant of a change may lie before the last charge.
+        let kept = usage.without_holds().clone();
+        let counts = !is_at_rest || known.is_some() || !versions.known.is_empty();
+        self.usage = match known {
+            Some(known) => old.hand_holds(usage, known, new, at),
+            None => {
+                let carried = match usage {
+                    Usage::Rest => usage,
+                    usage => old.carry(usage, new, at),
+                };
+                versions.begin(carried, (from, &kept), &to.limit, at)
+            }
+        };
+        if counts && from.lease().is_none() && to.limit.lease().is_none() {
+            versions.add(from, kept, at.now);
+        }
+        self.versions = Some(versions).filter(|versions| !versions.known.is_empty());
+    }
+
+    /// A state that is at rest under every version is none.
+    fn forget_versions_at_rest(&mut self, limit: &Limit, at: &At) {
+        if let Some(versions) = &self.versions
+            && versions.time_to_rest(at.now).is_zero()
+            && limit.engine().reset_after(&self.usage, at).is_zero()
+        {
+            self.versions = None;
+        }
+    }
+
+    /// Brings what was used to `at`, under the limit of the state.
+    pub(crate) fn settle(&mut self, limit: &Limit, at: &At) {
+        self.forget_versions_at_rest(limit, at);
+        let Some(versions) = &mut self.versions else {
+            limit.engine().settle(&mut self.usage, at);
+            return;
+        };
+        limit.engine().settle_at(&mut self.usage, at, |at, units| {
+            versions.count(limit, at, units);
+        });
+    }
+
+    /// Counts what was charged under every other version.
+    pub(crate) fn count(&mut self, limit: &Limit, at: &At, units: u64) {
+        if units > 0
+            && let Some(versions) = &mut self.versions
+        {
+            versions.count(limit, at, units);
+            if versions.known.is_empty() {
+                self.versions = None;
+            }
         }
     }
 
@@ -199,6 +282,9 @@ impl State {
             return;
         }
         limit.engine().shift(&mut self.usage, nanos);
+        if let Some(versions) = &mut self.versions {
+            versions.shift(nanos);
+        }
         if let Some(record) = self.ban.as_deref_mut() {
             record.until = record.until.shifted(nanos);
             record.quiet_since = record.quiet_since.shifted(nanos);

@@ -14,7 +14,7 @@ macro_rules! algorithms {
             include_str!("script/state.lua"),
             include_str!("script/bucket.lua"),
             include_str!("script/window.lua"),
-            include_str!("script/carry.lua"),
+            include_str!("script/settle.lua"),
             include_str!("script/check.lua"),
             include_str!("script/ban.lua"),
         )
@@ -52,6 +52,8 @@ const HOLD: &str = concat!(
     include_str!("script/hold/adaptive.lua"),
     include_str!("script/hold/engine.lua"),
     include_str!("script/hold/warm.lua"),
+    include_str!("script/hold/carry.lua"),
+    include_str!("script/hold/versions.lua"),
     include_str!("script/hold/line.lua"),
     include_str!("script/hold/box.lua"),
     include_str!("script/hold/ask.lua"),

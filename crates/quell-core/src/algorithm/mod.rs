@@ -291,6 +291,16 @@ impl Mechanics for Engine {
 }
 
 impl Engine {
+    /// Brings `usage` to the instant, and says what was charged meanwhile to who waited for it.
+    pub(crate) fn settle_at(&self, usage: &mut Usage, at: &At, mut charged: impl FnMut(&At, u64)) {
+        if let Usage::Held(held) = usage {
+            for (instant, units) in held.turns_until(at.now.monotonic) {
+                charged(&at.moved_to(instant), units);
+            }
+        }
+        self.settle(usage, at);
+    }
+
     /// What `usage`, charged under `self`, becomes under `to` at the instant of the change.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
         self.settle(&mut usage, at);

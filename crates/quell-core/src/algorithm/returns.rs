@@ -22,7 +22,7 @@ use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
-use crate::hold::{Held, Mark, Place, taken};
+use crate::hold::{Held, Hold, Mark, Place, taken};
 use crate::state::Usage;
 
 impl Gcra {
@@ -235,11 +235,7 @@ impl Engine {
             },
             plain => plain,
         };
-        let is_kin = mem::discriminant(self) == mem::discriminant(to)
-            || matches!(
-                (self, to),
-                (Self::Token(_), Self::Refill(_)) | (Self::Refill(_), Self::Token(_))
-            );
+        let is_kin = self.is_kin(to);
         let mut usage = if matches!(plain, Usage::Rest) {
             plain
         } else {
@@ -253,6 +249,46 @@ impl Engine {
             _ if is_kin => to.owe(&mut usage, owed, at),
             _ => {}
         }
+        self.move_holds(usage, holds, to, at)
+    }
+
+    /// Whether use is carried over between the two.
+    pub(crate) fn is_kin(&self, to: &Self) -> bool {
+        mem::discriminant(self) == mem::discriminant(to)
+            || matches!(
+                (self, to),
+                (Self::Token(_), Self::Refill(_)) | (Self::Refill(_), Self::Token(_))
+            )
+    }
+
+    /// Puts the holds of a settled `usage` on `known`, which was used under `to` all along. Its marks
+    /// tell of another count: of a bucket, nothing is given back any more.
+    pub(crate) fn hand_holds(&self, usage: Usage, known: Usage, to: &Self, at: &At) -> Usage {
+        let Usage::Held(mut held) = usage else {
+            return known;
+        };
+        let now = at.now.monotonic;
+        let holds = mem::take(&mut held.holds);
+        let mut usage = self.move_holds(known, holds, to, at);
+        if let Usage::Held(held) = &mut usage {
+            for hold in &mut held.holds {
+                match &mut hold.place {
+                    Place::Taken {
+                        mark: Mark::Tat(mark),
+                        ..
+                    } => *mark = to.gcra().map_or(0, |gcra| gcra.ticks(now)),
+                    Place::Taken {
+                        mark: Mark::Batches { used, .. },
+                        ..
+                    } => *used = 0,
+                    _ => {}
+                }
+            }
+        }
+        usage
+    }
+
+    fn move_holds(&self, usage: Usage, holds: Vec<Hold>, to: &Self, at: &At) -> Usage {
         let mut held = Held { usage, holds };
         held.holds.retain_mut(|hold| {
             let Place::Taken { mark, .. } = &mut hold.place else {

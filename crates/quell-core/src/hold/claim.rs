@@ -296,15 +296,19 @@ pub fn advance(
     let mut next = Vec::new();
     for entry in entries {
         let at = entry.charge.at(now);
-        let engine = entry.charge.installed.limit.engine();
+        let limit = &entry.charge.installed.limit;
+        let engine = limit.engine();
+        let mut charged = 0;
         Held::with(&mut entry.state.usage, |held| {
             let mut line = held.holds.iter_mut().filter(|hold| hold.is_waiting());
             if let Some(hold) = line.find(|hold| hold.id == *id) {
                 hold.place = Place::Waiting { go };
+                charged = if go <= now.monotonic { hold.units } else { 0 };
                 next.extend(line.next().map(|hold| hold.id.clone()));
             }
             held.settle(engine, &at);
         });
+        entry.state.count(limit, &at, charged);
     }
     next.sort_unstable();
     next.dedup();

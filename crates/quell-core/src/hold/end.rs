@@ -37,6 +37,8 @@ pub struct Ended {
     pub wait: Option<Duration>,
     /// Who is first in the line, if anything was given back.
     pub next: Option<HoldId>,
+    /// Units that it cost beyond what was charged.
+    pub more: u64,
 }
 
 /// Ends, or renews, the hold `id` on one key. `scales` says whether the charge was the cost of the
@@ -53,11 +55,11 @@ pub fn end(
     scales: bool,
 ) -> Ended {
     let engine = limit.engine();
-    engine.settle(&mut state.usage, at);
+    state.settle(limit, at);
     if !matches!(state.usage, Usage::Held(_)) {
         return Ended::default();
     }
-    Held::with(&mut state.usage, |held| {
+    let ended = Held::with(&mut state.usage, |held| {
         let Some(index) = held.holds.iter().position(|hold| hold.id == *id) else {
             return Ended::default();
         };
@@ -65,7 +67,9 @@ pub fn end(
         engine.settle(&mut held.usage, at);
         engine.reconcile(&mut held.usage, taken(&held.holds));
         ended
-    })
+    });
+    state.count(limit, at, ended.more);
+    ended
 }
 
 fn one(
@@ -94,12 +98,25 @@ fn one(
         _ => {
             ended.stands = false;
             let hold = held.holds.remove(index);
-            if finish(held, &hold, limit, at, ending, scales) {
+            let truth = truth(&hold, ending, scales);
+            if !hold.is_waiting() && limit.lease().is_none() {
+                ended.more = truth.saturating_sub(hold.units);
+            }
+            if finish(held, &hold, limit, at, ending, truth) {
                 ended.next = held.first_waiting();
             }
         }
     }
     ended
+}
+
+/// What it cost in the end.
+const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
+    match ending {
+        Ending::Cancel => 0,
+        Ending::Settle(units) if scales => units,
+        _ => hold.units,
+    }
 }
 
 /// What the end of a hold does to the usage; says whether it may let somebody pass.
@@ -109,7 +126,7 @@ fn finish(
     limit: &Limit,
     at: &At,
     ending: Ending,
-    scales: bool,
+    truth: u64,
 ) -> bool {
     let engine = limit.engine();
     let Place::Taken { taken, mark, .. } = &hold.place else {
@@ -124,11 +141,6 @@ fn finish(
         engine.learn(&mut held.usage, hold.units, lasted, at);
         return true;
     }
-    let truth = match ending {
-        Ending::Cancel => 0,
-        Ending::Settle(units) if scales => units,
-        _ => hold.units,
-    };
     let less = hold.units.saturating_sub(truth);
     held.give_back(engine, mark, less, at);
     engine.owe(&mut held.usage, truth.saturating_sub(hold.units), at);

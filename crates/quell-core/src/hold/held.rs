@@ -78,6 +78,15 @@ impl Held {
         line.next().map(|hold| hold.id.clone())
     }
 
+    /// The instants until `now` at which those who wait are charged, and how much.
+    pub(crate) fn turns_until(&self, now: Monotonic) -> Vec<(Monotonic, u64)> {
+        let waiting = self.holds.iter().filter(|hold| hold.is_waiting());
+        let turns = waiting.map(|hold| (hold.due(), hold.units));
+        let mut turns: Vec<_> = turns.filter(|(instant, _)| *instant <= now).collect();
+        turns.sort_unstable();
+        turns
+    }
+
     /// Brings the holds, and what they do to the usage, to an instant.
     pub(crate) fn settle(&mut self, engine: &Engine, at: &At) {
         let now = at.now.monotonic;

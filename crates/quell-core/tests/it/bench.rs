@@ -153,6 +153,13 @@ impl Bench {
         fresh
     }
 
+    /// The same key, as if nobody would ask again under another version of its limit.
+    pub(crate) fn alone(&self) -> Self {
+        let mut alone = self.clone();
+        alone.state.versions = None;
+        alone
+    }
+
     pub(crate) fn time_to_rest(&self) -> Duration {
         let now = Now::from_nanos(self.now);
         self.state.time_to_rest(&self.installed.limit, now)

@@ -60,6 +60,8 @@ mod truths;
 #[cfg(test)]
 mod verdicts;
 #[cfg(test)]
+mod versions;
+#[cfg(test)]
 mod warm_up;
 #[cfg(test)]
 mod windows;

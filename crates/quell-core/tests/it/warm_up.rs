@@ -303,6 +303,7 @@ fn what_is_owed_and_how_warm_it_is_outlive_a_change() {
     assert_eq!(acquire(&mut bench, 1), SECOND, "four at 4/s");
     assert_eq!(acquire(&mut bench, 1), SECOND / 4, "hot");
     bench.change(Limit::per_second(4).burst(1).build().unwrap(), false);
+    bench.state.versions = None;
     bench.change(limit(4, SECOND, 8 * SECOND, 3), false);
     acquire(&mut bench, 1);
     assert!(

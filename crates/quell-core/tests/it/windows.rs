@@ -272,8 +272,12 @@ fn calendar_window_raised_lowered_and_switched() {
     );
     key.change(fixed(1, 60), false);
     run(&mut key, &[acquire(noon, 1).allows(0, MINUTE)]);
+    // What was used on this day is remembered for a while, in case a server still asks under it.
     key.change(day(1), true);
-    run(&mut key, &[acquire(noon, 1).allows(0, 12 * HOUR)]);
+    run(
+        &mut key,
+        &[acquire(noon, 1).denies(12 * HOUR, 0, 12 * HOUR)],
+    );
 }
 
 /// The example of the essay.

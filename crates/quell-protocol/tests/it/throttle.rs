@@ -248,6 +248,7 @@ fn the_documented_example() {
             limit: LimitId(1),
             usage: Usage::Rest,
             ban: None,
+            versions: None,
         };
         let mut ask = |seconds: u64, cost: Cost| {
             let set = LimitSet::ad_hoc(throttle.key, &installed, cost);

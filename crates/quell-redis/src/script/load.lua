@@ -1,4 +1,5 @@
--- Whether a state is more than this script knows: something is held or owed there (hold/box.lua).
+-- Whether a state is more than this script knows: something is held or owed there (hold/box.lua), or it
+-- was charged under another version of the limit (hold/versions.lua).
 local is_boxed = false
 
 -- Reads a state, under the limit of the charge.
@@ -15,13 +16,15 @@ local function load(key, ask)
     return state
   end
   local from = describe(raw)
+  -- All but the bit that says whether there is a ban.
+  local function numbers(s, size, bans) return byte(s, 1) - (bans and 8 or 0) .. ':' .. sub(s, 2, size) end
+  if numbers(raw, from.size, from.bans) ~= numbers(ask.bytes, -1, ask.limit.bans) then
+    is_boxed = true
+    return state
+  end
   state.usage, state.ban = read_state(from, raw, from.size + 1)
   state.is_changed = true
   if state.ban and not ask.limit.bans then state.ban.refusals, state.ban.level = {}, 0 end
-  -- All but the bit that says whether there is a ban.
-  local function numbers(s, size, bans) return byte(s, 1) - (bans and 8 or 0) .. ':' .. sub(s, 2, size) end
-  local is_same = numbers(raw, from.size, from.bans) == numbers(ask.bytes, -1, ask.limit.bans)
-  if not is_same and state.usage then state.usage = carry(from, state.usage, ask) end
   return state
 end
 

@@ -42,4 +42,5 @@ mod sent_once;
 mod sentinel;
 mod server;
 mod together;
+mod versions;
 mod weather;

@@ -26,7 +26,7 @@ use super::state_twin::SavedTwin;
 const MAGIC: &[u8; 16] = b"quell snapshot\n\0";
 
 /// The version that is written, and the last that is read.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Content after which a block is closed.
 const BLOCK: usize = 1_024 * 1_024;

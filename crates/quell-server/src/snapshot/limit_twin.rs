@@ -93,6 +93,16 @@ struct BanTwin {
 }
 
 impl InstalledTwin {
+    /// The twin of a limit that is not in force under any name.
+    pub(super) fn of_limit(limit: &Limit) -> Option<Self> {
+        Self::of(&Installed {
+            id: LimitId::default(),
+            limit: limit.clone(),
+            since: Monotonic::ORIGIN,
+            place: [].into(),
+        })
+    }
+
     /// The twin; none for an algorithm that this format has no place for.
     pub(super) fn of(installed: &Installed) -> Option<Self> {
         Some(Self {

@@ -6,10 +6,13 @@
 use std::time::Duration;
 
 use quell::store::memory::{Fingerprint, Saved};
-use quell_core::limit::LimitId;
+use quell_core::limit::{Installed, LimitId};
+use quell_core::state::versions::{Version, Versions};
 use quell_core::state::{BanRecord, State, Usage};
 use quell_core::time::{Monotonic, Wall};
 use serde::{Deserialize, Serialize};
+
+use super::limit_twin::InstalledTwin;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedTwin {
@@ -25,16 +28,52 @@ pub(super) struct SavedTwin {
 #[derive(Serialize, Deserialize)]
 enum UsageTwin {
     Rest,
-    TokenBucket { tat: u128 },
-    Refill { anchor: u64, used: u64 },
-    LeakyBucket { tat: u128 },
-    FixedWindow { start: u64, used: u64 },
-    CalendarWindow { end: u64, used: u64 },
-    SlidingWindow { segments: Vec<(u64, u64)> },
-    SlidingLog { entries: Vec<(u64, u64)> },
-    Owing { tat: u128, as_of: u64 },
-    OwingBatches { anchor: u64, used: u64 },
-    WarmingUp { tat: u128, heat: u64, as_of: u64 },
+    TokenBucket {
+        tat: u128,
+    },
+    Refill {
+        anchor: u64,
+        used: u64,
+    },
+    LeakyBucket {
+        tat: u128,
+    },
+    FixedWindow {
+        start: u64,
+        used: u64,
+    },
+    CalendarWindow {
+        end: u64,
+        used: u64,
+    },
+    SlidingWindow {
+        segments: Vec<(u64, u64)>,
+    },
+    SlidingLog {
+        entries: Vec<(u64, u64)>,
+    },
+    Owing {
+        tat: u128,
+        as_of: u64,
+    },
+    OwingBatches {
+        anchor: u64,
+        used: u64,
+    },
+    WarmingUp {
+        tat: u128,
+        heat: u64,
+        as_of: u64,
+    },
+    /// Of a state that has been asked under several versions of its limit.
+    Versions(Box<Self>, Vec<VersionTwin>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct VersionTwin {
+    limit: InstalledTwin,
+    usage: UsageTwin,
+    asked: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,7 +92,7 @@ impl From<&Saved> for SavedTwin {
             low: saved.fingerprint.low,
             overflow: saved.overflow,
             limit: saved.state.limit.0,
-            usage: UsageTwin::from(&saved.state.usage),
+            usage: UsageTwin::of(&saved.state),
             ban: saved.state.ban.as_deref().map(BanTwin::from),
             name: saved.name.as_deref().map(<[u8]>::to_vec),
         }
@@ -62,6 +101,12 @@ impl From<&Saved> for SavedTwin {
 
 impl From<SavedTwin> for Saved {
     fn from(twin: SavedTwin) -> Self {
+        let (usage, versions) = match twin.usage {
+            UsageTwin::Versions(usage, versions) => (*usage, versions),
+            usage => (usage, Vec::new()),
+        };
+        let known: Vec<_> = versions.into_iter().filter_map(VersionTwin::read).collect();
+        let versions = (!known.is_empty()).then(|| Box::new(Versions { known }));
         Self {
             fingerprint: Fingerprint {
                 high: twin.high,
@@ -70,10 +115,42 @@ impl From<SavedTwin> for Saved {
             overflow: twin.overflow,
             state: State {
                 limit: LimitId(twin.limit),
-                usage: Usage::from(twin.usage),
+                usage: Usage::from(usage),
                 ban: twin.ban.map(|ban| Box::new(BanRecord::from(ban))),
+                versions,
             },
             name: twin.name.map(Vec::into_boxed_slice),
+        }
+    }
+}
+
+impl VersionTwin {
+    fn of(version: &Version) -> Option<Self> {
+        Some(Self {
+            limit: InstalledTwin::of_limit(&version.limit)?,
+            usage: UsageTwin::from(&version.usage),
+            asked: version.asked.as_nanos(),
+        })
+    }
+
+    fn read(self) -> Option<Version> {
+        Some(Version {
+            limit: Installed::try_from(self.limit).ok()?.limit,
+            usage: Usage::from(self.usage),
+            asked: Monotonic::from_nanos(self.asked),
+        })
+    }
+}
+
+impl UsageTwin {
+    fn of(state: &State) -> Self {
+        let usage = Self::from(&state.usage);
+        match state.versions.as_deref() {
+            None => usage,
+            Some(versions) => {
+                let known = versions.known.iter().filter_map(VersionTwin::of);
+                Self::Versions(Box::new(usage), known.collect())
+            }
         }
     }
 }
@@ -166,6 +243,8 @@ impl From<UsageTwin> for Usage {
                 anchor: monotonic(anchor),
                 used,
             },
+            // Nobody writes versions of a version.
+            UsageTwin::Versions(usage, _) => Self::from(*usage),
         }
     }
 }
@@ -197,6 +276,8 @@ impl From<BanTwin> for BanRecord {
 
 #[cfg(test)]
 mod tests {
+    use quell_core::limit::Limit;
+
     use super::*;
 
     #[test]
@@ -245,8 +326,14 @@ mod tests {
             level: 19,
             quiet_since: at(20),
         };
+        let version = Version {
+            limit: Limit::per_second(2).burst(60).build().unwrap(),
+            usage: Usage::TokenBucket { tat: 24 },
+            asked: at(25),
+        };
         for (index, usage) in usages.into_iter().enumerate() {
             let is_odd = index % 2 == 1;
+            let known = vec![version.clone(); index % 3];
             let saved = Saved {
                 fingerprint: Fingerprint { high: 21, low: 22 },
                 overflow: is_odd,
@@ -254,6 +341,7 @@ mod tests {
                     limit: LimitId(23),
                     usage,
                     ban: is_odd.then(|| Box::new(ban.clone())),
+                    versions: (index % 3 > 0).then(|| Box::new(Versions { known })),
                 },
                 name: is_odd.then(|| Box::from(&b"k\xff"[..])),
             };

@@ -198,7 +198,7 @@ impl Store for ModelStore {
                 }
                 Action::Lift => lift(&mut state, now),
                 Action::Forgive => {
-                    let used = state.time_to_rest(&charge.installed.limit, now);
+                    let used = state.time_to_own_rest(&charge.installed.limit, now);
                     forgive(&mut state, &charge.installed.limit, &charge.at(now));
                     !used.is_zero()
                 }

@@ -12,3 +12,5 @@ mod limiters;
 mod memory;
 mod parallel;
 mod tower;
+#[cfg(test)]
+mod versions;

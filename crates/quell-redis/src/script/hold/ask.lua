@@ -26,6 +26,7 @@ local function conclude(states, passes, charges)
         state.delay = delay_plain(state.ask, state.usage)
         if charges then
           state.usage, state.writes = take_units(state.ask, state.usage, state.units), true
+          versions.count(state, state.units)
         end
       end
     elseif charges and not state.is_banned and state.ask.limit.bans then
@@ -97,7 +98,7 @@ local function administer(states)
     if state.usage or #state.holds > 0 then settle_state(state) end
     if op == 2 then
       if rest > 0 then changed = changed + 1 end
-      state.ban = nil
+      state.ban, state.versions = nil, nil
       -- Permits are not used but held: they stay, and so does the line.
       if ask.limit.kind ~= PERMITS then
         local kept = {}

@@ -1,5 +1,5 @@
 -- How a state with holds, a debt or permits is read and written: a zero byte, which begins no limit,
--- and the limit, what was used, a ban and the holds behind it. Any other state is as in state.lua.
+-- and the limit, what was used, a ban, the holds and other versions of the limit behind it. Any other state is as in state.lua.
 local function unboxed(raw, at)
   local is_read, box = pcall(cmsgpack.unpack, sub(raw, at))
   if not is_read or type(box) ~= 'table' then foreign() end
@@ -14,26 +14,12 @@ local function read_any(raw)
   end
   local box = unboxed(raw, 2)
   if type(box.l) ~= 'string' or type(box.h) ~= 'table' then foreign() end
-  return describe(box.l), box.l, box.u or nil, box.b or nil, box.h
-end
-
--- All of a limit's bytes but the bit that says whether there is a ban.
-local function numbers_of(bytes, limit)
-  return byte(bytes, 1) - (limit.bans and 8 or 0) .. ':' .. sub(bytes, 2)
-end
-
--- What is asked of a limit of which only the bytes are known; calendar edges are those of `ask`.
-local function ask_under(limit, bytes, ask)
-  local known = {
-    limit = limit, bytes = bytes, shadow = ask.shadow, since = ask.since or 0,
-    starts = ask.starts or 0, ends = ask.ends or 0, next_ends = ask.next_ends or WIDE,
-    longest = ask.longest or WIDE / 2,
-    -- Bans stay as they are; who charges the key next knows for how long their refusals count.
-    after = 1, within = 0, steps = 0,
-  }
-  if limit.kind <= LEAKY then known.full, known.full_r = span(limit, limit.limit) end
-  -- What was missing when it came into force is in the state, or came in: `since` is not of this limit.
-  return known
+  local known = box.v
+  if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, box.h end
+  -- The first is the one that was asked last; `l` and `u` are for servers that know no versions.
+  if type(known) ~= 'table' or type(known[1]) ~= 'table' then foreign() end
+  local last = table.remove(known, 1)
+  return describe(last.l), last.l, last.u or nil, box.b or nil, box.h, #known > 0 and known or nil
 end
 
 -- Where a charge under one limit lies under another; nothing if it was not carried over.
@@ -54,43 +40,35 @@ local function moved_mark(from, ask, mark)
   return mark
 end
 
--- Units owed beyond what the limit holds.
-local function units_owed(ask, usage)
-  local limit = ask.limit
-  if limit.kind == REFILL then return max(usage.used - limit.limit, 0) end
-  if not usage.as_of then return 0 end
-  local ahead, ahead_r = ahead_of(limit, usage)
-  ahead, ahead_r = minus(limit, ahead, ahead_r, ask.full, ask.full_r)
-  local units, over = muldiv(ahead, limit.c, ahead_r, limit.p)
-  return over > 0 and units + 1 or units
-end
-
--- Brings a state under the limit of `ask`: debts stay debts, permits and those who wait stay, and what
--- is held can be given back as far as it was carried over.
+-- Brings a state under the limit of `ask`: what was used under that before stands, else it is carried
+-- over. Debts stay debts, permits and those who wait stay, and what is held can be given back as far as
+-- it was carried over.
 local function carry_state(state, ask)
-  local from = state.ask.limit
-  settle_state(state)
-  local usage, before, owed = state.usage, state.usage, state.usage and units_owed(state.ask, state.usage) or 0
-  local is_token = from.kind == TOKEN or from.kind == REFILL
-  local is_kin = from.kind == ask.limit.kind or is_token and (ask.limit.kind == TOKEN or ask.limit.kind == REFILL)
-  state.ask = ask
-  if from.kind == PERMITS then
-    if not is_kin or (from.least == nil) ~= (ask.limit.least == nil) then state.usage = nil end
-  elseif usage then
-    if owed > 0 and from.kind == REFILL then usage = {at = usage.at, used = from.limit} end
-    state.usage = carry(from, usage, ask)
+  versions.forget_at_rest(state)
+  local before, known = state.ask, versions.take(state, ask)
+  local from, to = before.limit, ask.limit
+  if not known then settle_state(state) end
+  local kept = state.usage
+  local counts = known or #(state.versions or {}) > 0 or #state.holds > 0
+    or versions.rest_of(before, kept) > 0
+  local usage
+  if known then usage = known.u or nil
+  else
+    -- What is carried over is changed where it lies.
+    kept = versions.copied(kept)
+    usage = versions.begin(state, versions.converted(before, state.usage, ask), kept, ask)
   end
-  if is_kin and ask.limit.warm then
-    state.usage = before and warming.carry(from, before, state.usage, ask, owed)
-  elseif is_kin then
-    state.usage = owe(ask, state.usage, owed)
-  end
-  local kept = {}
+  state.ask, state.usage = ask, usage
+  local holds = {}
   for _, hold in ipairs(state.holds) do
     if not hold.g then hold.m = moved_mark(from, ask, hold.m) end
-    if hold.g or hold.m then insert(kept, hold) end
+    if hold.g or hold.m then insert(holds, hold) end
+    -- Its mark tells of another count.
+    if known and hold.m and to.kind <= LEAKY then hold.m = {floor(mono / to.unit), 0}
+    elseif known and hold.m and to.kind == REFILL then hold.m = {mono, 0} end
   end
-  state.holds = kept
+  state.holds = holds
+  if counts and from.kind ~= PERMITS and to.kind ~= PERMITS then versions.add(state, before, kept) end
   reconcile(state)
 end
 
@@ -100,7 +78,7 @@ local function load(key, ask, as_is)
   local state = {key = key, ask = ask, holds = {}, is_there = raw and true or false}
   if not raw then return state end
   local from, bytes
-  from, bytes, state.usage, state.ban, state.holds = read_any(raw)
+  from, bytes, state.usage, state.ban, state.holds, state.versions = read_any(raw)
   if bytes == ask.bytes then return state end
   if numbers_of(bytes, from) ~= numbers_of(ask.bytes, ask.limit) then
     state.ask = ask_under(from, bytes, ask)
@@ -117,9 +95,38 @@ end
 
 local function has_to_be_boxed(state)
   local usage, limit = state.usage, state.ask.limit
-  if #state.holds > 0 then return true end
+  if #state.holds > 0 or state.versions then return true end
   if not usage then return false end
   return limit.kind == PERMITS or usage.as_of or (usage.sum or usage.used or 0) > limit.limit
+end
+
+-- What a server that knows no versions reads: the smallest of them, with what was used under any. It
+-- reads what is too much as a debt, which it carries over in full and never cuts.
+local function as_debt(state)
+  local bytes, usage = state.ask.bytes, state.usage
+  local least, most, units = state.ask, nil, -1
+  local all = {{ask = state.ask, u = usage}}
+  for _, version in ipairs(state.versions) do
+    insert(all, {ask = versions.ask_of(version, state.ask), u = version.u or nil})
+  end
+  for _, one in ipairs(all) do
+    if one.ask.limit.limit < least.limit.limit then least, bytes, usage = one.ask, one.ask.bytes, one.u end
+    local limit = one.ask.limit
+    local used = limit.limit - remaining_plain(one.ask, one.u) + (one.u and units_owed(one.ask, one.u) or 0)
+    if one.u and limit.kind > REFILL then used = one.u.sum or one.u.used end
+    if used > units then most, units = one, used end
+  end
+  local to, from = least.limit, most.ask.limit
+  if to.kind ~= from.kind or not most.u or to.warm then return bytes, usage end
+  if to.kind <= LEAKY then
+    local tat, r = span(to, units)
+    return bytes, owing(to, least, floor(mono / to.unit) + tat, r)
+  elseif to.kind == REFILL then
+    return bytes, {at = most.u.at, used = units}
+  end
+  local is_alike = to.window == from.window and to.calendar == from.calendar
+    and to.a == from.a and to.b == from.b and to.n == from.n
+  return bytes, is_alike and most.u or usage
 end
 
 local function expiry(micros_left)
@@ -130,6 +137,14 @@ local function value_of(state)
   local bytes = state.ask.bytes
   if not has_to_be_boxed(state) then return bytes .. write_state(state.ask.limit, state.usage, state.ban) end
   local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = state.holds}
+  if state.versions then
+    box.v = {{l = bytes, u = state.usage or false}}
+    for _, version in ipairs(state.versions) do insert(box.v, version) end
+    if #state.holds == 0 then
+      box.l, box.u = as_debt(state)
+      box.u = box.u or false
+    end
+  end
   return '\0' .. cmsgpack.pack(box)
 end
 
@@ -137,11 +152,12 @@ local function store(state)
   lapsed, state.lapsed = lapsed + (state.lapsed or 0), nil
   local rest_ban = rest_of_ban(state.ask, state.ban)
   if rest_ban == 0 then state.ban = nil end
-  if not state.usage and not state.ban and #state.holds == 0 then
+  versions.forget_at_rest(state)
+  if not state.usage and not state.ban and #state.holds == 0 and not state.versions then
     if state.is_there then call('DEL', state.key) end
     return
   end
-  call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban)), value_of(state))
+  call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban, versions.rest(state))), value_of(state))
 end
 
 -- What is known of an id: f what became of its hold (0 it stands, 1 settled, 2 cancelled, 3 released,

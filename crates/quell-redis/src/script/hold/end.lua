@@ -25,6 +25,7 @@ local function finish(state, hold, ending, units, scales)
     end
   end
   state.usage = owe(state.ask, state.usage, max(truth - hold.u, 0))
+  versions.count(state, max(truth - hold.u, 0))
   return less > 0
 end
 

@@ -135,6 +135,7 @@ local function happen(state, timeline, i)
   local hold, ask, moves = state.holds[i], state.ask, timeline.moves
   if hold.g then
     state.usage = take_units(ask, settle_plain(ask, state.usage), hold.u)
+    versions.count(state, hold.u)
     hold.g, hold.t, hold.e = nil, mono, mono + hold.k
     hold.m = mark_of(ask, state.usage)
     if moves then
@@ -200,6 +201,7 @@ end
 
 -- Brings a state to now.
 local function settle_state(state)
+  versions.forget_at_rest(state)
   local is_due = false
   for _, hold in ipairs(state.holds) do
     -- The clock went back: what was left of its time is left now.

@@ -496,7 +496,7 @@ impl Store for MemoryStore {
                 Action::Forgive => {
                     let used = !held
                         .state
-                        .time_to_rest(&charge.installed.limit, now)
+                        .time_to_own_rest(&charge.installed.limit, now)
                         .is_zero();
                     forgive(&mut held.state, &charge.installed.limit, &charge.at(now));
                     used

@@ -16,7 +16,7 @@ use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Replaced;
-use quell_core::state::State;
+use quell_core::state::{State, versions};
 use quell_core::time::Now;
 use rpds::HashTrieMapSync;
 
@@ -158,11 +158,19 @@ impl Limits {
     /// limit was in force for longer than its states live; limits of a year that change every minute
     /// would let them grow, and then states should be carried over by the sweep instead.
     pub(super) fn outlived(&self, now: Now) -> Vec<LimitId> {
+        // A state may remember what was used under any limit before its own.
+        let mut remembered: HashMap<LimitId, Duration> = HashMap::new();
+        for known in self.known.values() {
+            if matches!(known.fate, Fate::Replaced { .. }) {
+                let longest = remembered.entry(known.root).or_default();
+                *longest = (*longest).max(versions::remembered(&known.installed.limit));
+            }
+        }
         let is_outlived = |known: &Known| match known.fate {
             Fate::InForce => false,
             Fate::Replaced { to, at } => {
-                let holds = known.may_owe();
-                self.is_outlived_from(to, at, now, holds)
+                let least = remembered.get(&known.root).copied().unwrap_or_default();
+                self.is_outlived_from(to, at, now, known.may_owe(), least)
             }
             Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
         };
@@ -172,8 +180,16 @@ impl Limits {
 
     /// Whether a state that came under the limit `id` at `at` is at rest for certain, be it there or
     /// under a limit that took over later.
-    /// `holds` says whether anything was held under one before.
-    fn is_outlived_from(&self, mut id: LimitId, mut at: Now, now: Now, mut holds: bool) -> bool {
+    /// `holds` says whether anything was held under one before, and `least` how long what was used
+    /// under one before is remembered.
+    fn is_outlived_from(
+        &self,
+        mut id: LimitId,
+        mut at: Now,
+        now: Now,
+        mut holds: bool,
+        least: Duration,
+    ) -> bool {
         for _ in 0..=self.known.size() {
             let Some(known) = self.known.get(&id) else {
                 return true;
@@ -183,7 +199,7 @@ impl Limits {
                 Fate::InForce | Fate::Restored(_) => (None, now),
             };
             holds |= known.may_owe();
-            if until.monotonic.since(at.monotonic) > known.lifetime(holds) {
+            if until.monotonic.since(at.monotonic) > known.lifetime(holds).max(least) {
                 return true;
             }
             match next {
@@ -215,7 +231,9 @@ impl Limits {
             };
             if next.installed.limit.calendar() != from.calendar() {
                 // Where the new windows lie is not known here.
-                return self.is_outlived_from(to, then, now, known.may_owe());
+                let least = versions::remembered(from);
+                return state.versions.is_none()
+                    && self.is_outlived_from(to, then, now, known.may_owe(), least);
             }
             let at = At {
                 now: then,

@@ -258,8 +258,10 @@ impl Table {
         match content.held {
             InSlot::Packed(word) => keeper.with_limit(limit, |known| {
                 let usage = known?.unpack(word, self.origin(now));
-                let ban = None;
-                Some(State { limit, usage, ban })
+                Some(State {
+                    usage,
+                    ..State::rest(limit)
+                })
             }),
             InSlot::Boxed(number) => self.boxes.with(number, |state| {
                 if is_moved {
@@ -280,7 +282,8 @@ impl Table {
         keeper: &impl Keeper,
     ) -> bool {
         let before = held.slot.and_then(Slot::get);
-        let is_rest = matches!(held.state.usage, Usage::Rest) && held.state.ban.is_none();
+        let is_plain = held.state.ban.is_none() && held.state.versions.is_none();
+        let is_rest = matches!(held.state.usage, Usage::Rest) && is_plain;
         let in_box = match before {
             Some(Content {
                 held: InSlot::Boxed(number),
@@ -300,7 +303,6 @@ impl Table {
         }
         let limit = held.state.limit;
         let word = keeper.with_limit(limit, |known| {
-            let is_plain = held.state.ban.is_none();
             let known = known.filter(|_| is_plain)?;
             known.pack(&held.state.usage, self.origin(now))
         });

@@ -1,16 +1,3 @@
--- Brings what was used to now; says whether that mends what a clock that went back left.
-local function settle(limit, ask, usage)
-  if limit.kind <= LEAKY then return settle_bucket(limit, ask, usage) end
-  if limit.kind == REFILL then return settle_batches(limit, ask, usage) end
-  if limit.kind == FIXED then return settle_fixed(limit, usage) end
-  if limit.kind == CALENDAR then return settle_calendar(ask, usage) end
-  if limit.kind == SEGMENTS then
-    local current = segment_of(limit, mono)
-    return settle_entries(usage, current, current - limit.n)
-  end
-  return settle_entries(usage, mono, mono - limit.window + 1)
-end
-
 -- What was used under another limit, under this one from now on.
 local function carry(from, usage, ask)
   local to = ask.limit

@@ -1,0 +1,257 @@
+//! Several versions of a limit at a time on one store, as in a rolling deploy: at most the largest is
+//! admitted, also where some servers run scripts of before versions were told apart.
+
+use quell::{Limit, Limiter, Operation, Rate};
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_redis::{RedisStore, StoreClock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::limits::{SECOND, START, ask, built, limiter};
+use crate::patience::PATIENCE;
+use crate::server::Server;
+
+const STEP: u64 = 1_000_000;
+
+/// The scripts of before, as they were sent then, and those of now, in the order of `script.rs`.
+const OLD_DECIDE: &str = include_str!("../fixtures/decide_before_versions.lua");
+const OLD_HOLD: &str = include_str!("../fixtures/hold_before_versions.lua");
+const DECIDE: &str = concat!(
+    include_str!("../../src/script/usual.lua"),
+    include_str!("../../src/script/straight.lua"),
+    include_str!("../../src/script/number.lua"),
+    include_str!("../../src/script/limit.lua"),
+    include_str!("../../src/script/state.lua"),
+    include_str!("../../src/script/bucket.lua"),
+    include_str!("../../src/script/window.lua"),
+    include_str!("../../src/script/settle.lua"),
+    include_str!("../../src/script/check.lua"),
+    include_str!("../../src/script/ban.lua"),
+    include_str!("../../src/script/load.lua"),
+    include_str!("../../src/script/decide.lua"),
+);
+const HOLD: &str = concat!(
+    include_str!("../../src/script/hold/head.lua"),
+    include_str!("../../src/script/number.lua"),
+    include_str!("../../src/script/limit.lua"),
+    include_str!("../../src/script/state.lua"),
+    include_str!("../../src/script/bucket.lua"),
+    include_str!("../../src/script/window.lua"),
+    include_str!("../../src/script/settle.lua"),
+    include_str!("../../src/script/check.lua"),
+    include_str!("../../src/script/ban.lua"),
+    include_str!("../../src/script/hold/adaptive.lua"),
+    include_str!("../../src/script/hold/engine.lua"),
+    include_str!("../../src/script/hold/warm.lua"),
+    include_str!("../../src/script/hold/carry.lua"),
+    include_str!("../../src/script/hold/versions.lua"),
+    include_str!("../../src/script/hold/line.lua"),
+    include_str!("../../src/script/hold/box.lua"),
+    include_str!("../../src/script/hold/ask.lua"),
+    include_str!("../../src/script/hold/claim.lua"),
+    include_str!("../../src/script/hold/end.lua"),
+);
+
+/// Passes on what a server of before would send: its scripts have other hashes, and that is all.
+async fn server_of_before(server: &Server) -> u16 {
+    let hash = |text| server.command(&["SCRIPT", "LOAD", text]);
+    let renamed = [
+        (hash(DECIDE), hash(OLD_DECIDE)),
+        (hash(HOLD), hash(OLD_HOLD)),
+    ];
+    for (new, old) in &renamed {
+        assert_ne!(new, old);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let redis = server.port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(rename(client, redis, renamed.clone()));
+        }
+    });
+    port
+}
+
+async fn rename(mut client: TcpStream, redis: u16, renamed: [(String, String); 2]) {
+    let mut server = TcpStream::connect(("127.0.0.1", redis)).await.unwrap();
+    let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(read @ 1..) = read else { return };
+                let mut bytes = request[..read].to_vec();
+                // Calls are made one by one, and each comes in one piece.
+                assert!(bytes.ends_with(b"\r\n"), "a call in pieces");
+                for (new, old) in &renamed {
+                    let at = bytes.windows(40).position(|window| window == new.as_bytes());
+                    if let Some(at) = at {
+                        bytes[at..at + 40].copy_from_slice(old.as_bytes());
+                    }
+                }
+                if server.write_all(&bytes).await.is_err() { return }
+            }
+            read = server.read(&mut answer) => {
+                let Ok(read @ 1..) = read else { return };
+                assert!(!contains(&answer[..read], b"NOSCRIPT"), "a script that is not known here");
+                if client.write_all(&answer[..read]).await.is_err() { return }
+            }
+        }
+    }
+}
+
+fn contains(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
+}
+
+/// Limiters with a version each on one server, asked at instants that the test gives; `true` for one
+/// that runs the scripts of before.
+async fn fleet(server: &Server, limits: &[(Limit, bool)], name: &str) -> Vec<Limiter<RedisStore>> {
+    let before = server_of_before(server).await;
+    let mut limiters = Vec::new();
+    for (limit, is_old) in limits {
+        let port = if *is_old { before } else { server.port() };
+        let url = format!("redis://127.0.0.1:{port}").parse().unwrap();
+        let store = RedisStore::builder(url).timeout(PATIENCE);
+        let store = store.test_keys(name).clock(StoreClock::Caller).build();
+        limiters.push(limiter(store, std::slice::from_ref(limit)));
+    }
+    limiters
+}
+
+async fn drain(limiter: &Limiter<RedisStore>, now: u64) -> u64 {
+    let mut passed = 0;
+    while ask(limiter, Operation::Acquire, "a", 1, now)
+        .await
+        .is_allow()
+    {
+        passed += 1;
+    }
+    passed
+}
+
+/// Every limiter is asked once a second until it refuses.
+async fn admitted_in_turn(fleet: &[Limiter<RedisStore>], seconds: u64) -> u64 {
+    let mut admitted = 0;
+    for second in 0..seconds {
+        for limiter in fleet {
+            admitted += drain(limiter, START + second * STEP).await;
+        }
+    }
+    admitted
+}
+
+fn token(count: u64, burst: u64) -> Limit {
+    built(Limit::per_second(count).burst(burst).build())
+}
+
+fn window(limit: u64) -> Limit {
+    built(Limit::fixed_window(limit, 3_600 * SECOND).build())
+}
+
+/// The larger and the smaller of two versions, and what may pass in so many seconds.
+fn pairs(seconds: u64) -> Vec<(Limit, Limit, u64)> {
+    let minute = 60 * SECOND;
+    let rate = |count| Rate::new(count, SECOND).unwrap();
+    let leaky = |burst| built(Limit::leaky_bucket(rate(2)).burst(burst).build());
+    let batches = |burst| built(TokenBucket::refill(2, SECOND).burst(burst).build());
+    let drained = 2 * (seconds - 1);
+    vec![
+        (window(60), window(30), 60),
+        (token(2, 60), token(2, 30), 60 + drained),
+        (token(3, 60), token(2, 10), 60 + 3 * (seconds - 1)),
+        (leaky(60), leaky(30), 60 + drained),
+        (batches(60), batches(30), 60 + drained),
+        (
+            built(Limit::sliding_window(60, minute).build()),
+            built(Limit::sliding_window(30, minute).build()),
+            60,
+        ),
+        (
+            built(Limit::sliding_log(60, minute).build()),
+            built(Limit::sliding_log(30, minute).build()),
+            60,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn two_versions_in_turn_admit_no_more_than_the_larger() {
+    let server = Server::start(&[]);
+    for (number, (large, small, most)) in pairs(10).into_iter().enumerate() {
+        for (order, limits) in [[&large, &small], [&small, &large]].into_iter().enumerate() {
+            let limits = limits.map(|limit| (limit.clone(), false));
+            let fleet = fleet(&server, &limits, &format!("{number}-{order}")).await;
+            assert_eq!(
+                admitted_in_turn(&fleet, 10).await,
+                most,
+                "{}",
+                large.algorithm()
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
+    let server = Server::start(&[]);
+    let limits = [(token(2, 1_000), false), (token(2, 10), false)];
+    let fleet = fleet(&server, &limits, "lowered").await;
+    assert_eq!(drain(&fleet[0], START).await, 1_000);
+    assert_eq!(drain(&fleet[1], START).await, 0);
+    assert_eq!(drain(&fleet[1], START + 5 * STEP).await, 10);
+    assert_eq!(drain(&fleet[0], START + 5 * STEP).await, 0);
+    assert!(server.left() > 0, "it expires");
+}
+
+/// A server of before that has the larger version is exact; one that has the smaller cuts what it
+/// meets once, and from then on reads a debt, which it never cuts.
+#[tokio::test]
+async fn servers_of_before_and_of_now_admit_no_more_than_the_larger_and_one_cut() {
+    let server = Server::start(&[]);
+    for (number, (large, small, most)) in pairs(10).into_iter().enumerate() {
+        let name = large.algorithm().name();
+        let limits = [(large.clone(), true), (small.clone(), false)];
+        let old_is_larger = fleet(&server, &limits, &format!("larger-{number}")).await;
+        let admitted = admitted_in_turn(&old_is_larger, 10).await;
+        assert!(admitted <= most, "{name}: {admitted} of {most}");
+
+        let limits = [(small.clone(), false), (large.clone(), true)];
+        let old_is_larger = fleet(&server, &limits, &format!("larger-last-{number}")).await;
+        let admitted = admitted_in_turn(&old_is_larger, 10).await;
+        assert!(admitted <= most, "{name}: {admitted} of {most}");
+
+        let limits = [(small.clone(), true), (large.clone(), false)];
+        let old_is_smaller = fleet(&server, &limits, &format!("smaller-{number}")).await;
+        let admitted = admitted_in_turn(&old_is_smaller, 10).await;
+        assert!(admitted <= most, "{name}: {admitted} of {most}");
+
+        // The larger charged the key before anybody knew of the smaller.
+        let limits = [(large.clone(), false), (small.clone(), true)];
+        let old_is_smaller = fleet(&server, &limits, &format!("cut-{number}")).await;
+        let admitted = admitted_in_turn(&old_is_smaller, 10).await;
+        let cut = large.max() - small.max();
+        assert!(
+            admitted <= most + cut,
+            "{name}: {admitted} of {most} and {cut}"
+        );
+    }
+}
+
+/// States of before are read as they are.
+#[tokio::test]
+async fn states_of_before_count() {
+    let server = Server::start(&[]);
+    for (number, (large, small, _)) in pairs(10).into_iter().enumerate() {
+        let limits = [
+            (large.clone(), true),
+            (large.clone(), false),
+            (small, false),
+        ];
+        let fleet = fleet(&server, &limits, &format!("before-{number}")).await;
+        assert_eq!(drain(&fleet[0], START).await, 60);
+        assert_eq!(drain(&fleet[1], START).await, 0, "{}", large.algorithm());
+        assert_eq!(drain(&fleet[2], START).await, 0, "{}", large.algorithm());
+        assert_eq!(drain(&fleet[0], START).await, 0, "{}", large.algorithm());
+    }
+}
