@@ -157,11 +157,15 @@ fn said(answer: &Answer) -> String {
 }
 
 fn kind(answer: &Answer) -> Kind {
-    let overloaded = "urn:quell:problem:overloaded";
+    let overloaded = [
+        "urn:quell:problem:overloaded",
+        "urn:quell:problem:store-overloaded",
+    ];
+    let is_overloaded = overloaded.iter().any(|kind| answer.body["type"] == *kind);
     match (answer.status, &answer.body["allowed"]) {
         (200, Value::Bool(true)) => Kind::Allowed,
         (200, Value::Bool(false)) => Kind::Refused,
-        (503, _) if answer.body["type"] == overloaded => Kind::Overloaded,
+        (503, _) if is_overloaded => Kind::Overloaded,
         (503, _) if answer.body["type"].is_string() => Kind::Unavailable,
         _ => Kind::Undocumented,
     }

@@ -3,8 +3,10 @@
 mod abandoned;
 mod debt_memory;
 mod fail_over;
+mod health;
 mod idle_debts;
 mod one_cut_off;
+mod overload;
 mod refill_once;
 mod refused_writes;
 mod rolling_restart;
@@ -32,6 +34,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(refused_writes::run(rng)),
     },
     Scenario {
+        name: "overload",
+        promise: "a store that has too much to do and goes on answering is never taken for gone: no \
+                  answer is degraded, what is too much is refused as overloaded, and all is well 5 s later",
+        run: |rng| Box::pin(overload::run(rng)),
+    },
+    Scenario {
         name: "refill-once",
         promise: "a store that comes and goes while a bucket refills: at most burst + rate x time, and \
                   the calls on their way when it went",
@@ -48,6 +56,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "while one of two servers is cut off, or stays so longer than the other, both admit at \
                   most 2 - 1/2 times the limit",
         run: |rng| Box::pin(one_cut_off::run(rng)),
+    },
+    Scenario {
+        name: "health",
+        promise: "health and metrics say degraded if and only if answers are, within 12 s, with the reason \
+                  that the store gave, and the log ends with the store being back",
+        run: |rng| Box::pin(health::run(rng)),
     },
     Scenario {
         name: "rolling-restart",
