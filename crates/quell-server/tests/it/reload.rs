@@ -71,9 +71,9 @@ fn a_directory_is_watched_too() {
     std::fs::create_dir(&directory).unwrap();
     let error = server.start().unwrap_err().to_string();
     assert!(error.contains("no rules in this directory"), "{error}");
-    std::fs::write(directory.join("none.yaml"), "{domain: none, rules: []}").unwrap();
+    std::fs::write(directory.join("none.yaml"), "{domain: void, rules: []}").unwrap();
     server.start().unwrap();
-    let none = json!({"domains": [{"domain": "none", "rules": []}]});
+    let none = json!({"domains": [{"domain": "void", "rules": []}]});
     assert_eq!(server.get("/v1/rules").json(), none);
     std::fs::write(directory.join("shop.yaml"), SHOP).unwrap();
     eventually("a new file is in force", || {
