@@ -409,6 +409,17 @@ fn conclude<M: Mechanics>(
     }
 }
 
+/// What can be done to a key by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Forget what it used, its refusals and its ban.
+    Forgive,
+    /// Refuse it for this long, whatever its limit says.
+    Ban(Duration),
+    /// Lift its ban and forget its refusals; what it used stays.
+    Lift,
+}
+
 /// Bans a key by hand until `length` from now, whatever its limit says.
 pub fn ban(state: &mut State, now: Now, length: Duration) {
     let record = state.ban.get_or_insert_default();

@@ -38,6 +38,13 @@ pub enum AskError {
     UnknownDomain,
     /// No such rule in the domain, or it is unlimited.
     UnknownRule,
+    /// The entries name no key of this rule: no query without this entry has one.
+    NoKey {
+        /// The rule.
+        rule: Arc<str>,
+        /// The entry that is missing.
+        entry: Arc<str>,
+    },
     /// The limit that came with the call is impossible.
     Impossible(LimitError),
     /// The name of a hold is too long, or not of printable ASCII without spaces.
@@ -59,6 +66,10 @@ impl fmt::Display for AskError {
         match self {
             Self::UnknownDomain => f.write_str("no rules for this domain"),
             Self::UnknownRule => f.write_str("no such rule in this domain, or it is unlimited"),
+            Self::NoKey { rule, entry } => write!(
+                f,
+                "rule {rule} has a key per {entry}: write {entry:?} among the entries"
+            ),
             Self::Impossible(error) => error.fmt(f),
             Self::HoldName => f.write_str(
                 "the id is no name of a hold: write 1 to 64 printable ASCII characters without spaces",

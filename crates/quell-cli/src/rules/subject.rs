@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use quell::store::memory::MemoryStore;
 use quell::store::{Finished, Store, StoreError};
 use quell::{AskError, Limiter};
-use quell_core::charge::Operation;
+use quell_core::charge::{Action, Operation};
 use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::rule::DomainRules;
@@ -67,14 +67,47 @@ impl Subject for Memory {
     fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
         let finished = self.limiter.end_local(id, ending, now);
         if let Some(finished) = &finished {
-            let moved = pin!(move_up(self.limiter.store(), finished, now));
-            // A store in this process never has to wait.
-            if let Poll::Ready(moved) = moved.poll(&mut Context::from_waker(Waker::noop())) {
-                moved.map_err(|error| error.to_string())?;
-            }
+            let moved = at_once(move_up(self.limiter.store(), finished, now))?;
+            moved.map_err(|error| error.to_string())?;
         }
         Ok(answer(finished))
     }
+
+    fn administer(
+        &mut self,
+        rule: Option<&str>,
+        query: &Query<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, String> {
+        let changed = at_once(administer(&self.limiter, rule, query, action, now))?;
+        changed.map_err(|error| error.to_string())
+    }
+}
+
+/// What comes without waiting: a store in this process never has to.
+fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => Err("the store in memory did not answer at once".to_owned()),
+    }
+}
+
+/// Does something by hand to the keys of one rule, or of all that match.
+async fn administer<S: Store>(
+    limiter: &Limiter<S>,
+    rule: Option<&str>,
+    query: &Query<'_>,
+    action: Action,
+    now: Now,
+) -> Result<usize, AskError> {
+    let (Some(rule), [entries]) = (rule, query.descriptors()) else {
+        return limiter.administer_at(query, action, now).await;
+    };
+    let domain = query.domain();
+    let changed = limiter.administer_key_at(domain, rule, entries, action, now);
+    changed.await
 }
 
 /// The longest line that is moved up.
@@ -199,6 +232,19 @@ impl Subject for Shared {
         };
         let ended = self.runtime.block_on(ended);
         ended.map(answer).map_err(|error| error.to_string())
+    }
+
+    fn administer(
+        &mut self,
+        rule: Option<&str>,
+        query: &Query<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, String> {
+        let done = administer(&self.limiter, rule, query, action, now);
+        self.runtime
+            .block_on(done)
+            .map_err(|error| error.to_string())
     }
 }
 

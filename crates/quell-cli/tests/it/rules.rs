@@ -182,7 +182,7 @@ fn explain_fails_on_rules_with_mistakes() {
 
 #[test]
 fn test_runs_the_examples_on_the_real_store() {
-    for name in ["shop", "calendar", "reload"] {
+    for name in ["shop", "calendar", "reload", "expectations"] {
         let file = of_repository(&format!("examples/{name}.test.yaml"));
         let text = run(&mut quell(&["rules", "test", &file])).expect_success();
         assert!(text.starts_with(&file), "{text}");

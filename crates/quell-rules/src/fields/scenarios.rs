@@ -61,9 +61,9 @@ pub(crate) static STEP: Table = Table {
         ),
         field(
             "op",
-            "`acquire`, `peek`, `reserve`, `settle`, `cancel`, `release` or `renew`",
+            "`acquire`, `peek`, `reserve`, `settle`, `cancel`, `release`, `renew`, `ban`, `lift` or `forgive`",
             "`acquire`",
-            "Ask and charge, only ask, charge an estimate; or end or renew what was held under an `id`.",
+            "Ask and charge, only ask, charge an estimate; end or renew what was held under an `id`; or ban keys, lift their bans or forgive them by hand.",
         ),
         field(
             "id",
@@ -94,6 +94,18 @@ pub(crate) static STEP: Table = Table {
             "a duration such as `2s`",
             "does not wait",
             "How long an `acquire` would wait for its turn. The answer comes at once, with the wait as its `delay`; it is charged when the turn comes.",
+        ),
+        field(
+            "rule",
+            "the name of a rule",
+            "all rules that match",
+            "By hand: the rule whose key is meant. The `entries` are then the values of its `per`.",
+        ),
+        field(
+            "for",
+            "a duration such as `10m`",
+            "needed to ban",
+            "How long a ban lasts.",
         ),
         field(
             "entries",
@@ -180,6 +192,12 @@ pub(crate) static EXPECT: Table = Table {
             "Of an ending: whether it was over before, so that nothing changed.",
         ),
         field(
+            "changed",
+            "a whole number such as `1`",
+            "at least 1",
+            "Of what is done by hand: to how many keys it made a difference.",
+        ),
+        field(
             "binding",
             "the name of a rule, or `null`",
             "",
@@ -237,7 +255,7 @@ pub(crate) static EXPECT: Table = Table {
             "allowed",
             "a whole number such as `50`",
             "",
-            "How many of the calls of `repeat` were allowed; only `denied` may stand beside it.",
+            "How many of the calls of `repeat` a rule allowed; only `denied` may stand beside it. It fails where no limit applies.",
         ),
         field(
             "denied",

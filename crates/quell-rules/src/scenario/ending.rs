@@ -5,9 +5,9 @@ use std::sync::Arc;
 use quell_core::hold::{Ending, HoldId};
 
 use super::report::Unexpected;
-use super::step::Around;
+use super::step::{Around, only};
 use crate::cursor::{Cursor, Fields};
-use crate::fields::{EXPECT, STEP};
+use crate::fields::EXPECT;
 use crate::path::Spot;
 use crate::period::{flag, whole};
 use crate::problem::Sink;
@@ -119,12 +119,7 @@ impl EndStep {
             ("release", None) => Ending::Release,
             (_, None) => Ending::Renew,
         };
-        let others = STEP.names().into_iter();
-        let others = others.filter(|name| !FIELDS.contains(name));
-        for other in others.filter_map(|name| fields.get(name)) {
-            let message = format!("it belongs to a question, and {op} asks nothing: leave it out");
-            sink.problem(other.spot(), message);
-        }
+        only(&FIELDS, op, fields, sink);
         let expect = fields.get("expect");
         let (outcome, repeated) = expect.map_or((None, None), |expect| read_expect(&expect, sink));
         Some(Self {

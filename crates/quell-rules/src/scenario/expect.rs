@@ -143,6 +143,10 @@ impl Expect {
             let message = "only an ending says it: leave it out, or write `op: settle`";
             sink.problem(repeated.spot(), message);
         }
+        if let Some(changed) = fields.get("changed") {
+            let message = "only what is done by hand says it: leave it out, or write `op: ban`";
+            sink.problem(changed.spot(), message);
+        }
         let allowed = value(&fields, "allowed", sink, whole);
         let denied = value(&fields, "denied", sink, whole);
         let counts = fields.says("allowed") || fields.says("denied");

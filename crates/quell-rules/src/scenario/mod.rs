@@ -3,6 +3,7 @@
 //! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
 //! compares answers, and the [`Report`] is shown like that of a test runner.
 
+mod by_hand;
 mod ending;
 mod expect;
 mod read;

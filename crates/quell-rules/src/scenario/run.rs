@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use quell_core::charge::Operation;
+use quell_core::charge::{self, Operation};
 use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
+use super::by_hand::HandStep;
 use super::ending::{EndAnswer, EndStep};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
@@ -21,6 +22,9 @@ const MAX_FAILURES: usize = 10;
 
 /// What a subject says that keeps no holds.
 const NO_HOLDS: &str = "nothing can be held here: test these rules on the memory store";
+
+/// What a subject says that does nothing by hand.
+const NO_HAND: &str = "nothing can be done by hand here: test these rules on the memory store";
 
 /// What decides: rules and a store behind a clock that the runner holds.
 ///
@@ -71,6 +75,22 @@ pub trait Subject {
     /// Says why it cannot.
     fn end(&mut self, _id: &HoldId, _ending: Ending, _now: Now) -> Result<EndAnswer, String> {
         Err(NO_HOLDS.to_owned())
+    }
+
+    /// Does something by hand at `now` to the key of `rule` that the query's only descriptor names,
+    /// whatever the rule matches on; without `rule`, to the keys that the query would charge. Says
+    /// to how many it made a difference.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    fn administer(
+        &mut self,
+        _rule: Option<&str>,
+        _query: &Query<'_>,
+        _action: charge::Action,
+        _now: Now,
+    ) -> Result<usize, String> {
+        Err(NO_HAND.to_owned())
     }
 }
 
@@ -123,6 +143,7 @@ fn run_step(
             .set_rules(rules.clone(), instant(start, step.at))
             .map(|()| None),
         Action::End(ending) => end(ending, step, start, subject, &mut report.calls),
+        Action::ByHand(hand) => by_hand(hand, step, start, subject, &mut report.calls),
         Action::Call(call) => make_calls(call, step, start, subject, &mut report.calls),
     };
     match result {
@@ -148,11 +169,26 @@ fn end(
     Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
 }
 
+fn by_hand(
+    hand: &HandStep,
+    step: &Step,
+    start: u64,
+    subject: &mut impl Subject,
+    calls: &mut u64,
+) -> Result<Option<Failure>, String> {
+    let now = instant(start, step.at);
+    let changed = subject.administer(hand.rule.as_deref(), &hand.query(), hand.action, now)?;
+    *calls += 1;
+    let unexpected = hand.compare(changed);
+    Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
+}
+
 /// What the calls of a step answered.
 #[derive(Default)]
 struct Tally {
     allowed: u64,
     denied: u64,
+    unmatched: u64,
     failed: u64,
     first: Option<Failure>,
 }
@@ -186,7 +222,9 @@ fn make_calls(
             }
         };
         *calls += 1;
-        if verdict.is_allow() {
+        if verdict.is_unmatched() {
+            tally.unmatched += 1;
+        } else if verdict.is_allow() {
             tally.allowed += 1;
         } else {
             tally.denied += 1;
@@ -212,6 +250,18 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
     let Expect::Counts { allowed, denied } = call.expect else {
         return None;
     };
+    let calls = call.repeat;
+    if tally.unmatched > 0 {
+        let unexpected = vec![Unexpected {
+            field: "unmatched".to_owned(),
+            expected: "0 calls, since allowed and denied count what rules answer".to_owned(),
+            got: format!(
+                "{} (write `unmatched: true` in place of the counts if that is meant)",
+                tally.unmatched
+            ),
+        }];
+        return Some(failure(step, calls, step.at, calls, unexpected, None));
+    }
     let counts = [
         ("allowed", allowed, tally.allowed),
         ("denied", denied, tally.denied),
@@ -227,7 +277,6 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
             })
         })
         .collect();
-    let calls = call.repeat;
     (!unexpected.is_empty()).then(|| failure(step, calls, step.at, calls, unexpected, None))
 }
 

@@ -10,6 +10,7 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::rule::DomainRules;
 
+use super::by_hand::HandStep;
 use super::ending::{self, EndStep};
 use super::expect::Expect;
 use super::read::read_rules;
@@ -39,6 +40,7 @@ pub(crate) enum Action {
     SetRules(Vec<DomainRules>),
     Call(Box<Call>),
     End(EndStep),
+    ByHand(HandStep),
 }
 
 /// A question, perhaps asked many times.
@@ -76,7 +78,7 @@ impl Holds {
     }
 }
 
-type Entries = Vec<(Arc<str>, Arc<str>)>;
+pub(super) type Entries = Vec<(Arc<str>, Arc<str>)>;
 
 /// What a step has to know of its surroundings.
 pub(crate) struct Around<'a> {
@@ -91,16 +93,28 @@ pub(crate) struct Around<'a> {
 impl Call {
     /// The query that each call asks.
     pub(crate) fn query(&self) -> Query<'_> {
-        let descriptors = self.descriptors.iter().map(|(entries, cost)| {
-            let mut descriptor = Descriptor::new();
-            for (name, value) in entries {
-                descriptor.push(&**name, &**value);
-            }
-            descriptor.cost = *cost;
-            descriptor
-        });
-        Query::with_descriptors(&*self.domain, descriptors.collect())
+        let descriptors = self.descriptors.iter();
+        query(
+            &self.domain,
+            descriptors.map(|(entries, cost)| (entries, *cost)),
+        )
     }
+}
+
+/// A query of these descriptors.
+pub(super) fn query<'a>(
+    domain: &'a str,
+    descriptors: impl IntoIterator<Item = (&'a Entries, Cost)>,
+) -> Query<'a> {
+    let descriptors = descriptors.into_iter().map(|(entries, cost)| {
+        let mut descriptor = Descriptor::new();
+        for (name, value) in entries {
+            descriptor.push(&**name, &**value);
+        }
+        descriptor.cost = cost;
+        descriptor
+    });
+    Query::with_descriptors(domain, descriptors.collect())
 }
 
 impl Step {
@@ -138,7 +152,7 @@ impl Step {
     fn ends_in_time(&self, start: u64) -> bool {
         let calls = match &self.action {
             Action::Call(call) => u128::from(call.repeat - 1) * call.every.as_nanos(),
-            Action::SetRules(_) | Action::End(_) => 0,
+            Action::SetRules(_) | Action::End(_) | Action::ByHand(_) => 0,
         };
         u128::from(start) + self.at.as_nanos() + calls <= u128::from(u64::MAX)
     }
@@ -152,6 +166,16 @@ fn alone(fields: &Fields<'_>, sink: &mut Sink) {
         .filter(|name| !matches!(*name, "at" | "set_rules"));
     for other in others.filter_map(|name| fields.get(name)) {
         let message = "a step that sets rules asks nothing: write a step of its own";
+        sink.problem(other.spot(), message);
+    }
+}
+
+/// Tells fields that a step of this `op` does not have.
+pub(super) fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sink) {
+    let others = STEP.names().into_iter();
+    let others = others.filter(|name| !names.contains(name));
+    for (name, other) in others.filter_map(|name| Some((name, fields.get(name)?))) {
+        let message = format!("`op: {op}` has no `{name}`: leave it out");
         sink.problem(other.spot(), message);
     }
 }
@@ -170,6 +194,9 @@ fn read_action(
         "acquire" | "peek" | "reserve" => {
             read_call(op, fields, spot, around, sink).map(|call| Action::Call(Box::new(call)))
         }
+        "ban" | "lift" | "forgive" => {
+            HandStep::read(op, fields, spot, around, sink).map(Action::ByHand)
+        }
         _ => EndStep::read(op, fields, spot, around, sink).map(Action::End),
     }
 }
@@ -182,6 +209,13 @@ fn read_call(
     sink: &mut Sink,
 ) -> Option<Call> {
     let domain = ending::domain(fields, spot, around, sink);
+    for misplaced in ["rule", "for"]
+        .into_iter()
+        .filter_map(|name| fields.get(name))
+    {
+        let message = "it belongs to `op: ban`, `lift` or `forgive`: leave it out";
+        sink.problem(misplaced.spot(), message);
+    }
     let holds = match &domain {
         Some(domain) => read_holds(op, domain, fields, spot, sink),
         None => None,
@@ -217,8 +251,8 @@ fn read_call(
     })
 }
 
-const OPERATIONS: [&str; 7] = [
-    "acquire", "peek", "reserve", "settle", "cancel", "release", "renew",
+const OPERATIONS: [&str; 10] = [
+    "acquire", "peek", "reserve", "settle", "cancel", "release", "renew", "ban", "lift", "forgive",
 ];
 
 fn operation(text: &str) -> Result<&'static str, String> {
@@ -329,7 +363,7 @@ fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)
         .collect()
 }
 
-fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
+pub(super) fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
     let cost = fields.read("cost", sink, raw::cost).map(|said| said.value);
     let mut entries = Vec::new();
     if let Some(map) = fields.get("entries") {

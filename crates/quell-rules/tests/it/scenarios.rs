@@ -130,6 +130,63 @@ fn allow_is_what_a_rule_allows() {
     }
 }
 
+/// Nor is it one where calls are counted.
+#[test]
+fn calls_that_no_rule_answers_are_not_counted() {
+    for counts in ["allowed: 3", "denied: 0", "allowed: 3, denied: 0"] {
+        let report = steps(&format!(
+            "      - {{ at: 0s, entries: {{ usr: a }}, repeat: 3, expect: {{ {counts} }} }}\n"
+        ));
+        let text = report.to_string();
+        assert!(!report.is_ok(), "{text}");
+        let told = "got 3 (write `unmatched: true` in place of the counts if that is meant)";
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+/// What is done by hand is to make a difference, unless the step says that it makes none.
+#[test]
+fn what_is_done_by_hand_is_compared() {
+    let key = "entries: { user: a }";
+    let report = steps(&format!(
+        "      - {{ at: 0s, op: ban, rule: r, {key}, for: 10s }}
+      - {{ at: 4s, {key}, expect: {{ outcome: deny, banned: true, retry_after: 6s }} }}
+      - {{ at: 4s, op: lift, rule: r, {key}, expect: {{ changed: 1 }} }}
+      - {{ at: 4s, {key}, cost: 2, expect: {{ outcome: allow, remaining: 0 }} }}
+      - {{ at: 4s, op: forgive, rule: r, {key} }}
+      - {{ at: 4s, {key}, expect: {{ outcome: allow, remaining: 1 }} }}
+      - {{ at: 4s, op: ban, {key}, for: 1s, expect: {{ changed: 2 }} }}
+"
+    ));
+    assert!(report.is_ok(), "{report}");
+    assert_eq!(report.tests[0].calls, 7);
+    for (step, expected, got) in [
+        (
+            "op: lift, rule: r",
+            "at least 1",
+            "0 (write `expect: {changed: 0}` if that is meant)",
+        ),
+        (
+            "op: forgive",
+            "at least 1",
+            "0 (write `expect: {changed: 0}` if that is meant)",
+        ),
+        (
+            "op: ban, rule: r, for: 1m, expect: { changed: 2 }",
+            "2",
+            "1",
+        ),
+    ] {
+        let report = steps(&format!("      - {{ at: 0s, {key}, {step} }}\n"));
+        let unexpected = &report.tests[0].failures[0].unexpected[0];
+        let said = (&*unexpected.field, &*unexpected.expected, &*unexpected.got);
+        assert_eq!(said, ("changed", expected, got), "{step}");
+    }
+    let nobody = steps(&format!("      - {{ at: 0s, op: lift, rule: x, {key} }}\n"));
+    let error = nobody.tests[0].error.as_deref();
+    assert_eq!(error, Some("line 9, tests[0].steps[0]: no such rule"));
+}
+
 /// Each has a place of its own in the line.
 #[test]
 fn calls_that_wait_can_be_repeated() {

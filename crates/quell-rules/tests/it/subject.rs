@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
-use quell_core::charge::{self, Entry, LimitSet, Operation};
+use quell_core::charge::{self, Action, Entry, LimitSet, Operation};
 use quell_core::descriptor::Query;
 use quell_core::hold::{self, Claim, Ending, HoldId};
 use quell_core::limit::{Installed, LimitId};
@@ -139,6 +139,43 @@ impl Subject for Plain {
             outcome: kept.outcome,
             repeated,
         })
+    }
+
+    fn administer(
+        &mut self,
+        rule: Option<&str>,
+        query: &Query<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, String> {
+        let set = match rule {
+            None => self.rules.resolve(query, now, &Berlin),
+            Some(rule) => {
+                let (domain, entries) = (query.domain(), &query.descriptors()[0]);
+                let selected = self.rules.select(domain, rule, entries, now, &Berlin);
+                selected.ok_or("no such rule")?
+            }
+        };
+        let (keys, mut states) = self.load(&set, now)?;
+        let mut changed = 0;
+        for (charge, state) in set.charges().iter().zip(&mut states) {
+            let limit = &charge.installed.limit;
+            changed += usize::from(match action {
+                Action::Ban(length) => {
+                    charge::ban(state, now, length);
+                    true
+                }
+                Action::Lift => charge::lift(state, now),
+                Action::Forgive => {
+                    let used = !state.time_to_own_rest(limit, now).is_zero();
+                    hold::forgive(state, limit, &charge.at(now));
+                    used
+                }
+            });
+        }
+        let rest = keys.into_iter().zip(states);
+        self.states.extend(rest);
+        Ok(changed)
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
 use quell::store::Action;
-use quell::{AskError, Descriptor, Query};
-use quell_core::rule::OnMissing;
+use quell::{AskError, Query};
 use quell_protocol::http::{self, KeyRequest, Problem, ProblemKind};
 use quell_rules::parse_duration;
 use serde::Serialize;
@@ -154,7 +153,6 @@ async fn administer(
     let limiter = &shared.limiter;
     let changed = match &request.rule {
         Some(rule) => {
-            is_a_key(shared, &request.domain, rule, descriptor)?;
             limiter
                 .administer_key(&request.domain, rule, descriptor, action)
                 .await
@@ -165,37 +163,13 @@ async fn administer(
         }
     };
     changed.map_err(|error: AskError| {
+        if matches!(error, AskError::NoKey { .. }) {
+            let has_entries = !descriptor.entries().is_empty();
+            let pointer = if has_entries { "/entries" } else { "" };
+            return field(pointer, error.to_string());
+        }
         let rules = limiter.rules();
         let domains: Vec<&str> = rules.domains().collect();
         reply::ask_problem(&error, &request.domain, &domains)
     })
-}
-
-/// Refuses entries that name no key of the rule, in place of doing something to one that no query
-/// can ever have.
-fn is_a_key(
-    shared: &Shared,
-    domain: &str,
-    name: &str,
-    descriptor: &Descriptor<'_>,
-) -> Result<(), Box<Problem>> {
-    let rules = shared.limiter.rules();
-    let mut of_domain = rules.domain(domain).iter();
-    let Some(in_force) = of_domain.find(|in_force| &*in_force.rule().name == name) else {
-        return Ok(());
-    };
-    let rule = in_force.rule();
-    let mut per = rule.per.iter();
-    let missing = per.find(|per| descriptor.get(&per.entry).is_none());
-    match missing {
-        Some(per) if rule.on_missing == OnMissing::Skip => {
-            let reason = format!(
-                "rule {name} has a key per {entry}: write \"{entry}\" among the entries",
-                entry = per.entry
-            );
-            let has_entries = !descriptor.entries().is_empty();
-            Err(field(if has_entries { "/entries" } else { "" }, reason))
-        }
-        _ => Ok(()),
-    }
 }

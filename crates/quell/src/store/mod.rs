@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use quell_core::charge::Action;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Decisions};
 use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS};
@@ -217,17 +218,6 @@ pub trait LocalStore: Store {
 
     /// [`Store::end`] without waiting.
     fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
-}
-
-/// What can be done to a key by hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Forget what it used, its refusals and its ban.
-    Forgive,
-    /// Refuse it for this long, whatever its limit says.
-    Ban(Duration),
-    /// Lift its ban and forget its refusals; what it used stays.
-    Lift,
 }
 
 /// A key under a ban.

@@ -146,13 +146,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{time: 0s}] }\n",
         &[
-            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, failed, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, failed, max_wait, rule, for, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
         ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ask}] }\n",
         &[
-            "3:37: tests[0].steps[0].op: unknown operation `ask`: write one of acquire, peek, reserve, settle, cancel, release, renew",
+            "3:37: tests[0].steps[0].op: unknown operation `ask`: write one of acquire, peek, reserve, settle, cancel, release, renew, ban, lift, forgive",
         ],
     ),
     (
@@ -167,9 +167,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: release, id: a, cost: 2}] }\n",
-        &[
-            "3:59: tests[0].steps[0].cost: it belongs to a question, and release asks nothing: leave it out",
-        ],
+        &["3:59: tests[0].steps[0].cost: `op: release` has no `cost`: leave it out"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: renew, id: a, expect: {outcome: allow}}] }\n",
@@ -333,7 +331,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {limit: 1}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, repeated, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, rules, allowed, denied",
+            "3:42: tests[0].steps[0].expect.limit: unknown field `limit`: leave it out, an expectation has outcome, repeated, changed, binding, remaining, retry_after, reset_after, delay, permanent, banned, unmatched, rules, allowed, denied",
         ],
     ),
     (
@@ -345,7 +343,44 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: {domain: d, rules: []}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
         &[
-            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, failed, max_wait, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, failed, max_wait, rule, for, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, rule: r}] }\n",
+        &["3:24: tests[0].steps[0]: how long? write `for: 10m`"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, for: 0s}] }\n",
+        &["3:47: tests[0].steps[0].for: write a duration longer than 0, such as `10m`"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: lift, for: 1m}] }\n",
+        &["3:48: tests[0].steps[0].for: only a ban has a length: leave it out"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: forgive, rule: r, cost: 3, repeat: 2}] }\n",
+        &[
+            "3:61: tests[0].steps[0].cost: `op: forgive` has no `cost`: leave it out",
+            "3:72: tests[0].steps[0].repeat: `op: forgive` has no `repeat`: leave it out",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, for: 1m, expect: {outcome: deny}}] }\n",
+        &[
+            "3:69: tests[0].steps[0].expect.outcome: what is done by hand answers `changed` only: ask the rest with `op: peek`",
+        ],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: settle, id: a, actual: 1, for: 1m}] }\n",
+        &["3:68: tests[0].steps[0].for: `op: settle` has no `for`: leave it out"],
+    ),
+    (
+        "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, rule: r, for: 1m, expect: {changed: 1}}] }\n",
+        &[
+            "3:39: tests[0].steps[0].rule: it belongs to `op: ban`, `lift` or `forgive`: leave it out",
+            "3:47: tests[0].steps[0].for: it belongs to `op: ban`, `lift` or `forgive`: leave it out",
+            "3:69: tests[0].steps[0].expect.changed: only what is done by hand says it: leave it out, or write `op: ban`",
         ],
     ),
 ];
