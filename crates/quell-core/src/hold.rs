@@ -164,15 +164,6 @@ impl Mark {
             _ => {}
         }
     }
-
-    /// The contrary of [`Mark::move_back`].
-    pub(crate) fn move_on(&mut self, by: u128) {
-        match self {
-            Self::Tat(tat) => *tat = tat.saturating_add(by),
-            Self::Batches { used, .. } => *used = used.saturating_add(units(by)),
-            _ => {}
-        }
-    }
 }
 
 fn units(back: u128) -> u64 {

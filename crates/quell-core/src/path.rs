@@ -70,8 +70,8 @@ impl core::error::Error for PathError {}
 /// ```
 /// use quell_core::path::{PathError, PathReading, normalize};
 /// let read = |path: &'static str| normalize(path.as_bytes(), PathReading::default());
-/// assert_eq!(read("/a/..//%6cogin;b=1/").unwrap(), b"/login"[..]);
-/// assert_eq!(read("/login%20").unwrap(), b"/login%20"[..]);
+/// assert_eq!(read("/a/..//%6cogin;b=1/").unwrap().as_ref(), b"/login");
+/// assert_eq!(read("/login%20").unwrap().as_ref(), b"/login%20");
 /// assert_eq!(read("/%2flogin"), Err(PathError::EncodedSlash));
 /// ```
 ///

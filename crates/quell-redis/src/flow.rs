@@ -19,6 +19,11 @@ const MEMORY: Duration = Duration::from_millis(100);
 /// After this long without anybody waiting, a server's pace is not known any more.
 const FORGET: Duration = Duration::from_secs(1);
 
+/// How long a call may wait for its turn while a server has more to do than it can, in timeouts. Long
+/// enough that some thousand callers who each wait for their answer are all served, only later; those
+/// who come faster than that are better told at once.
+pub(crate) const PATIENCE: u32 = 10;
+
 /// Calls that may wait for a server of which no pace is known.
 const WAIT_UNMEASURED: usize = 4_096;
 

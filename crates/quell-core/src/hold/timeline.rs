@@ -92,11 +92,10 @@ impl Timeline {
             Place::Waiting { .. } => {
                 engine.settle(usage, at);
                 engine.take(usage, at, units);
-                let mut mark = engine.mark(usage, at);
                 if let Some(moves) = &mut self.moves {
-                    moves.add(index, &mut mark);
+                    moves.add(index);
                 }
-                hold.take(mark, at.now.monotonic);
+                hold.take(engine.mark(usage, at), at.now.monotonic);
                 self.taken = self.taken.saturating_add(units);
                 Some(hold.due())
             }
@@ -138,6 +137,8 @@ struct Moves {
     last: usize,
     /// What was given back, by rank.
     tree: Vec<u128>,
+    /// For each hold what was given back before it was taken, which its mark knows of.
+    known: Vec<u128>,
 }
 
 impl Moves {
@@ -161,13 +162,20 @@ impl Moves {
         }
         Self {
             tree: vec![0; holds.len() + 1],
+            known: vec![0; holds.len()],
             ranks,
             last,
         }
     }
 
-    /// What was given back before the mark of this hold.
+    /// What was given back before the mark of this hold since that was made.
     fn before(&self, index: usize) -> u128 {
+        let known = self.known.get(index).copied().unwrap_or(0);
+        self.sum(index).saturating_sub(known)
+    }
+
+    /// What was given back at lower ranks than that of this hold.
+    fn sum(&self, index: usize) -> u128 {
         let mut rank = self.ranks.get(index).copied().unwrap_or(0);
         rank = rank.saturating_sub(1);
         let mut sum: u128 = 0;
@@ -190,12 +198,15 @@ impl Moves {
     }
 
     /// A hold is taken: nobody stands behind it.
-    fn add(&mut self, index: usize, mark: &mut Mark) {
+    fn add(&mut self, index: usize) {
         self.last += 1;
         if let Some(rank) = self.ranks.get_mut(index) {
             *rank = self.last;
         }
-        mark.move_on(self.before(index));
+        let sum = self.sum(index);
+        if let Some(known) = self.known.get_mut(index) {
+            *known = sum;
+        }
     }
 
     /// Moves the marks.

@@ -132,3 +132,22 @@ fn what_is_over_first_is_given_back_first() {
     seldom.now = often.now;
     assert_eq!(seldom.peek(1), often.peek(1));
 }
+
+/// Limits of nearly 2^64 units: what is given back is not lost to a sum that does not fit.
+#[test]
+fn what_is_given_back_of_the_largest_limits_is_given_back_whole() {
+    let kind = Kind::Refill {
+        amount: 1 << 61,
+        every: 1 << 61,
+        burst: 6 << 61,
+        initial: None,
+    };
+    let gaps = [
+        (0, 1, 143, 0),
+        (0, 3, 110, 0),
+        (54, 10, 1, 89),
+        (15, 1, 0, 0),
+        (74, 1, 0, 0),
+    ];
+    compare(reserved(&kind, true), &gaps);
+}

@@ -270,7 +270,8 @@ proptest! {
         }
     }
 
-    /// What a refusal says stays true while others are refused, and is no longer than a full refill.
+    /// What a refusal says stays true while others are refused, for as long as the version is known:
+    /// two of its full refills. It is no longer than one of them.
     #[test]
     fn no_version_is_locked_for_longer_than_its_refill((limits, _) in families(), calls in calls()) {
         let limits = &limits[..limits.len().min(4)];
@@ -286,12 +287,16 @@ proptest! {
                 Outcome::Deny(RetryAfter::After(wait)) => {
                     assert!(wait <= limits[version].full_refill());
                     let wait = u64::try_from(wait.as_nanos()).unwrap();
-                    promised[version] = Some((key.now + wait, cost));
+                    promised[version] = Some((key.now, key.now + wait, cost));
                 }
             }
             // Nobody was admitted since: all who were refused may come back when they were told to.
             for (version, promise) in promised.iter().enumerate() {
-                let Some((until, cost)) = *promise else { continue };
+                let Some((asked, until, cost)) = *promise else { continue };
+                let refill = u64::try_from(limits[version].full_refill().as_nanos()).unwrap();
+                if key.now - asked > 2 * refill {
+                    continue;
+                }
                 let mut later = Shared {
                     versions: key.versions.clone(),
                     state: key.state.clone(),

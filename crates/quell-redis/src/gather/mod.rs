@@ -33,7 +33,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::flow::{Queue, Window};
+use crate::flow::{PATIENCE, Queue, Window};
 use crate::link::{Failure, Link};
 use crate::script::Scripts;
 use crate::store::{RedisStore, Request};
@@ -91,7 +91,7 @@ struct State {
 impl State {
     fn new(timeout: Duration) -> Self {
         Self {
-            waiting: Queue::new(timeout * 2),
+            waiting: Queue::new(timeout * PATIENCE),
             window: Window::new(LEAST_QUESTIONS, MOST_QUESTIONS, timeout / 4),
             heard: Instant::now(),
             on_the_way: 0,

@@ -29,7 +29,7 @@ use tokio::time::Sleep;
 
 use super::command::Command;
 use super::reply;
-use crate::flow::{Queue, Window};
+use crate::flow::{PATIENCE, Queue, Window};
 
 /// Commands on the way at a time, at most: what a server answers in some 10 ms.
 const MOST_ON_THE_WAY: usize = 1_024;
@@ -130,7 +130,7 @@ impl Connection {
     pub(super) fn set_timeout(&self, timeout: Duration) {
         let mut traffic = self.end.traffic.lock();
         traffic.timeout = timeout;
-        traffic.waiting.set_patience(timeout * 2);
+        traffic.waiting.set_patience(timeout * PATIENCE);
         traffic.window = window(timeout);
     }
 
@@ -192,7 +192,7 @@ impl Traffic {
     fn new(timeout: Duration, now: Instant) -> Self {
         Self {
             timeout,
-            waiting: Queue::new(timeout * 2),
+            waiting: Queue::new(timeout * PATIENCE),
             on_the_way: VecDeque::new(),
             window: window(timeout),
             heard: now,

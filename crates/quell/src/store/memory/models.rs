@@ -1,6 +1,6 @@
 //! Models of the memory store: what two threads do to one chain, in every order that matters. Spills
-//! that change under a reader, a table that grows under a charge, locks on two chains, the sweep, an
-//! old reading of the clock.
+//! that change under a reader, a table that grows under a charge, locks on two chains, the sweep, a
+//! reload, an old reading of the clock.
 //!
 //! Loom tries the orders that the memory model allows, with a bound on the number of preemptions: most
 //! mistakes of this kind show with one or two. The models run the product's own code on a table that
@@ -240,6 +240,38 @@ fn a_set_and_a_charge_in_place_share_a_key() {
         assert_eq!(model.remaining(set[0], START), 0);
         assert_eq!(model.remaining(set[1], START), 1);
     });
+}
+
+/// While a limit is lowered or raised, at most the larger of the two is admitted, and no use is lost.
+#[test]
+fn a_reload_under_a_charge() {
+    for (before, after) in [(3, 2), (2, 3)] {
+        for packed in [true, false] {
+            model(2, move || {
+                let limit = |max| match packed {
+                    true => Limit::per_day(1).burst(max).build(),
+                    false => Limit::fixed_window(max, 24 * HOUR).build(),
+                };
+                let model = Model::new(vec![rule("k", limit(before))]);
+                let mut admitted = model.acquire(&[("k", "1")], START);
+                let other = Arc::clone(&model);
+                let thread = thread::spawn(move || {
+                    (0..2)
+                        .map(|_| other.acquire(&[("k", "1")], START))
+                        .sum::<u64>()
+                });
+                let rules = domain(vec![rule("k", limit(after))]);
+                model.limiter.set_rules_at(rules, START).unwrap();
+                admitted += model.acquire(&[("k", "1")], START);
+                admitted += thread.join().unwrap();
+                for _ in 0..2 {
+                    admitted += model.acquire(&[("k", "1")], START);
+                }
+                assert!((after..=3).contains(&admitted), "{admitted} admitted");
+                assert_eq!(model.remaining(("k", "1"), START), 0);
+            });
+        }
+    }
 }
 
 /// A clock that another thread moves.

@@ -98,7 +98,7 @@ async fn when_too_many_wait_who_would_have_to_is_refused_uncharged() {
     settle().await;
     let busy = ask(&app, get("/?ann", &[])).await;
     assert_eq!(busy.status, 503);
-    assert!(busy.body.contains("wait for their turn"), "{busy:?}");
+    assert!(busy.body.contains("Too many requests wait"), "{busy:?}");
     let other = status(&app, get("/?bob", &[])).await;
     assert_eq!(other, 200, "who need not wait goes on");
     pass(&clock, ms(100)).await;
