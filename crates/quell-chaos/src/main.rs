@@ -3,8 +3,6 @@
 //! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
 //! judges what every caller was answered by a promise in plain words. `docs/chaos.md` has the table.
 
-#![expect(dead_code, reason = "scenarios to come need the rest")]
-
 mod http;
 mod load;
 mod process;

@@ -2,15 +2,18 @@
 
 mod abandoned;
 mod debt_memory;
+mod empty_rules;
 mod fail_over;
 mod health;
 mod idle_debts;
+mod many_holds;
 mod one_cut_off;
 mod overload;
 mod refill_once;
 mod refused_writes;
 mod rolling_restart;
 mod silent_loss;
+mod two_versions;
 mod waiters;
 mod weather;
 
@@ -38,6 +41,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "a store that has too much to do and goes on answering is never taken for gone: no \
                   answer is degraded, what is too much is refused as overloaded, and all is well 5 s later",
         run: |rng| Box::pin(overload::run(rng)),
+    },
+    Scenario {
+        name: "two-versions",
+        promise: "while two versions of a limit are in force, on two servers, in a file that changes or in \
+                  calls that bring their numbers, at most the larger one is admitted",
+        run: |rng| Box::pin(two_versions::run(rng)),
     },
     Scenario {
         name: "refill-once",
@@ -82,10 +91,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(waiters::run(rng)),
     },
     Scenario {
+        name: "many-holds",
+        promise: "with 10,000 permits held on a key no script keeps the store for 500 ms, and one takes \
+                  less than 20 ms on average",
+        run: |rng| Box::pin(many_holds::run(rng)),
+    },
+    Scenario {
         name: "silent-loss",
         promise: "a connection that was dropped in silence costs a quiet server 2 degraded answers at most, \
                   and garbage under a key harms that key alone, and not for ever",
         run: |rng| Box::pin(silent_loss::run(rng)),
+    },
+    Scenario {
+        name: "empty-rules",
+        promise: "a server whose store of rules has none is not ready until it has, one that has rules \
+                  keeps them through a flush, and a store that may evict is told",
+        run: |rng| Box::pin(empty_rules::run(rng)),
     },
     Scenario {
         name: "debt-memory",

@@ -1,0 +1,76 @@
+//! A server whose rules are to come from a store that has none.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::process::{run as program, wait};
+use crate::redis::Redis;
+use crate::rng::Rng;
+use crate::server::{Server, quell};
+
+const RULES: &str = "
+domain: d
+defaults: { on_failure: deny }
+rules:
+  - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
+";
+
+pub(crate) async fn run(_rng: &mut Rng) -> Result<String> {
+    let redis =
+        Redis::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await?;
+    let url = redis.url();
+    let server = Server::start("", &["--rules", &url, "--store", &url]).await?;
+    let ready = server.client().get("/readyz").await?;
+    ensure!(
+        ready.status == 503,
+        "it has no rules and says {} {}",
+        ready.status,
+        ready.text
+    );
+    let warning = wait(
+        "a store that evicts is told",
+        Duration::from_secs(5),
+        async || {
+            let log = server.process.log();
+            let line = log.lines().find(|line| line.contains("allkeys-lru"));
+            line.map(str::to_owned)
+        },
+    )
+    .await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("rules.yaml");
+    fs::write(&file, RULES)?;
+    let file = file.to_string_lossy();
+    program(quell()?, &["rules", "push", "--store", &url, &file]).await?;
+    let is_ready = wait(
+        "rules that come make it ready",
+        Duration::from_secs(15),
+        async || {
+            let ready = server.client().get("/readyz").await.ok()?;
+            (ready.status == 200).then_some(())
+        },
+    );
+    is_ready.await?;
+    // A flush takes the rules out of the store, not out of force.
+    redis.command(&["FLUSHALL"]).await?;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let ready = server.client().get("/readyz").await?;
+    ensure!(
+        ready.status == 200,
+        "after a flush: {} {}",
+        ready.status,
+        ready.text
+    );
+    // Who starts on it now has none.
+    let next = Server::start("", &["--rules", &url, "--store", &url]).await?;
+    let ready = next.client().get("/readyz").await?;
+    ensure!(
+        ready.status == 503,
+        "on a flushed store: {} {}",
+        ready.status,
+        ready.text
+    );
+    Ok(format!("not ready without rules; {}", warning.trim()))
+}
