@@ -20,7 +20,7 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 11] = [
+const SYSTEM_PACKAGES: [SystemPackage; 12] = [
     SystemPackage {
         name: "openssl",
         is_there: || programs::is_on_path("openssl"),
@@ -36,6 +36,10 @@ const SYSTEM_PACKAGES: [SystemPackage; 11] = [
     SystemPackage {
         name: "redis-server",
         is_there: || programs::is_on_path("redis-server"),
+    },
+    SystemPackage {
+        name: "libfaketime",
+        is_there: || has_library("faketime/libfaketimeMT.so.1"),
     },
     SystemPackage {
         name: "apache2-utils",
@@ -147,6 +151,14 @@ fn apt_get(as_root: &[&str], arguments: &[&str]) -> Result<()> {
     let program = ["apt-get", "-o", "DPkg::Lock::Timeout=120"];
     let words: Vec<&str> = [as_root, &settings, &program, arguments].concat();
     programs::run(Command::new(words[0]).args(&words[1..]))
+}
+
+/// Whether a file is below `/usr/lib/<architecture>`.
+fn has_library(file: &str) -> bool {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|folder| folder.path().join(file))
+        .any(|path| path.is_file())
 }
 
 fn python_makes_venvs() -> bool {

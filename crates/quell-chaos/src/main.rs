@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
+use futures_util::{StreamExt, stream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::rng::Rng;
@@ -34,7 +35,7 @@ struct Arguments {
     /// Which scenarios to run; without it, all.
     #[arg(value_name = "SCENARIO")]
     names: Vec<String>,
-    /// After one round, further ones with other seeds begin until this time is over.
+    /// After one round, further ones with other seeds run as far as they fit into this time.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
     /// The seed of the first round [default: by the clock].
@@ -91,18 +92,33 @@ fn start() -> Result<usize> {
     })
 }
 
+/// How many scenarios run side by side: most of them wait most of the time.
+const BESIDE: usize = 2;
+
+/// Runs a round, and further ones as far as their scenarios fit into the time. Returns how many failed.
 async fn rounds(chosen: &[&Scenario], seed: u64, length: Duration) -> Result<usize> {
     let (start, mut passed, mut failed) = (Instant::now(), 0, 0);
-    'rounds: for round in 0.. {
-        for scenario in chosen {
-            if round > 0 && start.elapsed() >= length {
-                break 'rounds;
-            }
-            if once(scenario, seed.wrapping_add(round)).await {
-                passed += 1;
-            } else {
-                failed += 1;
-            }
+    for round in 0.. {
+        let fits = |scenario: &Scenario| {
+            let takes = Duration::from_secs(scenario.seconds);
+            round == 0 || start.elapsed() + takes <= length
+        };
+        let run = async |scenario: &Scenario| {
+            let fits = fits(scenario);
+            (fits, fits && once(scenario, seed.wrapping_add(round)).await)
+        };
+        let (alone, beside): (Vec<&Scenario>, Vec<&Scenario>) =
+            chosen.iter().partition(|scenario| scenario.is_alone);
+        let mut ended = Vec::new();
+        for (several, scenarios) in [(1, alone), (BESIDE, beside)] {
+            let running = stream::iter(scenarios).map(&run).buffer_unordered(several);
+            ended.extend(running.collect::<Vec<_>>().await);
+        }
+        let held = ended.iter().filter(|(_, held)| *held).count();
+        let begun = ended.iter().filter(|(begun, _)| *begun).count();
+        (passed, failed) = (passed + held, failed + begun - held);
+        if begun == 0 || start.elapsed() >= length {
+            break;
         }
     }
     say(&format!("chaos: {passed} passed, {failed} failed"));

@@ -46,6 +46,10 @@ impl Process {
         self.folder.path()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it wrote so far.
     pub(crate) fn log(&self) -> String {
         let log = fs::read(self.folder.path().join("log")).unwrap_or_default();

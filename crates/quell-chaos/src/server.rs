@@ -38,10 +38,18 @@ pub(crate) fn quell() -> Result<PathBuf> {
 impl Server {
     /// Starts a server with rules, written to a file of its own, and waits until it is ready.
     pub(crate) async fn start(rules: &str, words: &[&str]) -> Result<Self> {
+        Self::start_by(Command::new(quell()?), rules, words).await
+    }
+
+    /// Starts it by a command that runs `quell` with the words that follow.
+    pub(crate) async fn start_by(
+        mut command: Command,
+        rules: &str,
+        words: &[&str],
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("rules.yaml");
         fs::write(&file, rules)?;
-        let mut command = Command::new(quell()?);
         command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
         if !rules.is_empty() {
             command.arg("--rules").arg(&file);

@@ -22,12 +22,13 @@ rules:
 ";
 
 /// How long answers may stay degraded after the store is back.
-const BACK: Duration = Duration::from_secs(4);
+const BACK: Duration = Duration::from_secs(8);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let words = ["--store", &proxy.url(), "--store-timeout", "300ms"];
+    let server = Server::start(RULES, &words).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut impatient = JoinSet::new();
     for client in 0..16 {
@@ -39,7 +40,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         let fault = rng.pick(&[
             Fault::Stall,
             Fault::Drop,
-            Fault::Delay(Duration::from_millis(120)),
+            Fault::Delay(Duration::from_millis(700)),
         ]);
         proxy.set(fault);
         tokio::time::sleep(Duration::from_millis(rng.within(600..1_800))).await;

@@ -22,17 +22,17 @@ rules:
 const MIB: u64 = 1 << 20;
 
 /// How much more memory an outage may take.
-const MOST: u64 = 140 * MIB;
+const MOST: u64 = 100 * MIB;
 
 /// Bytes of keys that are sent.
-const SENT: u64 = 240 * MIB;
+const SENT: u64 = 120 * MIB;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let proxy = Proxy::start(redis.port, rng).await?;
     let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
-    let length = usize::try_from(rng.within(12_000..20_000))?;
+    let length = usize::try_from(rng.within(6_000..8_000))?;
     let keys = usize::try_from(SENT)? / length;
     let before = server.process.memory()?;
     proxy.set(Fault::Refuse);
@@ -51,6 +51,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
                 stream.send(&bytes).await?;
                 for _ in 0..16 {
                     let reply = stream.read().await?;
+                    ensure!(!matches!(reply, Reply::Error(_)), "{reply:?}");
                     allowed += usize::from(reply.field("allowed") == Some(&Reply::Number(1)));
                 }
             }

@@ -20,6 +20,9 @@ rules:
 /// How long answers may stay degraded once there is a new primary.
 const FOUND: Duration = Duration::from_secs(5);
 
+/// How long the log may take to say so.
+const BACK: Duration = Duration::from_secs(12);
+
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let (mut one, mut other) = (rng.fork(), rng.fork());
     let (sentinel, cluster) = tokio::join!(sentinel(&mut one), cluster(&mut other));
@@ -65,7 +68,7 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
     let promoted = Instant::now();
     agrees(&server, rng).await?;
     let took = promoted.elapsed();
-    ends_back(&server)?;
+    ends_back(&server).await?;
     Ok(format!("sentinel with {timeout} {took:.1?}"))
 }
 
@@ -98,18 +101,19 @@ async fn cluster(rng: &mut Rng) -> Result<String> {
     let promoted = Instant::now();
     agrees(&server, rng).await?;
     let took = promoted.elapsed();
-    ends_back(&server)?;
+    ends_back(&server).await?;
     let how = if hangs { "hangs" } else { "is gone" };
     Ok(format!("cluster whose primary {how} {took:.1?}"))
 }
 
-/// All answers come from the store, and the log says so last.
-fn ends_back(server: &Server) -> Result<()> {
-    let log = server.process.log();
-    let last = log.lines().rfind(|line| line.contains("store is "));
-    let last = last.unwrap_or_default();
-    ensure!(!last.contains("gone"), "the log ends with {last}");
-    Ok(())
+/// The log says last that the store is back, which it does when no answer was degraded for a while.
+async fn ends_back(server: &Server) -> Result<()> {
+    wait("the log ends with the store being back", BACK, async || {
+        let log = server.process.log();
+        let last = log.lines().rfind(|line| line.contains("the store is "));
+        last?.contains("back").then_some(())
+    })
+    .await
 }
 
 fn users(server: &Server) -> Load {

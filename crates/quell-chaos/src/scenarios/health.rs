@@ -56,7 +56,8 @@ impl Trouble {
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let server = Server::start(RULES, &["--store", &redis.url()]).await?;
+    let words = ["--store", &redis.url(), "--store-timeout", "300ms"];
+    let server = Server::start(RULES, &words).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut summary = Vec::new();
     let refuses = rng.pick(&[Trouble::Replicas, Trouble::Memory]);
@@ -99,7 +100,7 @@ async fn agree(server: &Server, is_degraded: bool, rng: &mut Rng) -> Result<Valu
     let what = format!("answers and health agree: degraded {is_degraded}");
     let mut last = String::new();
     let seen = wait(&what, SOON, async || {
-        let load = Load::on(server.http, "/a", "u").pause(10).length(150);
+        let load = Load::on(server.http, "/a", "u").pause(10).length(400);
         let account = load.run(rng).await.ok()?;
         let health = server.health().await.ok()?;
         let degraded = account.degraded();

@@ -55,7 +55,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let took = back.elapsed();
 
     // Whoever is ready owes nothing, and no other server finds a fresh limit.
-    server.is_status("ok", Duration::from_secs(5)).await?;
+    // Health says degraded for five seconds longer.
+    server.is_status("ok", Duration::from_secs(12)).await?;
     let health = server.health().await?;
     let owed = &health["store"]["owed_keys"];
     ensure!(

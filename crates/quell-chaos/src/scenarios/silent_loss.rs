@@ -26,7 +26,11 @@ const MOST_DEGRADED: usize = 2;
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let server = Server::start(
+        RULES,
+        &["--store", &proxy.url(), "--store-timeout", "300ms"],
+    )
+    .await?;
     let quiet = |ms| Load::on(server.http, "/a", "quiet").pause(50).length(ms);
     let before = quiet(300).run(rng).await?;
     before.is_documented()?;
@@ -44,7 +48,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
 
     // Garbage under the key of a state: nobody else suffers, and the key itself not for ever.
     let used = Load::on(server.http, "/slow", "spoiled")
-        .length(100)
+        .length(500)
         .run(rng)
         .await?;
     ensure!(used.allowed() == 10, "{used}");

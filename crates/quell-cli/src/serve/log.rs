@@ -79,6 +79,8 @@ pub(super) fn start(filter: EnvFilter, format: Format) -> Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        // Else a line that does not fit, on a full disk, panics whoever has something to say.
+        .log_internal_errors(false)
         .with_ansi(Paint::stderr().is_on());
     let started = match format {
         Format::Text => lines.fmt_fields(fields()).finish().try_init(),
