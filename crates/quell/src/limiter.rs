@@ -111,7 +111,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Brings rules into force in place of those that are, at this instant. What was used stays
-    /// (P6); rules that are gone forget their state.
+    /// (P6); rules that are gone forget their state, unless they come back within minutes
+    /// ([`REMEMBERED`](quell_core::rule::REMEMBERED)).
     ///
     /// # Errors
     /// [`RulesError`] if a rule cannot be followed; the rules in force stay as they are.
@@ -451,6 +452,7 @@ pub(crate) fn check_domain(
 /// way out may be charged until the swap.
 fn split(mut changes: Changes) -> (Changes, Changes) {
     let leaving = Changes {
+        dropped: std::mem::take(&mut changes.dropped),
         removed: std::mem::take(&mut changes.removed),
         ..Changes::default()
     };

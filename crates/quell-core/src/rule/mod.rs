@@ -16,7 +16,9 @@ mod set;
 
 pub use on_failure::OnFailure;
 pub use pattern::{Matcher, Pattern};
-pub use set::{CalendarEdges, Changes, DomainRules, InForce, LimitIds, Replaced, RuleSet};
+pub use set::{
+    CalendarEdges, Changes, DomainRules, Dropped, InForce, LimitIds, REMEMBERED, Replaced, RuleSet,
+};
 
 /// A matcher, a name, a limit and flags: one entry of a rules file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
 use super::index::Index;
 use super::{Effect, OnMissing, Rule};
@@ -20,6 +21,10 @@ pub trait CalendarEdges {
     /// The edges of the window that holds `wall`, and of the next.
     fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges;
 }
+
+/// How long a limit is remembered once no rule has it: a rule that comes back by then, as after a file
+/// that was half-written or put back, finds its bans and what was used.
+pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 /// The rules of one domain, in file order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +55,31 @@ impl LimitIds {
 /// What a store has to know when rules come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Limits that are new.
+    /// Limits that are new, and those that were dropped and are back.
     pub installed: Vec<Installed>,
     /// Limits whose place another took.
     pub replaced: Vec<Replaced>,
-    /// Limits that are gone, and all state under them.
+    /// Limits that no rule has any more. They may come back for [`REMEMBERED`].
+    pub dropped: Vec<Dropped>,
+    /// Limits that are gone for good, and all state under them.
     pub removed: Vec<LimitId>,
+}
+
+/// A limit that no rule has any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// The limit that was in force.
+    pub id: LimitId,
+    /// When it was dropped.
+    pub at: Now,
+}
+
+impl Dropped {
+    /// Whether it comes back no more.
+    #[must_use]
+    pub fn is_over(&self, now: Now) -> bool {
+        now.monotonic.since(self.at.monotonic) > REMEMBERED
+    }
 }
 
 /// A limit whose place another took.
@@ -73,7 +97,11 @@ pub struct Replaced {
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: BTreeMap<Arc<str>, Domain>,
+    dropped: DroppedLimits,
 }
+
+/// Limits that no rule has any more, by their places.
+type DroppedLimits = BTreeMap<Arc<[u8]>, (Installed, Dropped)>;
 
 /// The rules of one domain in file order, and how to find them.
 #[derive(Clone, Debug, Default)]
@@ -164,12 +192,26 @@ impl RuleSet {
     ///
     /// A rule is the same if its domain and name are. A limit that did not change keeps its name;
     /// one that did takes the old one's place, and with it what was used. Overrides are the same
-    /// if their `when` is; one that is gone leaves its keys to the rule's own limit. The rules of a
-    /// domain that stands here several times add up.
+    /// if their `when` is; one that is gone leaves its keys to the rule's own limit. A limit that no
+    /// rule has any more is the same if it is back within [`REMEMBERED`]. The rules of a domain that
+    /// stands here several times add up.
     #[must_use]
     pub fn succeed(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
         let mut next = Self::default();
         let mut changes = Changes::default();
+        let mut dropped = self.dropped.clone();
+        dropped.retain(|_, (_, dropped)| {
+            if dropped.is_over(now) {
+                changes.removed.push(dropped.id);
+            }
+            !dropped.is_over(now)
+        });
+        let mut naming = Naming {
+            now,
+            ids,
+            changes,
+            dropped,
+        };
         for DomainRules { domain, rules } in domains {
             let before = self.domains.get(&domain);
             let by_name: BTreeMap<&str, &InForce> = before
@@ -179,7 +221,7 @@ impl RuleSet {
                 .collect();
             let rules = rules.into_iter().map(|rule| {
                 let old = by_name.get(&*rule.name).copied();
-                install(&domain, rule, old, now, ids, &mut changes)
+                install(&domain, rule, old, &mut naming)
             });
             let rules: Vec<InForce> = rules.collect();
             next.domains.entry(domain).or_default().rules.extend(rules);
@@ -192,10 +234,12 @@ impl RuleSet {
             let names: BTreeSet<&str> = names.collect();
             let gone = old.rules.iter();
             let gone = gone.filter(|old| !names.contains(&*old.rule.name));
-            let gone = gone.flat_map(InForce::limits);
-            changes.removed.extend(gone.map(|installed| installed.id));
+            for installed in gone.flat_map(InForce::limits) {
+                naming.retire(installed, None);
+            }
         }
-        (next, changes)
+        next.dropped = naming.dropped;
+        (next, naming.changes)
     }
 
     /// The rules of `domain` in file order; none if there is no such domain.
@@ -289,16 +333,8 @@ fn edges(limit: &Limit, now: Now, calendar: &impl CalendarEdges) -> Option<Edges
 }
 
 /// Names the limits of `rule`, or keeps the names that `old` gave them.
-fn install(
-    domain: &str,
-    rule: Rule,
-    old: Option<&InForce>,
-    now: Now,
-    ids: &LimitIds,
-    changes: &mut Changes,
-) -> InForce {
+fn install(domain: &str, rule: Rule, old: Option<&InForce>, naming: &mut Naming<'_>) -> InForce {
     let old_base = old.and_then(|old| old.base.as_ref());
-    let mut naming = Naming { now, ids, changes };
     let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
     let mut taken = Vec::new();
@@ -333,7 +369,8 @@ fn install(
 struct Naming<'a> {
     now: Now,
     ids: &'a LimitIds,
-    changes: &'a mut Changes,
+    changes: Changes,
+    dropped: DroppedLimits,
 }
 
 impl Naming<'_> {
@@ -349,7 +386,13 @@ impl Naming<'_> {
             }
             return None;
         };
+        let back = match old {
+            Some(_) => None,
+            None => self.dropped.remove(place).map(|(back, _)| back),
+        };
+        let old = old.or(back.as_ref());
         if let Some(old) = old.filter(|old| old.limit == *limit && *old.place == *place) {
+            self.changes.installed.extend(back.clone());
             return Some(old.clone());
         }
         let installed = Installed {
@@ -372,7 +415,16 @@ impl Naming<'_> {
                 to: to.id,
                 at: self.now,
             }),
-            None => self.changes.removed.push(old.id),
+            None => {
+                let dropped = Dropped {
+                    id: old.id,
+                    at: self.now,
+                };
+                self.changes.dropped.push(dropped);
+                let place = Arc::clone(&old.place);
+                let before = self.dropped.insert(place, (old.clone(), dropped));
+                self.changes.removed.extend(before.map(|(_, one)| one.id));
+            }
         }
     }
 }

@@ -61,11 +61,51 @@ fn a_changed_limit_takes_the_place_of_the_old() {
     assert_eq!(ids(&shop.rules), [2, 1]);
 }
 
+/// Names of the limits that no rule has any more.
+fn dropped(changes: &Changes) -> Vec<u32> {
+    let mut dropped: Vec<_> = changes.dropped.iter().map(|one| one.id.0).collect();
+    dropped.sort_unstable();
+    dropped
+}
+
+const REMEMBERED: u64 = quell_core::rule::REMEMBERED.as_secs() * SECOND;
+
 #[test]
-fn removed_rules_and_domains_forget_their_state() {
+fn rules_and_domains_that_come_back_find_their_state() {
+    let mut shop = Shop::new(vec![rule("a", 5), rule("b", 5)]);
+    shop.acquire(&query(&[]));
+    let (empty, changes) = shop
+        .rules
+        .succeed(vec![], Now::from_nanos(shop.now), &shop.ids);
+    assert_eq!(dropped(&changes), [0, 1]);
+    assert_eq!(summary(&changes), (vec![], vec![], vec![]));
+    shop.rules = empty;
+    shop.now = REMEMBERED;
+    // One as it was, one with other numbers; the windows of both began anew.
+    let changes = shop.reload(vec![rule("a", 5), rule("b", 6)]);
+    assert_eq!(summary(&changes), (vec![0, 2], vec![(1, 2)], vec![]));
+    assert_eq!(ids(&shop.rules), [0, 2]);
+    shop.acquire(&query(&[]));
+    // Once more, and another that takes no part.
+    shop.reload(vec![rule("c", 5)]);
+    shop.now += SECOND;
+    shop.reload(vec![rule("a", 5), rule("b", 6)]);
+    assert_eq!(
+        said(&shop.acquire(&query(&[]))),
+        [("a", true, 3), ("b", true, 4)]
+    );
+}
+
+#[test]
+fn removed_rules_and_domains_forget_their_state_after_a_while() {
     let mut shop = Shop::new(vec![rule("a", 5), rule("b", 5)]);
     shop.acquire(&query(&[]));
     assert_eq!(shop.states.len(), 2);
+    let changes = shop.reload(vec![rule("b", 5)]);
+    assert_eq!(dropped(&changes), [0]);
+    assert_eq!(summary(&changes), (vec![], vec![], vec![]));
+    assert_eq!(shop.states.len(), 2);
+    shop.now = REMEMBERED + 1;
     let changes = shop.reload(vec![rule("b", 5)]);
     assert_eq!(summary(&changes), (vec![], vec![], vec![0]));
     assert_eq!(shop.states.len(), 1);
@@ -77,11 +117,12 @@ fn removed_rules_and_domains_forget_their_state() {
     );
     assert_eq!(
         said(&shop.acquire(&query(&[]))),
-        [("a", true, 4), ("b", true, 3)]
+        [("a", true, 4), ("b", true, 4)]
     );
     let names = LimitIds::starting_at(9);
-    let (empty, changes) = shop.rules.succeed(vec![], Now::from_nanos(0), &names);
-    assert_eq!(summary(&changes).2, [2, 1]);
+    let now = Now::from_nanos(shop.now);
+    let (empty, changes) = shop.rules.succeed(vec![], now, &names);
+    assert_eq!(dropped(&changes), [1, 2]);
     assert_eq!(empty.domains().count(), 0);
 }
 
@@ -89,7 +130,8 @@ fn removed_rules_and_domains_forget_their_state() {
 fn a_renamed_rule_is_another() {
     let mut shop = Shop::new(vec![rule("a", 5)]);
     let changes = shop.reload(vec![rule("b", 5)]);
-    assert_eq!(summary(&changes), (vec![1], vec![], vec![0]));
+    assert_eq!(summary(&changes), (vec![1], vec![], vec![]));
+    assert_eq!(dropped(&changes), [0]);
 }
 
 #[test]
@@ -112,28 +154,32 @@ fn overrides_are_known_by_their_when() {
     // One that is gone leaves its keys to the rule's own limit.
     let changes = shop.reload(vec![base().when("tenant", "a", limit(11))]);
     assert_eq!(summary(&changes), (vec![], vec![(2, 0)], vec![]));
-    // Where the rule has none, they are forgotten.
+    // Where the rule has none, they are dropped.
     let unlimited = Rule {
         effect: Effect::Unlimited,
         ..base()
     };
     let changes = shop.reload(vec![unlimited]);
-    let (installed, replaced, mut removed) = summary(&changes);
-    removed.sort_unstable();
-    assert_eq!((installed, replaced, removed), (vec![], vec![], vec![0, 3]));
+    assert_eq!(summary(&changes), (vec![], vec![], vec![]));
+    assert_eq!(dropped(&changes), [0, 3]);
 }
 
 #[test]
-fn an_override_that_becomes_unlimited_forgets_its_keys() {
+fn an_override_that_becomes_unlimited_forgets_its_keys_after_a_while() {
     let base = || rule("r", 5).per("tenant");
     let mut shop = Shop::new(vec![base().when("tenant", "a", limit(10))]);
     let key = query(&[("tenant", "a")]);
     shop.acquire(&key);
-    let changes = shop.reload(vec![base().when("tenant", "a", Effect::Unlimited)]);
-    assert_eq!(summary(&changes), (vec![], vec![], vec![1]));
+    let unlimited = || vec![base().when("tenant", "a", Effect::Unlimited)];
+    let limited = || vec![base().when("tenant", "a", limit(10))];
+    assert_eq!(dropped(&shop.reload(unlimited())), [1]);
     assert!(shop.acquire(&key).is_unmatched());
-    let changes = shop.reload(vec![base().when("tenant", "a", limit(10))]);
-    assert_eq!(summary(&changes), (vec![2], vec![], vec![]));
+    assert_eq!(summary(&shop.reload(limited())), (vec![1], vec![], vec![]));
+    assert_eq!(said(&shop.acquire(&key)), [("r", true, 8)]);
+    assert_eq!(dropped(&shop.reload(unlimited())), [1]);
+    shop.now = REMEMBERED + 1;
+    let changes = shop.reload(limited());
+    assert_eq!(summary(&changes), (vec![2], vec![], vec![1]));
     assert_eq!(said(&shop.acquire(&key)), [("r", true, 9)]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -38,6 +38,12 @@ enum Out {
 fn open(target: &LogTarget) -> io::Result<Out> {
     match target {
         LogTarget::Stdout => Ok(Out::Stdout(io::stdout())),
+        // Whoever opens a pipe waits for somebody at its other end.
+        LogTarget::File(path)
+            if std::fs::metadata(path).is_ok_and(|of| of.file_type().is_fifo()) =>
+        {
+            Err(io::Error::other("it is a pipe, and a file is needed"))
+        }
         LogTarget::File(path) => {
             let mut options = OpenOptions::new();
             options.append(true).create(true).mode(MODE);

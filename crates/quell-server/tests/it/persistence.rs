@@ -214,8 +214,13 @@ fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
 /// Whoever opens a pipe waits for somebody at its other end.
 #[test]
 fn a_pipe_in_place_of_a_file_is_refused_at_once() {
-    for name in ["snapshot.quell", "quell.lock"] {
-        let mut server = Fixture::prepare(SHOP, KEPT);
+    let log = KEPT.to_owned() + "\ndecision_log = 'DIR/data/decisions'";
+    for (name, told) in [
+        ("snapshot.quell", "is no regular file: move it away"),
+        ("quell.lock", "is no regular file: move it away"),
+        ("decisions", "it is a pipe, and a file is needed"),
+    ] {
+        let mut server = Fixture::prepare(SHOP, &log);
         let data = server.path("data");
         fs::create_dir(&data).unwrap();
         let made = std::process::Command::new("mkfifo")
@@ -225,9 +230,6 @@ fn a_pipe_in_place_of_a_file_is_refused_at_once() {
         let error = server.start().unwrap_err();
         let error = std::error::Error::source(&error)
             .map_or_else(|| error.to_string(), ToString::to_string);
-        assert!(
-            error.contains("is no regular file: move it away"),
-            "{error}"
-        );
+        assert!(error.contains(told), "{error}");
     }
 }

@@ -8,7 +8,9 @@ use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{KeyedLimiter, Limit, Limiter, Query, Rate};
-use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Rule};
+use quell_core::rule::{
+    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, REMEMBERED, Rule,
+};
 use quell_core::time::Now;
 
 #[tokio::test]
@@ -363,4 +365,52 @@ async fn names_of_banned_keys_are_short_and_go_with_their_bans() {
     clock.advance(Duration::from_secs(61));
     store.sweep(store.shard_count() + 1, limiter.now());
     assert_eq!(store.named_bans(), 0, "nobody asked for the list");
+}
+
+/// A file that was half-written for a moment pardons nobody.
+#[tokio::test]
+async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
+    let hourly = |count| per_user(Limit::per_hour(count).build().unwrap());
+    let (limiter, clock) = limiter(100, Limit::per_hour(2).build().unwrap());
+    let banned = Query::new("d").entry("user", "mallory");
+    let ban = Action::Ban(Duration::from_secs(3_600));
+    assert_eq!(limiter.administer(&banned, ban).await, Ok(1));
+    assert!(allows(&limiter, "alice") && allows(&limiter, "alice"));
+    // The whole domain is gone, and back as it was, and back with other numbers.
+    for (rules, others) in [(hourly(2), 2), (hourly(3), 3), (hourly(2), 2)] {
+        limiter.set_rules(Vec::new()).unwrap();
+        clock.advance(Duration::from_secs(60));
+        limiter.store().sweep(512, limiter.now());
+        assert!(limiter.try_acquire(&banned).await.is_err());
+        limiter.set_rules(rules).unwrap();
+        limiter.store().sweep(512, limiter.now());
+        let verdict = limiter.try_acquire(&banned).await.unwrap();
+        assert!(verdict.banned && !verdict.is_allow());
+        let alice = Query::new("d").entry("user", "alice");
+        let left = limiter.peek(&alice).await.unwrap().remaining;
+        assert_eq!(left, Some(others - 2));
+        assert_eq!(limiter.bans(10).await.unwrap().len(), 1);
+    }
+}
+
+/// What a rule leaves behind is not kept for long, with nobody calling and with no further reload.
+#[tokio::test]
+async fn a_rule_that_stays_away_is_forgotten() {
+    let yearly = || per_user(Limit::per_hour(1).burst(10_000).build().unwrap());
+    let (limiter, clock) = limiter(100, Limit::per_hour(1).burst(10_000).build().unwrap());
+    let banned = Query::new("d").entry("user", "mallory");
+    let ban = Action::Ban(Duration::from_secs(86_400));
+    assert_eq!(limiter.administer(&banned, ban).await, Ok(1));
+    assert!(allows(&limiter, "alice"));
+    limiter.set_rules(Vec::new()).unwrap();
+    clock.advance(REMEMBERED);
+    limiter.store().sweep(512, limiter.now());
+    assert_eq!(limiter.store().keys(), 2);
+    assert_eq!(limiter.store().limits().len(), 1);
+    clock.advance(Duration::from_nanos(1));
+    limiter.store().sweep(512, limiter.now());
+    assert_eq!(limiter.store().keys(), 0);
+    assert!(limiter.store().limits().is_empty());
+    limiter.set_rules(yearly()).unwrap();
+    assert!(limiter.try_acquire(&banned).await.unwrap().is_allow());
 }

@@ -31,6 +31,7 @@ fn store_with(limits: &[Installed]) -> MemoryStore {
         installed: limits.to_vec(),
         replaced: Vec::new(),
         removed: Vec::new(),
+        dropped: Vec::new(),
     });
     store
 }
@@ -82,6 +83,7 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
                 at: Now::from_nanos(START),
             }],
             removed: Vec::new(),
+            dropped: Vec::new(),
         });
         for step in 0..=100 {
             let now = START + step * SECOND;

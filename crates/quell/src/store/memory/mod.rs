@@ -414,6 +414,7 @@ impl Store for MemoryStore {
         self.registry.change(|limits| {
             limits.add(&changes.installed);
             limits.replace(&changes.replaced);
+            limits.drop_all(&changes.dropped);
             limits.remove(&changes.removed);
             if let Some(latest) = changes.replaced.last() {
                 limits.forget_outlived(latest.at);

@@ -15,7 +15,7 @@ use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::rule::Replaced;
+use quell_core::rule::{Dropped, Replaced};
 use quell_core::state::{State, versions};
 use quell_core::time::Now;
 use rpds::HashTrieMapSync;
@@ -58,6 +58,8 @@ enum Fate {
         to: LimitId,
         at: Now,
     },
+    /// No rule has it, and one may have it again.
+    Dropped(Dropped),
 }
 
 impl Registry {
@@ -78,10 +80,22 @@ impl Registry {
 }
 
 impl Limits {
-    /// Adds limits that come into force.
+    /// Adds limits that come into force, some of them again.
     pub(super) fn add(&mut self, limits: &[Installed]) {
         for installed in limits {
-            self.insert(installed.clone(), Fate::InForce);
+            match self.known.get_mut(&installed.id) {
+                Some(known) => known.fate = Fate::InForce,
+                None => self.insert(installed.clone(), Fate::InForce),
+            }
+        }
+    }
+
+    /// Notes which limits no rule has any more.
+    pub(super) fn drop_all(&mut self, limits: &[Dropped]) {
+        for dropped in limits {
+            if let Some(known) = self.known.get_mut(&dropped.id) {
+                known.fate = Fate::Dropped(*dropped);
+            }
         }
     }
 
@@ -173,6 +187,7 @@ impl Limits {
                 self.is_outlived_from(to, at, now, known.may_owe(), least)
             }
             Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
+            Fate::Dropped(dropped) => dropped.is_over(now),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         outlived.map(|(id, _)| *id).collect()
@@ -196,7 +211,7 @@ impl Limits {
             };
             let (next, until) = match known.fate {
                 Fate::Replaced { to, at } => (Some(to), at),
-                Fate::InForce | Fate::Restored(_) => (None, now),
+                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => (None, now),
             };
             holds |= known.may_owe();
             if until.monotonic.since(at.monotonic) > known.lifetime(holds).max(least) {
@@ -278,7 +293,9 @@ impl Limits {
             };
             let from = &known.installed.limit;
             match known.fate {
-                Fate::InForce | Fate::Restored(_) => state.carry(from, last, &at(now, last)),
+                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => {
+                    state.carry(from, last, &at(now, last));
+                }
                 Fate::Replaced { to, at: then } => match self.known.get(&to) {
                     Some(next) => {
                         let next = &next.installed;
@@ -316,7 +333,7 @@ impl Limits {
             None => true,
             Some(known) => match known.fate {
                 Fate::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
-                Fate::InForce | Fate::Restored(_) => {
+                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => {
                     state.time_to_rest(&known.installed.limit, now).is_zero()
                 }
             },
