@@ -93,11 +93,18 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
 /// Uses up all limits, and sees how long each is to stay so.
 async fn ask(server: &Server, admitted: &mut [usize], rng: &mut Rng) -> Result<()> {
     for ((path, minutes), admitted) in PATHS.iter().zip(admitted) {
-        let account = Load::on(server.http, path, "u").length(80).run(rng).await?;
-        account.is_documented()?;
-        *admitted += account.allowed();
-        let used_up = account.kinds(Kind::Refused) > 0;
-        ensure!(used_up, "{path}: {account}");
+        let mut is_used_up = false;
+        // A slow machine may need several rounds for as many calls as the limit.
+        for _ in 0..50 {
+            let account = Load::on(server.http, path, "u").length(80).run(rng).await?;
+            account.is_documented()?;
+            *admitted += account.allowed();
+            is_used_up = account.kinds(Kind::Refused) > 0;
+            if is_used_up {
+                break;
+            }
+        }
+        ensure!(is_used_up, "{path}: nothing is refused");
         let entries = json!({"path": path, "user": "u"});
         let body = json!({"domain": "d", "entries": entries});
         let refused = server.client().post("/v1/acquire", &body).await?;
