@@ -96,19 +96,19 @@ fn start() -> Result<usize> {
 const BESIDE: usize = 2;
 
 /// Runs a round, and further ones as far as their scenarios fit into the time. Returns how many failed.
-async fn rounds(chosen: &[&Scenario], seed: u64, length: Duration) -> Result<usize> {
+async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Result<usize> {
     let (start, mut passed, mut failed) = (Instant::now(), 0, 0);
     for round in 0.. {
         let fits = |scenario: &Scenario| {
             let takes = Duration::from_secs(scenario.seconds);
             round == 0 || start.elapsed() + takes <= length
         };
-        let run = async |scenario: &Scenario| {
+        let run = async |scenario: &'s Scenario| {
             let fits = fits(scenario);
             let held = fits && once(scenario, seed.wrapping_add(round)).await;
             (scenario, fits, held)
         };
-        let (alone, beside): (Vec<&Scenario>, Vec<&Scenario>) =
+        let (alone, beside): (Vec<&'s Scenario>, Vec<&'s Scenario>) =
             chosen.iter().partition(|scenario| scenario.is_alone);
         let mut ended = Vec::new();
         for (several, scenarios) in [(1, alone), (BESIDE, beside)] {
