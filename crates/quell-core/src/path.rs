@@ -140,10 +140,7 @@ fn decode(segment: &[u8], reading: PathReading) -> Result<Vec<u8>, PathError> {
             (0..=b' ' | 0x7f, _) => return Err(PathError::Control),
             (b'%', [high, low, after @ ..]) => {
                 rest = after;
-                match (hex_digit(*high), hex_digit(*low)) {
-                    (Some(high), Some(low)) => high << 4 | low,
-                    _ => return Err(PathError::BadEscape),
-                }
+                escaped(*high, *low).ok_or(PathError::BadEscape)?
             }
             (b'%', _) => return Err(PathError::BadEscape),
             _ => *first,
@@ -158,13 +155,10 @@ fn decode(segment: &[u8], reading: PathReading) -> Result<Vec<u8>, PathError> {
     Ok(bytes)
 }
 
-const fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
+/// The byte that two hexadecimal digits stand for.
+fn escaped(high: u8, low: u8) -> Option<u8> {
+    let digit = |letter: u8| char::from(letter).to_digit(16);
+    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
 }
 
 /// The path so far, and the segments in it.

@@ -169,9 +169,15 @@ impl State {
     /// Cost: constant, except for a walk over the refusals of a ban.
     #[must_use]
     pub fn time_to_rest(&self, limit: &Limit, now: Now) -> Duration {
+        self.time_to_own_rest(limit, now)
+            .max(self.time_to_rest_of_versions(now))
+    }
+
+    /// The same for those who ask under another version than the limit of the state.
+    #[must_use]
+    pub fn time_to_rest_of_versions(&self, now: Now) -> Duration {
         let versions = self.versions.as_deref();
-        let versions = versions.map_or(Duration::ZERO, |versions| versions.time_to_rest(now));
-        self.time_to_own_rest(limit, now).max(versions)
+        versions.map_or(Duration::ZERO, |versions| versions.time_to_rest(now))
     }
 
     /// The same for those who ask under `limit` only.
@@ -232,6 +238,18 @@ impl State {
         self.versions = Some(versions).filter(|versions| !versions.known.is_empty());
     }
 
+    /// [`State::carry`] where nobody knows the limit of the state any more, since all that was used
+    /// under it drained long ago: what was used under other versions still counts.
+    pub fn carry_from_unknown(&mut self, to: &Installed, at: &At) {
+        let mut versions = self.versions.take().unwrap_or_default();
+        *self = Self::rest(to.id);
+        if let Some(last) = versions.known.pop() {
+            self.usage = last.usage;
+            self.versions = Some(versions).filter(|versions| !versions.known.is_empty());
+            self.carry(&last.limit, to, at);
+        }
+    }
+
     /// A state that is at rest under every version is none.
     fn forget_versions_at_rest(&mut self, limit: &Limit, at: &At) {
         if let Some(versions) = &self.versions
@@ -272,7 +290,8 @@ impl State {
         let record = self.ban.as_ref().map_or(0, |record| {
             size_of::<BanRecord>() + record.refusals.capacity() * size_of::<Monotonic>()
         });
-        self.usage.heap_bytes() + record
+        let versions = self.versions.as_deref().map_or(0, Versions::heap_bytes);
+        self.usage.heap_bytes() + record + versions
     }
 
     /// Moves every monotonic instant by `nanos`: what a snapshot taken under one clock means under

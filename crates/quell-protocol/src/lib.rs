@@ -27,7 +27,6 @@
 //! [`http::RateLimitItem`] writes the `RateLimit` fields and [`http::Problem`] what goes wrong.
 //! [`query`] holds the bounds that both wires share.
 
-mod hex;
 pub mod http;
 pub mod query;
 pub mod resp;

@@ -1,11 +1,15 @@
-//! Locks of what waits to be sent together. The unit tests put others in their place, under which a
-//! scheduler chooses who runs next at every step.
+//! Locks of calls that are sent together and of local shares. The unit tests put others in their
+//! place, under which a scheduler chooses who runs next at every step.
 
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
+#[cfg(not(test))]
+pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 pub(crate) use scheduled::Mutex;
+#[cfg(test)]
+pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 mod scheduled {

@@ -131,8 +131,8 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: Loaded) -> Result<(), Ru
     for domain in emptied(&before, &shared.limiter.rules()) {
         tracing::warn!(
             domain,
-            "a domain has lost all of its rules, and with them what was used and banned; calls that \
-             ask for it are no longer limited"
+            "a domain has lost all of its rules: calls that ask for it are no longer limited; what \
+             was used and banned counts again if the rules come back within ten minutes"
         );
     }
     for warning in never_met(&shared.limiter.rules(), &shared.config.authorize) {

@@ -261,8 +261,8 @@ impl Engine {
             )
     }
 
-    /// Puts the holds of a settled `usage` on `known`, which was used under `to` all along. Its marks
-    /// tell of another count: of a bucket, nothing is given back any more.
+    /// Puts the holds of `usage` on `known`, which was used under `to` all along. Their marks tell of
+    /// another count: of a bucket, nothing is given back any more.
     pub(crate) fn hand_holds(&self, usage: Usage, known: Usage, to: &Self, at: &At) -> Usage {
         let Usage::Held(mut held) = usage else {
             return known;

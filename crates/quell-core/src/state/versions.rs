@@ -166,6 +166,12 @@ impl Versions {
         begun
     }
 
+    /// Bytes on the heap, its own included.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let usages = self.known.iter().map(|version| version.usage.heap_bytes());
+        size_of::<Self>() + self.known.capacity() * size_of::<Version>() + usages.sum::<usize>()
+    }
+
     fn forget(&mut self, now: Now) {
         self.known.retain(|version| !version.is_forgotten(now));
     }

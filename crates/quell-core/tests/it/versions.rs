@@ -12,6 +12,7 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::limit::{Installed, Limit};
 use quell_core::rate::Rate;
 use quell_core::state::State;
+use quell_core::state::versions::Version;
 use quell_core::time::Now;
 
 use crate::bench::install;
@@ -185,6 +186,7 @@ fn a_version_that_nobody_asks_is_forgotten() {
     key.drain(0);
     key.drain(1);
     assert!(key.state.versions.is_some());
+    assert!(key.state.heap_bytes() >= size_of::<Version>());
     // At rest after 30 s, and not asked for twice as long; asked again, only the one is left.
     key.now += 61 * SECOND;
     assert_eq!(key.drain(1), 30);

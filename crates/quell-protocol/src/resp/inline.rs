@@ -5,7 +5,6 @@
 
 use super::args::{Args, Span};
 use super::frame::FrameError;
-use crate::hex;
 
 /// Splits `line` into words, written to `unquoted` one after the other.
 ///
@@ -60,7 +59,7 @@ fn double_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [
         let (byte, after) = match rest {
             [] => return Err(FrameError::Quotes),
             [b'"', after @ ..] => return Ok(after),
-            [b'\\', b'x', high, low, after @ ..] => match hex::byte(*high, *low) {
+            [b'\\', b'x', high, low, after @ ..] => match escaped(*high, *low) {
                 Some(byte) => (byte, after),
                 None => (b'x', rest.get(2..).unwrap_or_default()),
             },
@@ -95,6 +94,12 @@ fn closed(rest: &[u8]) -> Result<&[u8], FrameError> {
 
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn escaped(high: u8, low: u8) -> Option<u8> {
+    let digit = |letter: u8| char::from(letter).to_digit(16);
+    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
 }
 
 const fn unescape(byte: u8) -> u8 {

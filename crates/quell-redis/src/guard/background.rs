@@ -4,7 +4,7 @@
 //! task asks [`Background::ends`] when it finds nothing to do any more. Work that comes in between is
 //! seen by one of the two.
 
-use super::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Whether the task exists.
 #[derive(Debug)]

@@ -35,8 +35,8 @@ use quell_core::time::{Monotonic, Now};
 use tokio::sync::watch;
 
 use super::known::Known;
-use super::sync::Mutex;
 use crate::link::Failure;
+use crate::sync::Mutex;
 
 /// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
 /// theirs before the store admits anybody: each looks for a store that is gone once a second.

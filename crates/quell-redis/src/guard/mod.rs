@@ -41,7 +41,6 @@ mod refusal;
 mod repay;
 #[cfg(test)]
 mod schedules;
-mod sync;
 
 use background::Background;
 use known::Known;

@@ -95,17 +95,18 @@ impl Entries {
         self.push(Source::Path)
     }
 
-    /// How `path` and path patterns are read: [`PathReading::default`] unless said.
+    /// How `path` and path patterns are read: [`PathReading::default`] unless said. Where case is
+    /// ignored, rules name paths in small letters; path patterns fit in any case.
     #[must_use]
     pub const fn path_reading(mut self, reading: PathReading) -> Self {
         self.reading = reading;
         self
     }
 
-    /// Entries from a path of this form, in its normal spelling as [`Entries::path`]: `{name}` is one segment and becomes the entry `name`,
-    /// `{*name}` at the end is all that is left. The entry `path_pattern` is the pattern itself, so
-    /// that a rule can count all users' orders together. May be said several times: the first pattern
-    /// that fits counts.
+    /// Entries from a path of this form, in its normal spelling as [`Entries::path`]: `{name}` is one
+    /// segment and becomes the entry `name`, `{*name}` at the end is all that is left. The entry
+    /// `path_pattern` is the pattern itself, so that a rule can count all users' orders together. May
+    /// be said several times: the first pattern that fits counts.
     ///
     /// # Errors
     /// [`PathPatternError`] if it is no path pattern.
@@ -212,7 +213,7 @@ impl Entries {
         };
         let path = path.map_err(Unreadable::Path)?;
         for source in &self.sources {
-            source.add(request, path.clone(), &mut descriptor)?;
+            source.add(request, path.clone(), self.reading, &mut descriptor)?;
         }
         if let Some(cost) = &self.cost {
             descriptor.cost = cost(request);
@@ -231,13 +232,14 @@ impl Source {
         &'r self,
         request: &'r Parts,
         path: Cow<'r, [u8]>,
+        reading: PathReading,
         descriptor: &mut Descriptor<'r>,
     ) -> Result<(), Unreadable> {
         match self {
             Self::Method => add(descriptor, METHOD, request.method.as_str().as_bytes()),
             Self::Path => add(descriptor, PATH, path),
             Self::Pattern(pattern) if descriptor.get(PATTERN).is_none() => {
-                if let Some(captured) = pattern.captures(&path) {
+                if let Some(captured) = pattern.captures(&path, reading) {
                     descriptor.push(PATTERN, pattern.text());
                     for (name, value) in captured {
                         add(descriptor, name, value.to_vec());

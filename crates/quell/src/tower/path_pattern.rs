@@ -53,7 +53,7 @@ impl PathPattern {
             }
             if inside.is_none() && !path.is_empty() && !is_normal(name) {
                 return Err(wrong(
-                    "paths are read without a slash at the end, empty segments, dots, `;` and needless escapes: write it so",
+                    "paths are read without a slash at the end, empty segments, dots, `;` and needless escapes, and with needed ones such as %C3%A9: write it so",
                 ));
             }
             segments.push(segment);
@@ -75,8 +75,16 @@ impl PathPattern {
         })
     }
 
-    /// The named segments of `path`, if it fits.
-    pub(super) fn captures<'s, 'p>(&'s self, path: &'p [u8]) -> Option<Vec<(&'s str, &'p [u8])>> {
+    /// The named segments of `path`, which was read so, if it fits.
+    pub(super) fn captures<'s, 'p>(
+        &'s self,
+        path: &'p [u8],
+        reading: PathReading,
+    ) -> Option<Vec<(&'s str, &'p [u8])>> {
+        let is_same = |literal: &[u8], part: &[u8]| match reading.ignore_case {
+            true => literal.eq_ignore_ascii_case(part),
+            false => literal == part,
+        };
         let mut rest = Some(path.strip_prefix(b"/")?);
         let mut captured = Vec::new();
         for segment in &self.segments {
@@ -90,7 +98,7 @@ impl PathPattern {
             let part = parts.next().unwrap_or_default();
             rest = parts.next();
             match segment {
-                Segment::Literal(literal) if literal.as_bytes() == part => {}
+                Segment::Literal(literal) if is_same(literal.as_bytes(), part) => {}
                 Segment::Named(name) => captured.push((name.as_str(), part)),
                 _ => return None,
             }
@@ -149,7 +157,8 @@ mod tests {
             ("/a", "*", None),
         ] {
             let pattern = PathPattern::parse(pattern).unwrap();
-            let captured = pattern.captures(path.as_bytes()).map(|captured| {
+            let captured = pattern.captures(path.as_bytes(), PathReading::default());
+            let captured = captured.map(|captured| {
                 let pairs = captured
                     .iter()
                     .map(|(name, value)| format!("{name}={}", value.escape_ascii()));

@@ -12,5 +12,4 @@ mod limiters;
 mod memory;
 mod parallel;
 mod tower;
-#[cfg(test)]
 mod versions;

@@ -2,9 +2,14 @@
 //! is admitted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use quell::clock::ManualClock;
 use quell::store::LocalStore;
 use quell::store::memory::{HashKey, MemoryStore};
+use quell::{AdHocMemo, Limiter, Query, Rate};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::limit::{Installed, Limit, LimitId};
@@ -12,6 +17,8 @@ use quell_core::rule::{Changes, Replaced};
 use quell_core::time::{Monotonic, Now};
 
 use quell::store::Store;
+
+use crate::tower::support::{rule, shop};
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_000_000 * SECOND;
@@ -92,4 +99,117 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
         assert!(admitted <= 60 + 2 * 100, "{burst} to {to}: {admitted}");
         assert!(admitted >= 30 + 2 * 100, "{burst} to {to}: {admitted}");
     }
+}
+
+/// A stranger may make up so many limits that those in nobody's use are given up, and one of them may
+/// be the last that a key was asked under.
+#[tokio::test]
+async fn a_limit_that_is_given_up_takes_no_use_along() {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
+    let limiter = Limiter::builder(MemoryStore::new())
+        .clock(clock.clone())
+        .build();
+    let ask = async |key: &[u8], count, period, burst| {
+        let rate = Rate::new(count, Duration::from_secs(period)).unwrap();
+        let bucket = Limit::token_bucket(rate).burst(burst);
+        let now = limiter.now();
+        let answer = limiter.ask_ad_hoc(Operation::Acquire, key, &bucket, Cost::ONE, now);
+        answer.await.unwrap().outcome.is_allow()
+    };
+    for _ in 0..60 {
+        assert!(ask(b"key", 60, 3_600, 60).await);
+    }
+    assert!(!ask(b"key", 1, 1, 1).await, "it counts under every version");
+    clock.advance(Duration::from_secs(3));
+    for burst in 1..=65_536 {
+        ask(b"other", 1, 10, burst).await;
+    }
+    // Another minute brings another unit.
+    assert!(!ask(b"key", 60, 3_600, 60).await);
+    let store = limiter.store();
+    store.sweep(store.shard_count(), limiter.now());
+    assert!(!ask(b"key", 60, 3_600, 60).await);
+    clock.advance(Duration::from_secs(60));
+    assert!(ask(b"key", 60, 3_600, 60).await);
+    assert!(!ask(b"key", 60, 3_600, 60).await);
+}
+
+/// What a limit of 100 at 1,000/s may admit while `admit` runs, and what that counts.
+fn admitted_and_most(limiter: &Limiter<MemoryStore>, admit: impl FnOnce() -> u64) -> (u64, u64) {
+    let began = limiter.now().monotonic;
+    let admitted = admit();
+    let elapsed = limiter.now().monotonic.since(began);
+    let refilled = u64::try_from(elapsed.as_nanos()).unwrap() / 1_000_000;
+    (admitted, 100 + refilled)
+}
+
+/// Callers with numbers of their own, all at once on one key.
+#[test]
+fn many_callers_with_different_numbers_get_no_more_than_the_larger() {
+    let limiter = &Limiter::new(MemoryStore::new());
+    let admitted = AtomicU64::new(0);
+    let (admitted, most) = admitted_and_most(limiter, || {
+        thread::scope(|scope| {
+            for thread in 0..6_usize {
+                let admitted = &admitted;
+                scope.spawn(move || {
+                    let numbers = [(1_000, 100), (500, 50), (1_000, 10), (999, 99), (7, 100)];
+                    let mut memo = AdHocMemo::default();
+                    for call in 0..20_000 {
+                        let (rate, burst) = numbers[(thread + call / 3) % numbers.len()];
+                        let bucket = Limit::per_second(rate).burst(burst);
+                        let (op, cost) = (Operation::Acquire, Cost::ONE);
+                        let now = &mut limiter.now();
+                        let answer =
+                            limiter.ask_ad_hoc_at_once(op, b"key", &bucket, cost, now, &mut memo);
+                        let passed = answer.unwrap().unwrap().outcome.is_allow();
+                        admitted.fetch_add(u64::from(passed), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        admitted.into_inner()
+    });
+    assert!(admitted <= most, "{admitted} admitted, {most} at most");
+    assert!(admitted >= 100, "{admitted} admitted");
+}
+
+/// Rules that change to and fro under many callers.
+#[test]
+fn reloads_under_many_callers_admit_no_more_than_the_larger() {
+    let limiter = &Limiter::new(MemoryStore::new());
+    let set = |rate, burst| {
+        let limit = Limit::per_second(rate).burst(burst).build().unwrap();
+        limiter
+            .set_rules(vec![shop(vec![rule("one", limit, &[])])])
+            .unwrap();
+    };
+    set(1_000, 100);
+    let (admitted, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (admitted, most) = admitted_and_most(limiter, || {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    set(500, 50);
+                    set(1_000, 100);
+                    set(1_000, 20);
+                }
+            });
+            let callers = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let verdict = limiter.try_acquire_local(&Query::new("shop")).unwrap();
+                        admitted.fetch_add(u64::from(verdict.is_allow()), Ordering::Relaxed);
+                    }
+                })
+            });
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        admitted.into_inner()
+    });
+    assert!(admitted <= most, "{admitted} admitted, {most} at most");
+    assert!(admitted >= 20, "{admitted} admitted");
 }

@@ -92,4 +92,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-redis",
         caught_by: "foreign::a_foreign_value_counts_as_used_up_and_drains",
     },
+    Mutant {
+        name: "use that goes with a limit that nobody asks any more",
+        file: "crates/quell/src/store/memory/registry.rs",
+        original: "if to.place.is_empty() {",
+        replacement: "if false {",
+        package: "quell",
+        caught_by: "versions::a_limit_that_is_given_up_takes_no_use_along",
+    },
 ];

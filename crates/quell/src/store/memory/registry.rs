@@ -305,7 +305,13 @@ impl Limits {
                 },
             }
         }
-        *state = State::rest(charge.installed.id);
+        let to = charge.installed;
+        if to.place.is_empty() {
+            // It came with a call and nobody used it for long.
+            state.carry_from_unknown(to, &charge.at(now));
+        } else {
+            *state = State::rest(to.id);
+        }
     }
 
     /// Brings a state under the limit that took the place of its own, change by change, and returns
@@ -330,7 +336,7 @@ impl Limits {
     /// Whether nothing would be lost with this state.
     pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
         match self.known.get(&state.limit) {
-            None => true,
+            None => state.time_to_rest_of_versions(now).is_zero(),
             Some(known) => match known.fate {
                 Fate::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
                 Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => {

@@ -14,15 +14,11 @@ use quell_core::time::Now;
 
 use super::support::{app, ask, get, rule, shop};
 
-/// A store that is gone.
+/// A store that answers nothing else.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) struct Failing(StoreError);
 
-fn gone<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable("it is gone".to_owned()))
-}
-
-impl Store for Gone {
+impl Store for Failing {
     fn adopt(&self, _changes: &Changes) {}
 
     async fn charge(
@@ -31,7 +27,7 @@ impl Store for Gone {
         _operation: Operation,
         _now: Now,
     ) -> Result<Vec<Decision>, StoreError> {
-        gone()
+        Err(self.0.clone())
     }
 
     async fn administer(
@@ -40,17 +36,21 @@ impl Store for Gone {
         _action: Action,
         _now: Now,
     ) -> Result<usize, StoreError> {
-        gone()
+        Err(self.0.clone())
     }
 
     async fn bans(&self, _most: usize, _now: Now) -> Result<Vec<Banned>, StoreError> {
-        gone()
+        Err(self.0.clone())
     }
 }
 
 /// A limiter on a store that is gone.
-pub(crate) fn stranded() -> Arc<Limiter<Gone>> {
-    let limiter = Limiter::new(Gone);
+pub(crate) fn stranded() -> Arc<Limiter<Failing>> {
+    limiter_on(StoreError::Unavailable("it is gone".to_owned()))
+}
+
+fn limiter_on(failure: StoreError) -> Arc<Limiter<Failing>> {
+    let limiter = Limiter::new(Failing(failure));
     let limit = Limit::per_second(1).build().unwrap();
     limiter
         .set_rules(vec![shop(vec![rule("one", limit, &[])])])
@@ -90,45 +90,10 @@ async fn what_was_declared_happens_and_is_visible() {
     assert_eq!(*heard.lock().unwrap(), [words, words]);
 }
 
-/// A store that answers others, and has more to do than it can.
-#[derive(Debug)]
-struct Overloaded;
-
-impl Store for Overloaded {
-    fn adopt(&self, _changes: &Changes) {}
-
-    async fn charge(
-        &self,
-        _set: &LimitSet<'_>,
-        _operation: Operation,
-        _now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
-        Err(StoreError::Overloaded)
-    }
-
-    async fn administer(
-        &self,
-        _set: &LimitSet<'_>,
-        _action: Action,
-        _now: Now,
-    ) -> Result<usize, StoreError> {
-        Err(StoreError::Overloaded)
-    }
-
-    async fn bans(&self, _most: usize, _now: Now) -> Result<Vec<Banned>, StoreError> {
-        Err(StoreError::Overloaded)
-    }
-}
-
 #[tokio::test]
 async fn a_store_with_more_to_do_than_it_can_has_not_failed() {
-    let limiter = Limiter::new(Overloaded);
-    let limit = Limit::per_second(1).build().unwrap();
-    limiter
-        .set_rules(vec![shop(vec![rule("one", limit, &[])])])
-        .unwrap();
-    let allow = OnFailure::Allow;
-    let layer = LimitLayer::with_on_failure(Arc::new(limiter), "shop", Entries::new(), allow);
+    let limiter = limiter_on(StoreError::Overloaded);
+    let layer = LimitLayer::with_on_failure(limiter, "shop", Entries::new(), OnFailure::Allow);
     let layer = layer.on_each_failure(|failure| panic!("{failure}"));
     let no = ask(&app(layer), get("/", &[])).await;
     assert_eq!(no.status, 503);

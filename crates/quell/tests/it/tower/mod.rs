@@ -9,5 +9,5 @@ mod grpc;
 mod http;
 mod permits;
 mod shaping;
-mod support;
+pub(crate) mod support;
 mod twins;
