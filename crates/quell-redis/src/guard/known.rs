@@ -3,11 +3,13 @@
 //!
 //! A refusal is believed for [`BELIEVED`] at most, so what another node does to the key (a ban
 //! lifted, use given back) shows here that late. A little before, one call at a time goes to ask, so
-//! that a key that is hammered costs about a round trip a second and nobody comes in a crowd.
+//! that a key that is hammered costs about a round trip a second. Once it is over, those who come are
+//! a [`Crowd`], of which a few ask for all.
 //!
 //! A table of fixed size, eight places to a hash: past that, what matters least is forgotten, and
 //! costs a round trip.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +20,7 @@ use quell_core::key::Key;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::time::Monotonic;
 
+use super::crowd::Crowd;
 use super::refusal::Refusal;
 use crate::store::needs_holds;
 
@@ -30,7 +33,7 @@ const OLD: Duration = Duration::from_millis(900);
 /// After this long whoever went to ask is not waited for.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// Keys, in sets of [`WAYS`]: at most 25 MB.
+/// Keys, in sets of [`WAYS`]: at most 60 MB, and 150 MB if each is refused for [`COSTS`] costs.
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
 
@@ -55,6 +58,8 @@ struct Slot {
     asking: Option<Monotonic>,
     banned_until: Option<Monotonic>,
     refusals: Vec<Refusal>,
+    /// Those who ask since the refusals are over, while there are any.
+    crowd: Weak<Crowd>,
 }
 
 /// Where a node that goes on by itself finds a key.
@@ -114,13 +119,16 @@ impl Known {
         });
         self.with(key, |print, set| {
             let index = set.iter().position(|slot| slot.key == print);
-            let mut refusals = Vec::new();
+            let (mut refusals, mut crowd) = (Vec::new(), Weak::new());
             if let Some(index) = index {
-                let before = set.swap_remove(index);
+                let mut before = set.swap_remove(index);
                 if before.asked > asked {
                     // This answer was overtaken by a later one.
                     set.push(before);
                     return;
+                }
+                if before.limit == charge.installed.id {
+                    crowd = std::mem::take(&mut before.crowd);
                 }
                 if refusal.is_some() && before.limit == charge.installed.id {
                     refusals = before.refusals;
@@ -134,6 +142,8 @@ impl Known {
             }
             make_room(set, heard);
             refusals.truncate(COSTS - 1);
+            // Most keys are refused for one cost.
+            refusals.reserve_exact(usize::from(refusal.is_some()));
             refusals.extend(refusal);
             set.push(Slot {
                 key: print,
@@ -144,6 +154,7 @@ impl Known {
                 asking: None,
                 banned_until: ban,
                 refusals,
+                crowd,
             });
         });
     }
@@ -160,13 +171,7 @@ impl Known {
             if slot.limit != charge.installed.id {
                 return None;
             }
-            let answer = slot.refusals.iter().rev().find_map(|refusal| {
-                let is_believed = now.since(refusal.heard()) < BELIEVED;
-                let answer =
-                    is_believed.then(|| refusal.answer(charge.installed, charge.cost, now));
-                Some((answer.flatten()?, refusal.heard()))
-            });
-            let (answer, heard) = answer?;
+            let (answer, heard) = slot.answer(charge, now)?;
             let is_asked = slot.asking.is_some_and(|since| now.since(since) < ASKING);
             if now.since(heard) >= OLD && !is_asked {
                 slot.asking = Some(now);
@@ -175,6 +180,34 @@ impl Known {
             Some(answer)
         });
         answer.flatten()
+    }
+
+    /// Those who ask about a key since its refusal of calls like `charge` is over. `None`: there was
+    /// none, or it is not over.
+    pub(super) fn crowd(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        now: Monotonic,
+    ) -> Option<Arc<Crowd>> {
+        let crowd = self.with(key, |print, set| {
+            let slot = set.iter_mut().find(|slot| slot.key == print)?;
+            if slot.limit != charge.installed.id {
+                return None;
+            }
+            if let Some(crowd) = slot.crowd.upgrade() {
+                return Some(crowd);
+            }
+            let cost = charge.cost.get();
+            let was_refused = slot.refusals.iter().any(|refusal| refusal.cost() <= cost);
+            if !was_refused || slot.answer(charge, now).is_some() {
+                return None;
+            }
+            let crowd = Arc::new(Crowd::default());
+            slot.crowd = Arc::downgrade(&crowd);
+            Some(crowd)
+        });
+        crowd.flatten()
     }
 
     /// What was left of `installed`, as far as is known.
@@ -198,6 +231,17 @@ impl Known {
     }
 }
 
+impl Slot {
+    /// The refusal that the store would give to `charge` now, with when it was heard.
+    fn answer(&self, charge: &Charge<'_>, now: Monotonic) -> Option<(Decision, Monotonic)> {
+        self.refusals.iter().rev().find_map(|refusal| {
+            let is_believed = now.since(refusal.heard()) < BELIEVED;
+            let answer = is_believed.then(|| refusal.answer(charge.installed, charge.cost, now));
+            Some((answer.flatten()?, refusal.heard()))
+        })
+    }
+}
+
 /// Drops the key that is at rest first, if there is no room.
 fn make_room(set: &mut Vec<Slot>, now: Monotonic) {
     if set.len() < WAYS {
@@ -210,5 +254,17 @@ fn make_room(set: &mut Vec<Slot>, now: Monotonic) {
     let first = (0..set.len()).min_by_key(|index| set.get(*index).map(|slot| slot.rest));
     if let Some(first) = first {
         set.swap_remove(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_takes_as_much_as_is_said() {
+        let (key, refusal) = (size_of::<Slot>(), size_of::<Refusal>());
+        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Vec<Slot>>>()) < 60_000_000);
+        assert!(SETS * (WAYS * (key + COSTS * refusal)) < 150_000_000);
     }
 }

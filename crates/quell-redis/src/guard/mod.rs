@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! charge --remembered refusal?--> answer, no trip
+//!        --refusal just over?---> one asks for all, see `crowd`
 //!        --store thought gone?--> as declared, degraded
 //!        --just back?-----------> by the share, where that is declared, degraded
 //!        --something owed?------> paid first
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quell::clock::Clock;
+use quell::clock::{Clock, read_again};
 use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
@@ -26,12 +27,14 @@ use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Now, Wall};
 
+use crate::flow::PATIENCE;
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
 use crate::store::RedisStore;
 use crate::url::StoreUrl;
 
 mod background;
+mod crowd;
 mod hold;
 mod known;
 mod local_share;
@@ -43,6 +46,7 @@ mod repay;
 mod schedules;
 
 use background::Background;
+use crowd::{Crowd, Heard};
 use known::Known;
 use local_share::{How, LocalShares};
 use outage::Outage;
@@ -202,6 +206,46 @@ impl Inner {
         self.remembered.fetch_add(1, Ordering::Relaxed);
         answer.places = (places.len() < set.charges().len()).then_some(places);
         Some(answer)
+    }
+
+    /// Asks, or waits for what others are told who ask about a key that was refused until now.
+    async fn ask_in_turn(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        mut now: Now,
+    ) -> Result<Answer, StoreError> {
+        let Some(crowd) = self.crowd(set, operation, now) else {
+            return self.ask(set, operation, now).await;
+        };
+        // Whoever asks is answered within this, unless nobody polls it.
+        let end = tokio::time::Instant::now() + self.store.timeout * (PATIENCE + 2);
+        let turn = loop {
+            let turn = tokio::time::timeout_at(end, crowd.turn()).await;
+            now = read_again(now, &*self.clock);
+            if let Some(answer) = self.remembered(set, operation, now) {
+                return Ok(answer);
+            }
+            match turn {
+                Ok(None) => {}
+                Ok(turn) => break turn,
+                Err(_) => break None,
+            }
+        };
+        let answer = self.ask(set, operation, now).await;
+        if let Some(turn) = turn {
+            turn.end(heard(set, &answer));
+        }
+        answer
+    }
+
+    /// Those who ask about a key of `set` since its refusal is over.
+    fn crowd(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Arc<Crowd>> {
+        if operation == Operation::Peek {
+            return None;
+        }
+        let mut charges = set.charges().iter().filter(|charge| !charge.shadow);
+        charges.find_map(|charge| self.known.crowd(set.key(charge), charge, now.monotonic))
     }
 
     async fn ask(
@@ -404,6 +448,21 @@ fn as_unsent(failure: Failure) -> Failure {
     }
 }
 
+/// What an answer says of more sets like this one.
+fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> Heard {
+    let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
+        return Heard::Nothing;
+    };
+    let each = set.charges().iter().zip(&answer.decisions);
+    let each = each.filter(|(charge, _)| !charge.shadow);
+    let room = each.map(|(charge, decision)| match decision.outcome {
+        Outcome::Allow => Some(decision.remaining / charge.cost.get()),
+        Outcome::Deny(_) => None,
+    });
+    // Refused by one is refused; `None` comes first.
+    room.min().flatten().map_or(Heard::Refusal, Heard::Room)
+}
+
 fn deny(charge: &Charge<'_>) -> Decision {
     Decision {
         outcome: Outcome::Deny(RetryAfter::After(COME_BACK)),
@@ -457,7 +516,7 @@ impl Store for GuardedStore {
         }
         match self.inner.remembered(set, operation, now) {
             Some(answer) => Ok(answer),
-            None => self.inner.ask(set, operation, now).await,
+            None => self.inner.ask_in_turn(set, operation, now).await,
         }
     }
 

@@ -1,10 +1,13 @@
 //! Local shares under many schedules: whatever the order in which callers, payments and the sweep
-//! come, a share is never exceeded, and every unit is owed, paid or on its way.
+//! come, a share is never exceeded, and every unit is owed, paid or on its way. And crowds: nobody who
+//! waits for others is left behind.
 //!
 //! A scheduler chooses who runs next wherever the table is locked.
 
+use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use quell::clock::ManualClock;
@@ -14,10 +17,11 @@ use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::OnFailure;
 use quell_core::time::{Monotonic, Now};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::atomic::{AtomicU64, Ordering};
-use shuttle::thread;
+use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shuttle::{future, thread};
 
 use super::background::Background;
+use super::crowd::{Crowd, Heard};
 use super::known::Known;
 use super::local_share::{Begun, How, LocalShares, Outcome};
 
@@ -206,4 +210,96 @@ fn work_that_comes_as_the_task_ends_is_done() {
         assert_eq!(work.load(Ordering::SeqCst), 0, "all of it was done");
     };
     shuttle::check_random(schedule, SCHEDULES);
+}
+
+/// A key whose refusal is over, and those who come then.
+#[derive(Default)]
+struct Hot {
+    crowd: Arc<Crowd>,
+    is_refused: AtomicBool,
+    asking: AtomicU64,
+    most: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Hot {
+    /// Asks once as a caller does, and is told what `heard` says. `None`: it goes away in between.
+    fn ask(&self, heard: impl Fn() -> Option<Heard>) {
+        loop {
+            if self.is_refused.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(turn) = future::block_on(self.crowd.turn()) else {
+                continue;
+            };
+            if self.is_refused.load(Ordering::SeqCst) {
+                return;
+            }
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let asking = self.asking.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(asking, Ordering::SeqCst);
+            thread::yield_now();
+            self.asking.fetch_sub(1, Ordering::SeqCst);
+            let heard = heard();
+            if heard == Some(Heard::Refusal) {
+                self.is_refused.store(true, Ordering::SeqCst);
+            }
+            if let Some(heard) = heard {
+                turn.end(heard);
+            }
+            return;
+        }
+    }
+
+    /// Comes, and goes away before it is its turn.
+    fn give_up(&self) {
+        let mut turn = Box::pin(self.crowd.turn());
+        let mut context = Context::from_waker(Waker::noop());
+        let _ = turn.as_mut().poll(&mut context);
+        thread::yield_now();
+    }
+}
+
+/// Lets five come at once, of whom one goes away; what became of it.
+fn crowd(heard: impl Fn() -> Option<Heard> + Copy + Send + Sync + 'static) -> Arc<Hot> {
+    let hot = Arc::new(Hot::default());
+    let callers = (0..5).map(|number| {
+        let hot = Arc::clone(&hot);
+        thread::spawn(move || match number {
+            2 => hot.give_up(),
+            _ => hot.ask(heard),
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.join().expect("it ends");
+    }
+    assert!(future::block_on(hot.crowd.turn()).is_some(), "it goes on");
+    hot
+}
+
+#[test]
+fn nobody_who_waits_for_others_is_left_behind() {
+    let any = || match thread_rng().gen_range(0..5) {
+        0 => None,
+        1 => Some(Heard::Refusal),
+        2 => Some(Heard::Nothing),
+        room => Some(Heard::Room(room - 3)),
+    };
+    let schedule = move || drop(crowd(any));
+    shuttle::check_random(schedule, SCHEDULES);
+}
+
+#[test]
+fn one_asks_for_all_until_it_is_known_that_more_fit() {
+    shuttle::check_random(
+        || {
+            let hot = crowd(|| None);
+            assert_eq!(hot.most.load(Ordering::SeqCst), 1, "one after the other");
+            assert_eq!(hot.asked.load(Ordering::SeqCst), 4);
+            let hot = crowd(|| Some(Heard::Refusal));
+            // Whoever had looked before the refusal was known may ask as well.
+            assert!(hot.most.load(Ordering::SeqCst) <= 2);
+        },
+        SCHEDULES,
+    );
 }

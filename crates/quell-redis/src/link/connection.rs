@@ -8,10 +8,13 @@
 //! ```
 //!
 //! One task writes and reads; all it knows is in [`Traffic`]. It reads what has come before it calls
-//! anything late, and looks again a moment later, so a process that had no time to read is not mistaken
-//! for a server that is silent. The time of a command counts from when it was handed to the socket, and
-//! begins anew with every answer that arrives: what stands behind others is not late while they are
-//! answered. Twice the timeout is the most, whatever arrives.
+//! anything late, and looks again a moment later. A look that comes late itself proves nothing: this
+//! process had no time then, and perhaps has not heard what came meanwhile. So it looks again after as
+//! long, and believes two looks in a row between which it had time. A process that has no time to read
+//! is not mistaken for a server that is silent.
+//! The time of a command counts from when the system took it, and begins anew with every answer that
+//! arrives: what stands behind others is not late while they are answered. Twice the timeout is the
+//! most, whatever arrives.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,9 +46,18 @@ const OUTPUT: usize = 64 * 1_024;
 /// Room for what has come, before it grows.
 const INPUT: usize = 16 * 1_024;
 
-/// Between the first and the last look for an answer that is late: a turn of the runtime, in which it
-/// learns what has come. Longer if the first look was late: by as much.
-const LAST_LOOK: Duration = Duration::from_millis(1);
+/// What has come and is no whole answer: some ten times the longest that we ask for.
+const MOST_INPUT: usize = 64 * 1_024 * 1_024;
+
+/// Between two looks for an answer that is late: a turn of the runtime, in which it learns what has
+/// come. Longer if the look before was late: by as much.
+const NEXT_LOOK: Duration = Duration::from_millis(1);
+
+/// Two looks that lie further apart prove nothing. Timers are a millisecond or two late at any time.
+const LATE_LOOK: Duration = Duration::from_millis(4);
+
+/// After so many looks an answer is late, however little time this process has.
+const MOST_LOOKS: u32 = 8;
 
 /// A connection that was quiet for so long before a command without an answer is given up: on the way
 /// there may be somebody who forgot it.
@@ -121,7 +133,8 @@ impl Connection {
             sent: 0,
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             armed: None,
-            is_last_look: false,
+            looks: 0,
+            looked: None,
         };
         (Self { end }, driver)
     }
@@ -180,7 +193,7 @@ struct Sent {
     caller: Option<Caller>,
     /// Answers that are still to come.
     answers: usize,
-    /// When it was handed over.
+    /// When the system took it, or what was written last before it.
     at: Instant,
     /// Bytes before it on this connection.
     offset: u64,
@@ -254,14 +267,22 @@ impl Traffic {
         None
     }
 
-    /// Hands out answers.
-    fn hear(&mut self, answers: Vec<Value>, now: Instant) {
+    /// The system took what begins at `offset`, or some of it.
+    fn written(&mut self, offset: u64, now: Instant) {
+        let sent = self.on_the_way.iter_mut().rev();
+        for sent in sent.take_while(|sent| sent.offset >= offset) {
+            sent.at = now;
+        }
+    }
+
+    /// Hands out answers; gives back the first that nobody asked for.
+    fn hear(&mut self, answers: Vec<Value>, now: Instant) -> Option<Value> {
         self.heard = now;
         self.was_quiet = false;
-        let mut count = 0;
+        let (mut count, mut unasked) = (0, None);
         for answer in answers {
             let Some(sent) = self.on_the_way.front_mut() else {
-                // Nobody asked.
+                unasked = Some(answer);
                 break;
             };
             sent.answers = sent.answers.saturating_sub(1);
@@ -279,6 +300,7 @@ impl Traffic {
         for refused in self.waiting.answered(count, now) {
             let _ = refused.caller.send(Err(Lost::Overloaded));
         }
+        unasked
     }
 
     /// When something is late, if nothing is heard until then.
@@ -336,6 +358,17 @@ fn window(timeout: Duration) -> Window {
     Window::new(LEAST_ON_THE_WAY, MOST_ON_THE_WAY, timeout / 4)
 }
 
+/// What is said of an answer that nobody asked for: a server that turns somebody away says why.
+fn said_unasked(answer: &Value) -> String {
+    match answer {
+        Value::ServerError(error) => {
+            let text: String = error.to_string().chars().take(200).collect();
+            format!("it said without being asked: {text}")
+        }
+        _ => "it answered what nobody asked".to_owned(),
+    }
+}
+
 fn is_waited_for(sent: &Sent) -> bool {
     sent.caller.as_ref().is_some_and(|one| !one.is_closed())
 }
@@ -355,7 +388,9 @@ pub(super) struct Driver<S> {
     sleep: Pin<Box<Sleep>>,
     /// When `sleep` ends, if it does.
     armed: Option<Instant>,
-    is_last_look: bool,
+    /// How often it was looked for what is late, and when last.
+    looks: u32,
+    looked: Option<Instant>,
 }
 
 impl<S> Drop for Driver<S> {
@@ -388,8 +423,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
         }
         // Before reading: what has come until it was over is read before anything is late.
-        let is_due = self.armed.is_some() && self.sleep.as_mut().poll(context).is_ready();
-        self.armed = self.armed.filter(|_| !is_due);
+        let is_over = self.armed.is_some() && self.sleep.as_mut().poll(context).is_ready();
+        let due = if is_over { self.armed.take() } else { None };
         loop {
             let has_read = match self.read(context) {
                 Ok(has_read) => has_read,
@@ -402,7 +437,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Err(error) => return Poll::Ready(error.to_string()),
             }
         }
-        self.watch(context, is_due)
+        self.watch(context, due)
     }
 
     /// Reads all that has come; says whether anything has.
@@ -410,24 +445,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let mut has_read = false;
         loop {
             if self.filled == self.input.len() {
-                self.input.resize(self.filled * 2, 0);
+                self.hear()?;
+                self.make_room()?;
             }
             let mut buffer = ReadBuf::new(self.input.get_mut(self.filled..).unwrap_or_default());
             let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
             let count = buffer.filled().len();
-            match read {
-                Poll::Pending => return Ok(has_read),
-                Poll::Ready(Err(error)) => return Err(error.to_string()),
-                Poll::Ready(Ok(())) if count == 0 => return Err("it hung up".to_owned()),
-                Poll::Ready(Ok(())) => self.filled += count,
-            }
-            has_read = true;
-            self.hear().map_err(|garbled| garbled.to_string())?;
+            let end = match read {
+                Poll::Ready(Ok(())) if count > 0 => {
+                    self.filled += count;
+                    has_read = true;
+                    continue;
+                }
+                Poll::Pending => None,
+                Poll::Ready(Ok(())) => Some("it hung up".to_owned()),
+                Poll::Ready(Err(error)) => Some(error.to_string()),
+            };
+            self.hear()?;
+            return end.map_or(Ok(has_read), Err);
         }
     }
 
+    /// Makes room for more of an answer that is longer than what there is.
+    fn make_room(&mut self) -> Result<(), String> {
+        let length = self.input.len();
+        if self.filled < length {
+            return Ok(());
+        }
+        if length >= MOST_INPUT {
+            return Err(format!("an answer of more than {MOST_INPUT} bytes"));
+        }
+        self.input.resize((length * 2).min(MOST_INPUT), 0);
+        Ok(())
+    }
+
     /// Takes whole answers out of what has come.
-    fn hear(&mut self) -> Result<(), reply::Garbled> {
+    fn hear(&mut self) -> Result<(), String> {
         let (mut answers, mut begin) = (Vec::new(), 0);
         let garbled = loop {
             let rest = self.input.get(begin..self.filled).unwrap_or_default();
@@ -441,15 +494,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
         };
         if !answers.is_empty() {
-            self.is_last_look = false;
-            self.traffic.lock().hear(answers, Instant::now());
+            self.looked = None;
+            // Whatever comes next would be taken for the answer to something else.
+            if let Some(unasked) = self.traffic.lock().hear(answers, Instant::now()) {
+                return Err(said_unasked(&unasked));
+            }
             self.input.copy_within(begin..self.filled, 0);
             self.filled -= begin;
             if self.filled == 0 && self.input.len() > INPUT {
                 self.input = vec![0; INPUT];
             }
         }
-        garbled.map_or(Ok(()), Err)
+        garbled.map_or(Ok(()), |garbled| Err(garbled.to_string()))
     }
 
     /// Writes what may be on the way; says whether anything was written.
@@ -475,6 +531,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Pending => return Ok(has_written),
                 Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => {
+                    self.traffic.lock().written(self.sent, Instant::now());
                     self.unwritten += count;
                     self.sent += count as u64;
                     has_written = true;
@@ -488,33 +545,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Sees to what is late.
-    fn watch(&mut self, context: &mut Context<'_>, is_due: bool) -> Poll<String> {
+    /// Sees to what is late; `due` is when this look should have come, if it is one.
+    fn watch(&mut self, context: &mut Context<'_>, due: Option<Instant>) -> Poll<String> {
         let mut traffic = self.traffic.lock();
         let now = Instant::now();
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
         let mut deadline = traffic.deadline();
         if deadline.is_none_or(|deadline| deadline > now) {
-            self.is_last_look = false;
-        } else if is_due {
-            if self.is_last_look {
+            self.looked = None;
+        } else if due.is_some() {
+            let before = self.looked.replace(now);
+            self.looks = before.map_or(1, |_| self.looks + 1);
+            let had_time = before.is_some_and(|before| now - before <= LATE_LOOK);
+            if had_time || self.looks >= MOST_LOOKS {
                 traffic.give_up(now, self.sent);
                 if traffic.was_quiet || self.unwritten < self.output.len() {
                     return Poll::Ready("no answer in time".to_owned());
                 }
+                self.looked = None;
                 deadline = traffic.deadline();
             }
-            self.is_last_look = !self.is_last_look;
         }
         let timeout = traffic.timeout;
         drop(traffic);
         let Some(deadline) = deadline else {
             return Poll::Pending;
         };
-        // Who is late itself had no time, and the server perhaps neither: it gets as much again.
-        let late = now.saturating_duration_since(deadline).min(timeout);
-        let at = match self.is_last_look {
-            true => now + late.max(LAST_LOOK),
-            false => deadline,
+        let at = match self.looked {
+            None => deadline,
+            // The server had no time either, perhaps: it gets as much again.
+            Some(looked) if late > LATE_LOOK => looked + late.min(timeout),
+            Some(looked) => looked + NEXT_LOOK,
         };
         // One that ends early is set anew when it does.
         if self.armed.is_none_or(|armed| armed > at) {
@@ -537,6 +598,191 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 
+    /// The other end of a connection, in the hands of a test.
+    #[derive(Default)]
+    struct Fake {
+        arrived: Arc<Mutex<Vec<u8>>>,
+        /// Whether one byte after the other arrives, for ever.
+        is_endless: bool,
+        /// Writing takes a timeout: the process sleeps in it. When it was over.
+        written: Arc<Mutex<Option<Instant>>>,
+    }
+
+    impl AsyncRead for Fake {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            let mut arrived = self.arrived.lock();
+            if arrived.is_empty() && self.is_endless {
+                arrived.resize(buffer.remaining(), b'x');
+            }
+            if arrived.is_empty() {
+                return Poll::Pending;
+            }
+            let count = arrived.len().min(buffer.remaining());
+            buffer.put_slice(&arrived[..count]);
+            arrived.drain(..count);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Fake {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            std::thread::sleep(TIMEOUT);
+            *self.written.lock() = Some(Instant::now());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Polls once; the reason if it is over.
+    async fn turn<S: AsyncRead + AsyncWrite + Unpin>(driver: &mut Driver<S>) -> Option<String> {
+        poll_fn(|context| match driver.poll(context) {
+            Poll::Ready(reason) => Poll::Ready(Some(reason)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// The process gets no time for a timeout; then it hears of its timers, and of no answer.
+    #[tokio::test]
+    async fn a_look_that_comes_late_proves_nothing() {
+        let stream = Fake::default();
+        let arrived = Arc::clone(&stream.arrived);
+        let (_connection, mut driver) = Connection::new(stream, TIMEOUT);
+        let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
+        while driver.looked.is_none() {
+            assert_eq!(turn(&mut driver).await, None);
+            tokio::time::sleep(NEXT_LOOK).await;
+        }
+        for _ in 0..3 {
+            std::thread::sleep(TIMEOUT * 2);
+            tokio::time::sleep(NEXT_LOOK).await;
+            assert_eq!(turn(&mut driver).await, None);
+            assert_eq!(heard(&mut answer), None, "it had no time to look");
+        }
+        arrived.lock().extend(b"+OK\r\n");
+        assert_eq!(turn(&mut driver).await, None);
+        assert_eq!(heard(&mut answer), Some(Ok(Value::Okay)));
+        // One that never comes is late all the same.
+        let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
+        let told = loop {
+            assert_eq!(turn(&mut driver).await, None);
+            if let Some(told) = heard(&mut answer) {
+                break told;
+            }
+            tokio::time::sleep(NEXT_LOOK).await;
+        };
+        assert_eq!(told, Err(Lost::Late));
+    }
+
+    #[tokio::test]
+    async fn time_spent_writing_is_not_the_servers() {
+        let stream = Fake::default();
+        let written = Arc::clone(&stream.written);
+        let (_connection, mut driver) = Connection::new(stream, TIMEOUT);
+        let _answer = enter(&mut driver.traffic.lock(), Instant::now());
+        assert_eq!(turn(&mut driver).await, None);
+        let (written, deadline) = (*written.lock(), driver.traffic.lock().deadline());
+        assert!(deadline >= written.map(|written| written + TIMEOUT));
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_too_long() {
+        for begin in [
+            "$99999999999\r\n",
+            "+",
+            "*99999999\r\n$0\r\n\r\n$99999999999\r\n",
+        ] {
+            let stream = Fake {
+                is_endless: true,
+                ..Fake::default()
+            };
+            stream.arrived.lock().extend(begin.as_bytes());
+            let (connection, mut driver) = Connection::new(stream, TIMEOUT);
+            let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
+            let reason = turn(&mut driver).await.unwrap();
+            assert_eq!(reason, "an answer of more than 67108864 bytes");
+            assert!(driver.input.capacity() <= MOST_INPUT);
+            drop(driver);
+            assert!(connection.is_over());
+            assert!(heard(&mut answer).unwrap().is_err());
+        }
+    }
+
+    /// Else all that follows would be answers to other questions.
+    #[tokio::test]
+    async fn an_answer_to_nothing_ends_the_connection() {
+        let said = [
+            ("+OK\r\n", "it answered what nobody asked"),
+            (
+                "-ERR max number of clients reached\r\n",
+                "it said without being asked: ResponseError: max number of clients reached",
+            ),
+        ];
+        for (text, expected) in said {
+            let stream = Fake::default();
+            stream.arrived.lock().extend(text.as_bytes());
+            let (_connection, mut driver) = Connection::new(stream, TIMEOUT);
+            assert_eq!(turn(&mut driver).await.as_deref(), Some(expected));
+        }
+        let stream = Fake::default();
+        let arrived = Arc::clone(&stream.arrived);
+        let (_connection, mut driver) = Connection::new(stream, TIMEOUT);
+        let mut first = enter(&mut driver.traffic.lock(), Instant::now());
+        assert_eq!(turn(&mut driver).await, None);
+        arrived.lock().extend(b":1\r\n:2\r\n");
+        let mut second = enter(&mut driver.traffic.lock(), Instant::now());
+        assert!(turn(&mut driver).await.is_some());
+        drop(driver);
+        assert_eq!(heard(&mut first), Some(Ok(Value::Int(1))));
+        assert_eq!(heard(&mut second), Some(Err(Lost::Unsent)));
+    }
+
+    /// The answer lies in the socket while the whole process stands still for four timeouts.
+    #[tokio::test]
+    async fn an_answer_that_has_come_is_heard_however_late_somebody_looks() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            use std::io::{Read as _, Write as _};
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 64];
+            for _ in 0..5 {
+                assert!(stream.read(&mut bytes).unwrap() > 0);
+                stream.write_all(b"+OK\r\n").unwrap();
+            }
+        });
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (connection, driver) = Connection::new(stream, TIMEOUT);
+        tokio::spawn(driver.run());
+        for _ in 0..5 {
+            let stall = async {
+                // The command leaves first.
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                std::thread::sleep(TIMEOUT * 4);
+            };
+            let command = command();
+            let (answer, ()) = futures_util::future::join(connection.call(&command), stall).await;
+            assert_eq!(answer, Ok(Value::Okay));
+        }
+        server.join().unwrap();
+    }
+
     type Answer = oneshot::Receiver<Result<Value, Lost>>;
 
     fn command() -> Command {
@@ -557,7 +803,8 @@ mod tests {
         let mut traffic = Traffic::new(TIMEOUT, start);
         let mut answers = [0; 3].map(|_| enter(&mut traffic, start));
         let sent = start + TIMEOUT / 2;
-        while traffic.leave(0, sent).is_some() {}
+        while traffic.leave(0, start).is_some() {}
+        traffic.written(0, sent);
         assert_eq!(traffic.deadline(), Some(sent + TIMEOUT));
         let later = sent + TIMEOUT - Duration::from_millis(1);
         traffic.hear(vec![Value::Okay], later);
@@ -643,7 +890,8 @@ mod tests {
                             }
                             thread::yield_now();
                             let answers = vec![Value::Int(turn); sent / 2];
-                            traffic.lock().unwrap().hear(answers, start);
+                            let unasked = traffic.lock().unwrap().hear(answers, start);
+                            assert_eq!(unasked, None);
                         }
                         traffic.lock().unwrap().give_up(start + TIMEOUT, written);
                         traffic.lock().unwrap().end("it hung up", written);

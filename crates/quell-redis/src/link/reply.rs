@@ -5,6 +5,12 @@ use redis::Value;
 /// How deep arrays may lie in each other.
 const MOST_DEPTH: usize = 32;
 
+/// Values in one reply: some ten times the most that we ask for.
+const MOST_VALUES: usize = 1_000_000;
+
+/// Elements that an array gets room for before they have come.
+const ROOM: usize = 1_024;
+
 /// What is no reply, with what is wrong.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbled(&'static str);
@@ -17,13 +23,15 @@ impl std::fmt::Display for Garbled {
 
 /// The reply that `bytes` begin with, and how long it is; `None`: the rest has not come.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbled> {
-    let mut rest = bytes;
-    let value = value(&mut rest, 0)?;
+    let (mut rest, mut left) = (bytes, MOST_VALUES);
+    let value = value(&mut rest, 0, &mut left)?;
     Ok(value.map(|value| (value, bytes.len() - rest.len())))
 }
 
-fn value(rest: &mut &[u8], depth: usize) -> Result<Option<Value>, Garbled> {
+/// One value, in so many arrays, if that is not more than may be `left`.
+fn value(rest: &mut &[u8], depth: usize, left: &mut usize) -> Result<Option<Value>, Garbled> {
     let whole = *rest;
+    *left = left.checked_sub(1).ok_or(Garbled("too many values"))?;
     let Some(line) = line(rest)? else {
         return Ok(None);
     };
@@ -48,7 +56,7 @@ fn value(rest: &mut &[u8], depth: usize) -> Result<Option<Value>, Garbled> {
         b'*' if depth >= MOST_DEPTH => return Err(Garbled("arrays in arrays in arrays")),
         b'*' => match usize::try_from(number(text)?) {
             Err(_) => Some(Value::Nil),
-            Ok(length) => array(rest, length, depth)?,
+            Ok(length) => array(rest, length, depth, left)?,
         },
         _ => return Err(Garbled("a reply of an unknown kind")),
     })
@@ -87,11 +95,16 @@ fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Garbled> {
     }
 }
 
-fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<Option<Value>, Garbled> {
+fn array(
+    rest: &mut &[u8],
+    length: usize,
+    depth: usize,
+    left: &mut usize,
+) -> Result<Option<Value>, Garbled> {
     // Each element takes three bytes or more: what cannot have come yet gets no room.
-    let mut elements = Vec::with_capacity(length.min(rest.len() / 3));
+    let mut elements = Vec::with_capacity(length.min(rest.len() / 3).min(ROOM));
     for _ in 0..length {
-        match value(rest, depth + 1)? {
+        match value(rest, depth + 1, left)? {
             Some(element) => elements.push(element),
             None => return Ok(None),
         }
@@ -149,5 +162,12 @@ mod tests {
         // A length that is a lie takes no memory.
         assert_eq!(read(b"*2000000000\r\n:1\r\n"), Ok(None));
         assert_eq!(read(b"$9000000000000\r\n"), Ok(None));
+        let many = b":1\r\n".repeat(MOST_VALUES);
+        let many = [b"*1000000\r\n", &*many].concat();
+        assert_eq!(read(&many), Err(Garbled("too many values")));
+        // Nor do many of them, in each other.
+        let deep = b"*2000000000\r\n".repeat(MOST_DEPTH - 1);
+        let deep = [&*deep, &vec![b'x'; 8 * 1_024 * 1_024]].concat();
+        assert_eq!(read(&deep), Ok(None));
     }
 }

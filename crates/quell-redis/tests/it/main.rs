@@ -12,6 +12,7 @@ mod book;
 mod cluster;
 mod colocated;
 mod conformance;
+mod crowd;
 mod debts;
 mod degraded;
 mod denied;

@@ -21,6 +21,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "denied::a_hammered_key_costs_a_round_trip_a_second",
     },
     Mutant {
+        name: "all ask when a refusal is over",
+        file: "crates/quell-redis/src/guard/known.rs",
+        original: "if !was_refused || slot.answer(charge, now).is_some() {",
+        replacement: "if was_refused || slot.answer(charge, now).is_some() {",
+        package: "quell-redis",
+        caught_by: "crowd::one_asks_for_all_when_a_refusal_is_not_believed_any_more",
+    },
+    Mutant {
+        name: "an answer called late by a process that had no time to read it",
+        file: "crates/quell-redis/src/link/connection.rs",
+        original: "before.is_some_and(|before| now - before <= LATE_LOOK)",
+        replacement: "before.is_some()",
+        package: "quell-redis",
+        caught_by: "link::connection::tests::a_look_that_comes_late_proves_nothing",
+    },
+    Mutant {
         name: "a fresh burst once the store is back",
         file: "crates/quell-redis/src/guard/repay.rs",
         original: "let mut owed = Cost::new(self.order.units);",
