@@ -1,4 +1,4 @@
-//! Locks of calls that are sent together and of local shares. The unit tests put others in their
+//! Locks of calls that are sent together, of crowds and of local shares. The unit tests put others in their
 //! place, under which a scheduler chooses who runs next at every step.
 
 #[cfg(not(test))]

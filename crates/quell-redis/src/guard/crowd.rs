@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::sync::Mutex;
+use crate::sync::Mutex;
 
 /// Calls that ask about one key at a time: as many as go together to the store.
 const MOST: usize = 256;
