@@ -12,6 +12,7 @@ mod draws;
 mod fleet;
 mod machine;
 mod memory;
+mod overload;
 mod processes;
 mod redis;
 mod report;
@@ -50,6 +51,8 @@ enum Command {
     Server(server::Settings),
     /// What does one limit for many servers cost the Redis that they share?
     Redis(redis::Settings),
+    /// What happens when more calls come than the shared store can answer?
+    Overload(overload::Settings),
     /// What do connections cost that say nothing?
     Idle(server::idle::Settings),
     /// How long does a server take to start with many rules, and who waits while they are reloaded?
@@ -72,6 +75,7 @@ fn main() -> Result<()> {
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
+        Command::Overload(settings) => overload::run(&settings),
         Command::Idle(settings) => server::idle::run(&settings),
         Command::Reload(settings) => server::reload::run(&settings),
         Command::Ceiling(settings) => server::ceiling::run(&settings),

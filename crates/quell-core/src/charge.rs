@@ -192,6 +192,7 @@ impl<'r> LimitSet<'r> {
     }
 
     /// Adds a charge whose key is `scope` and what `values` writes, unless that returns false.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         charge: NewCharge<'r>,

@@ -1,11 +1,12 @@
 //! Index: which rules can apply to a descriptor, without a look at all of them.
 //!
-//! Asking every rule costs as much as there are rules. But most rules name a value, `path: /login`, or
-//! how one begins, `path: /api/*`: such a rule can only apply to a descriptor with an entry that has
-//! it. So every rule is filed under one of its matchers, the one that it shares with the fewest other
-//! rules, by a hash of the entry's name and the value or its beginning. A descriptor looks under each
-//! of its entries, once for the value and once for each length that a beginning has among the rules.
-//! Rules with nothing to be filed under are looked at every time.
+//! Asking every rule costs as much as there are rules. But most rules name a value, `path: /login`,
+//! how one begins, `path: /api/*`, or a network, `remote_address: 10.0.0.0/8`: such a rule can only
+//! apply to a descriptor with an entry that has it. So every rule is filed under one of its matchers,
+//! the one that it shares with the fewest other rules, by a hash of the entry's name and the value,
+//! its beginning or its network. A descriptor looks under each of its entries, once for the value and
+//! once for each length that a beginning or a network's prefix has among the rules. Rules with nothing
+//! to be filed under are looked at every time.
 //!
 //! What is found may apply, and is asked; two texts with one hash cost a question and no more. Values
 //! of a descriptor come from outside, the hashes under which rules lie do not: nobody who asks can
@@ -15,9 +16,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use super::pattern::address;
 use super::{Matcher, Pattern, Rule};
 use crate::descriptor::Descriptor;
 
@@ -33,6 +36,8 @@ pub(super) struct Index {
     filed: Vec<(u64, u32)>,
     /// The entries that rules are filed under, in the order of their names ([`by_name`]).
     entries: Vec<Entry>,
+    /// The entries in which rules are filed under networks.
+    networks: Vec<Networks>,
     /// Rules with nothing to be filed under.
     others: Vec<u32>,
 }
@@ -48,6 +53,16 @@ struct Entry {
     lengths: Vec<usize>,
 }
 
+/// Networks in an entry that rules are filed under.
+#[derive(Clone, Debug)]
+struct Networks {
+    entry: Arc<str>,
+    /// Where hashes of networks start, by the entry.
+    start: u64,
+    /// Bits of their prefixes, where all addresses have 128 ([`bits_of`]), ascending.
+    prefixes: Vec<u8>,
+}
+
 /// Shorter names first: two that differ in length are told apart without a look at them.
 fn by_name(one: &str, other: &str) -> Ordering {
     let lengths = one.len().cmp(&other.len());
@@ -59,6 +74,8 @@ fn by_name(one: &str, other: &str) -> Ordering {
 enum Literal<'a> {
     Whole(&'a str),
     Beginning(&'a str),
+    /// The bits of an address of which so many count.
+    Network(u128, u8),
 }
 
 impl Pattern {
@@ -70,7 +87,11 @@ impl Pattern {
                 let beginning = glob.split('*').next().unwrap_or_default();
                 (!beginning.is_empty()).then_some(Literal::Beginning(beginning))
             }
-            Self::Network(_) => None,
+            Self::Network(network) => {
+                let before = if network.addr().is_ipv4() { 96 } else { 0 };
+                let length = network.prefix_len().saturating_add(before);
+                Some(Literal::Network(bits_of(network.network()), length))
+            }
         }
     }
 }
@@ -82,6 +103,9 @@ impl Matcher {
             Some(match pattern.literal()? {
                 Literal::Whole(text) => fold(start(WHOLE, &self.entry), text.as_bytes()),
                 Literal::Beginning(text) => fold(start(BEGINNING, &self.entry), text.as_bytes()),
+                Literal::Network(bits, length) => {
+                    fold_bits(start(NETWORK, &self.entry), bits, length)
+                }
             })
         };
         let mut hashes: Vec<u64> = self.patterns.iter().map(of).collect::<Option<_>>()?;
@@ -106,6 +130,7 @@ impl Index {
         };
         let mut index = Self::default();
         let mut lengths: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
+        let mut prefixes: BTreeMap<Arc<str>, BTreeSet<u8>> = BTreeMap::new();
         for (place, rule) in (0..).zip(&rules) {
             let choices = rule
                 .matchers
@@ -118,10 +143,16 @@ impl Index {
             index
                 .filed
                 .extend(hashes.into_iter().map(|hash| (hash, place)));
-            let of_entry = lengths.entry(Arc::clone(&matcher.entry)).or_default();
+            let entry = || Arc::clone(&matcher.entry);
             for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
-                if let Literal::Beginning(text) = literal {
-                    of_entry.insert(text.len());
+                match literal {
+                    Literal::Whole(_) => _ = lengths.entry(entry()).or_default(),
+                    Literal::Beginning(text) => {
+                        lengths.entry(entry()).or_default().insert(text.len());
+                    }
+                    Literal::Network(_, length) => {
+                        prefixes.entry(entry()).or_default().insert(length);
+                    }
                 }
             }
         }
@@ -135,6 +166,12 @@ impl Index {
         index
             .entries
             .sort_by(|one, other| by_name(&one.name, &other.name));
+        let networks = prefixes.into_iter().map(|(entry, prefixes)| Networks {
+            start: start(NETWORK, &entry),
+            prefixes: prefixes.into_iter().collect(),
+            entry,
+        });
+        index.networks = networks.collect();
         index.filed.sort_unstable();
         index.cut_into_slices();
         index
@@ -173,11 +210,27 @@ impl Index {
                 self.collect(fold(known.beginning, beginning), &mut found);
             }
         }
+        if !self.networks.is_empty() {
+            self.collect_networks(descriptor, &mut found);
+        }
         if found.len() > 1 {
             found.sort_unstable();
             found.dedup();
         }
         found
+    }
+
+    /// Apart, so that rules without networks do not pay for it.
+    #[inline(never)]
+    fn collect_networks(&self, descriptor: &Descriptor<'_>, found: &mut Candidates) {
+        for networks in &self.networks {
+            if let Some(address) = descriptor.get(&networks.entry).and_then(address) {
+                let bits = bits_of(address);
+                for length in &networks.prefixes {
+                    self.collect(fold_bits(networks.start, bits, *length), found);
+                }
+            }
+        }
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {
@@ -209,10 +262,25 @@ fn slice_of(hash: u64, slices: usize) -> usize {
 
 const WHOLE: u64 = 1;
 const BEGINNING: u64 = 2;
+const NETWORK: u64 = 3;
 
 /// Where a hash of a text in the entry `name` starts.
 fn start(kind: u64, name: &str) -> u64 {
     fold(kind, name.as_bytes())
+}
+
+/// An address as 128 bits: one of IPv4 as it is written in IPv6.
+fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// Folds the first so many bits of an address.
+fn fold_bits(seed: u64, bits: u128, length: u8) -> u64 {
+    let after = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+    fold(seed ^ u64::from(length), &(bits & !after).to_be_bytes())
 }
 
 /// Multiplies word by word and keeps both halves of the product; begins with how many bytes there are.
@@ -237,4 +305,98 @@ fn fold(seed: u64, bytes: &[u8]) -> u64 {
         }
     };
     mix(hash, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec;
+
+    use super::*;
+    use crate::rule::{Effect, OnMissing};
+
+    fn rule(place: usize, entries: &[(&str, &[String])]) -> Rule {
+        let matchers = entries.iter().map(|(entry, patterns)| Matcher {
+            entry: Arc::from(*entry),
+            patterns: patterns.iter().map(|text| Pattern::parse(text)).collect(),
+        });
+        Rule {
+            name: Arc::from(format!("rule-{place}")),
+            matchers: matchers.collect(),
+            per: vec![],
+            on_missing: OnMissing::default(),
+            effect: Effect::Unlimited,
+            overrides: vec![],
+            cost: None,
+            shadow: false,
+            on_failure: None,
+        }
+    }
+
+    #[test]
+    fn one_of_ten_thousand_addresses_and_networks_is_looked_at() {
+        let rules: Vec<Rule> = (0..10_000)
+            .map(|place| {
+                let (high, low) = (place / 256, place % 256);
+                let address = match place % 4 {
+                    0 => format!("10.{high}.{low}.0/24"),
+                    1 => format!("11.{high}.{low}.1/32"),
+                    2 => format!("2001:db8:{high:x}:{low:x}::/64"),
+                    _ => format!("2001:db9:{high:x}::{low:x}/128"),
+                };
+                let post = [String::from("POST")];
+                rule(place, &[("method", &post), ("remote_address", &[address])])
+            })
+            .collect();
+        let index = Index::new(rules.iter());
+        assert_eq!(index.others, [0; 0]);
+        for (address, expected) in [
+            ("10.3.4.77", vec![3 * 256 + 4]),
+            ("::ffff:10.3.4.77", vec![3 * 256 + 4]),
+            ("10.3.5.77", vec![]),
+            ("11.3.5.1", vec![3 * 256 + 5]),
+            ("11.3.5.2", vec![]),
+            ("2001:db8:3:6:1:2:3:4", vec![3 * 256 + 6]),
+            ("2001:0DB9:0003::0007", vec![3 * 256 + 7]),
+            ("no address", vec![]),
+        ] {
+            let mut descriptor = Descriptor::new();
+            descriptor.push("method", "POST");
+            descriptor.push("remote_address", address);
+            let candidates = index.candidates(&descriptor);
+            assert_eq!(candidates.to_vec(), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_any_length_is_found() {
+        let texts = [
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/9",
+            "::ffff:10.0.0.0/104",
+            "::/90",
+        ];
+        let rules = texts
+            .iter()
+            .enumerate()
+            .map(|(place, text)| rule(place, &[("remote_address", &[String::from(*text)])]));
+        let rules: Vec<Rule> = rules.collect();
+        let index = Index::new(rules.iter());
+        for address in ["10.127.0.1", "10.128.0.1", "1.1.1.1", "::1", "2001:db8::1"] {
+            let mut descriptor = Descriptor::new();
+            descriptor.push("remote_address", address);
+            let candidates = index.candidates(&descriptor);
+            for (place, rule) in rules.iter().enumerate() {
+                let applies = rule.applies(&descriptor).is_ok();
+                let place = u32::try_from(place).unwrap();
+                assert!(
+                    !applies || candidates.contains(&place),
+                    "{address} {}",
+                    rule.name
+                );
+            }
+        }
+    }
 }

@@ -24,13 +24,12 @@ impl Matcher {
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         // An address is read once, however many networks there are.
-        let is_network = |pattern: &Pattern| matches!(pattern, Pattern::Network(_));
-        let address = match self.patterns.iter().any(is_network) {
-            true => address(value),
-            false => None,
-        };
+        let mut read = None;
         self.patterns.iter().any(|pattern| match pattern {
-            Pattern::Network(network) => address.is_some_and(|at| network.contains(&at)),
+            Pattern::Network(network) => {
+                let address = read.get_or_insert_with(|| address(value));
+                address.is_some_and(|address| network.contains(&address))
+            }
             Pattern::Exact(_) | Pattern::Glob(_) => pattern.matches(value),
         })
     }

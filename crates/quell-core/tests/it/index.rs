@@ -11,7 +11,7 @@ use crate::calendar::FourDays;
 use crate::shop::{Shop, With, query, rule};
 
 const ENTRIES: [&str; 3] = ["method", "path", "p"];
-const PATTERNS: [&str; 14] = [
+const PATTERNS: [&str; 19] = [
     "a",
     "ab",
     "abcdefgh",
@@ -25,9 +25,14 @@ const PATTERNS: [&str; 14] = [
     "a*b*",
     "10.0.0.0/8",
     "10.1.0.0/16",
+    "10.1.2.3/32",
+    "0.0.0.0/0",
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8::1/128",
     "10*",
 ];
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 14] = [
     "a",
     "ab",
     "abcdefgh",
@@ -37,6 +42,10 @@ const VALUES: [&str; 10] = [
     "b",
     "10.1.2.3",
     "10.2.2.3",
+    "::ffff:10.1.2.3",
+    "2001:DB8::1",
+    "2001:db8:0::1",
+    "2001:db9::1",
     "ba",
 ];
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quell_core::charge::{Charge, Entry, LimitSet, Operation, ban, decide_one, lift};
+use quell_core::charge::{Charge, Due, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId, forgive};
 use quell_core::key::{Key, KeyName, shortened};
@@ -273,26 +273,36 @@ impl MemoryStore {
         operation: Operation,
         now: &mut Now,
     ) -> Option<Decision> {
-        let due = charge.due();
-        let decide = |now: Now| {
-            let in_place = || now.monotonic;
-            let decided = self.table.decide_in_place(key, &due, operation, in_place);
-            decided.map(|decided| decided.decision())
-        };
-        let decision = decide(*now)?;
+        let (due, first) = (charge.due(), now.monotonic);
+        let decided = self.table.decide_in_place(key, &due, operation, || first);
+        let decision = decided?.decision();
         match decision.outcome {
             // Others who read the clock later may have charged the key before: what seems to be
             // missing may be no more than the time since this reading.
             Outcome::Deny(RetryAfter::After(wait)) if wait <= TIME_SLICE => {
                 let later = self.read_again(*now);
-                if later.monotonic.since(now.monotonic) < wait {
+                if later.monotonic.since(first) < wait {
                     return Some(decision);
                 }
                 *now = later;
-                decide(later)
+                self.charge_in_place_at(key, &due, operation, later)
             }
             _ => Some(decision),
         }
+    }
+
+    /// The same at one instant, apart from the way that nearly all calls go.
+    #[cold]
+    fn charge_in_place_at(
+        &self,
+        key: &Approach<'_>,
+        due: &Due<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        let at = || now.monotonic;
+        let decided = self.table.decide_in_place(key, due, operation, at);
+        decided.map(|decided| decided.decision())
     }
 
     fn charge_one(
