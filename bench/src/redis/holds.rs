@@ -1,11 +1,12 @@
-//! Holds: what a look at a key costs the store with so many permits held, units reserved or callers in
-//! line on it, as far as the bounds go.
+//! Holds: how long the store is at work for a call about a key with so many permits held, units
+//! reserved or callers in line on it, as far as the bounds go.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use quell::{Cost, Limiter, Query};
-use quell_core::hold::{Claim, HoldId, Patience};
+use anyhow::{Context, Result, ensure};
+use quell::store::Store;
+use quell::{Cost, Limiter, Verdict};
+use quell_core::hold::{Claim, Ending, HoldId, Patience};
 use quell_redis::RedisStore;
 
 use super::limits::{limiter, query};
@@ -14,161 +15,268 @@ use super::{Lab, Settings};
 use crate::report::{Report, progress};
 use crate::table::Table;
 
-/// How much there is on the key: up to the bound of 1,000 holds, with room for one call more.
-const SIZES: [usize; 3] = [100, 200, 990];
+/// How much there is on the key: up to the bound of 1,000 holds, with room for a call more.
+const SIZES: [usize; 4] = [100, 200, 500, 990];
 
 /// Callers who may stand in line on a shared store.
 const LONGEST_LINE: usize = 200;
 
-/// Calls of which one figure is made.
-const CALLS: usize = 50;
+/// Reservations on a key that may be given back when their time is over.
+const MOST_RELEASED: usize = 200;
 
-/// What lies on a key, and what is asked of it then.
+/// Calls of which one figure is the median.
+const CALLS: usize = 30;
+
+/// What lies on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
-    PermitPeek,
-    PermitPeekAll,
-    PermitRefused,
-    PermitTurn,
-    ReservedPeek,
-    ReservedTurn,
-    LinePeek,
-    Fill,
+enum Ground {
+    /// Permits, all held.
+    Permits,
+    /// The same under a limit that learns its ceiling.
+    Learned,
+    /// Reserved units that stay charged when their time is over.
+    Reserved,
+    /// The same, and they are given back.
+    Released,
+    /// Callers who wait for a rate.
+    Line,
 }
 
-const SUBJECTS: [(Subject, &str); 8] = [
-    (Subject::PermitPeek, "permits: peek, refused"),
-    (Subject::PermitPeekAll, "permits: peek at all of them"),
-    (Subject::PermitRefused, "permits: claim, refused"),
-    (Subject::PermitTurn, "permits: claim and release"),
-    (Subject::ReservedPeek, "released when over: peek at all"),
+/// What is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Peek,
+    PeekAll,
+    Refused,
+    /// A claim that is admitted, and its end.
+    Turn,
+    /// Somebody joins the line, has the place looked at again, and leaves.
+    Join,
+}
+
+const SUBJECTS: [(Ground, Call, &str); 13] = [
+    (Ground::Permits, Call::Peek, "permits: peek, refused"),
     (
-        Subject::ReservedTurn,
-        "released when over: reserve and settle",
+        Ground::Permits,
+        Call::PeekAll,
+        "permits: peek at all of them",
     ),
-    (Subject::LinePeek, "line: peek, refused"),
-    (Subject::Fill, "permits: claim while it fills"),
+    (Ground::Permits, Call::Refused, "permits: claim, refused"),
+    (
+        Ground::Permits,
+        Call::Turn,
+        "permits: claim, admitted|permits: release",
+    ),
+    (
+        Ground::Learned,
+        Call::PeekAll,
+        "learned ceiling: peek at all",
+    ),
+    (
+        Ground::Learned,
+        Call::Turn,
+        "learned ceiling: claim|learned ceiling: release",
+    ),
+    (Ground::Reserved, Call::PeekAll, "reserved: peek at all"),
+    (
+        Ground::Reserved,
+        Call::Turn,
+        "reserved: claim, admitted|reserved: settle",
+    ),
+    (
+        Ground::Released,
+        Call::Peek,
+        "given back when over: peek, refused",
+    ),
+    (
+        Ground::Released,
+        Call::PeekAll,
+        "given back when over: peek at all",
+    ),
+    (
+        Ground::Released,
+        Call::Turn,
+        "given back when over: claim|given back when over: settle",
+    ),
+    (Ground::Line, Call::Peek, "line: peek, refused"),
+    (
+        Ground::Line,
+        Call::Join,
+        "line: joins|line: moves up|line: leaves",
+    ),
 ];
 
-/// Measures processor time per call; the table.
+/// Measures the time of scripts per call; the table.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let mut wire = Wire::connect(lab.address)?;
     let runtime = super::runtime()?;
     for run in 0..settings.runs {
         for size in SIZES {
-            for (subject, name) in SUBJECTS {
-                if subject == Subject::LinePeek && size > LONGEST_LINE {
+            for (ground, call, names) in SUBJECTS {
+                let most = match ground {
+                    Ground::Line => LONGEST_LINE,
+                    Ground::Released => MOST_RELEASED,
+                    _ => usize::MAX,
+                };
+                if size > most {
                     continue;
                 }
                 wire.ask(&[b"FLUSHALL"])?;
-                let micros = runtime.block_on(measure(subject, size, lab, &mut wire))?;
-                report.add(&format!("{size} holds"), name, "us", micros);
-                progress(&format!(
-                    "run {}  {size:>5}  {name:<42} {micros:>8.0} us",
-                    run + 1
-                ));
+                let micros = runtime.block_on(measure(ground, call, size, lab, &mut wire))?;
+                for (name, micros) in names.split('|').zip(micros) {
+                    report.add(&format!("{size} holds"), name, "us", micros);
+                    progress(&format!(
+                        "run {}  {size:>5}  {name:<42} {micros:>8.0} us",
+                        run + 1
+                    ));
+                }
             }
         }
     }
-    let mut table = Table::new(["server us per call", "100", "200", "990"]);
-    for (_, name) in SUBJECTS {
-        let figure = |size| report.median(&format!("{size} holds"), name);
-        let figure = |size| figure(size).map_or_else(String::new, |micros| format!("{micros:.0}"));
-        table.row([name.to_owned(), figure(100), figure(200), figure(990)]);
+    let mut table = Table::new(["script us per call", "100", "200", "500", "990"]);
+    for name in SUBJECTS.iter().flat_map(|(.., names)| names.split('|')) {
+        let figure = |size| {
+            let median = report.median(&format!("{size} holds"), name);
+            median.map_or_else(String::new, |micros| format!("{micros:.0}"))
+        };
+        let [one, two, five, most] = SIZES.map(figure);
+        table.row([name.to_owned(), one, two, five, most]);
     }
     Ok(table.to_string())
 }
 
-/// Fills one key and asks; microseconds of the server per call.
-async fn measure(subject: Subject, size: usize, lab: &Lab, wire: &mut Wire) -> Result<f64> {
-    let room = size + usize::from(subject == Subject::PermitTurn);
-    let limit = match subject {
-        Subject::ReservedPeek | Subject::ReservedTurn => {
-            format!("rate: {size}/day, burst: {}, on_expiry: release", size + 1)
+/// Fills one key and asks; the median of the microseconds that scripts took for each kind of call.
+async fn measure(
+    ground: Ground,
+    call: Call,
+    size: usize,
+    lab: &Lab,
+    wire: &mut Wire,
+) -> Result<Vec<f64>> {
+    let room = size + usize::from(call == Call::Turn);
+    let limit = match ground {
+        Ground::Permits => format!("algorithm: concurrency, max: {room}, lease: 1h"),
+        Ground::Learned => {
+            format!("algorithm: concurrency, adaptive: {{ min: {room}, max: {room} }}, lease: 1h")
         }
-        Subject::LinePeek => "rate: 1/s, burst: 1".to_owned(),
-        _ => format!("algorithm: concurrency, max: {room}, lease: 1h"),
+        Ground::Reserved => format!("rate: {size}/day, burst: {room}"),
+        Ground::Released => format!("rate: {size}/day, burst: {room}, on_expiry: release"),
+        Ground::Line => "rate: 1/s, burst: 1".to_owned(),
     };
     let limiter = limiter(&lab.url(), &[&limit])?;
-    let before = wire.processor_time()?;
-    for number in 0..size {
-        put(subject, &limiter, number).await?;
+    let places = size - usize::from(call == Call::Join);
+    for number in 0..places {
+        let verdict = put(ground, &limiter, &format!("job-{number:08}"), number).await?;
+        ensure!(verdict.is_allow(), "hold {number} of {ground:?} is refused");
     }
-    if subject == Subject::Fill {
-        return Ok((wire.processor_time()? - before) / size as f64);
-    }
-    let before = wire.processor_time()?;
-    let mut calls = 0;
+    let mut took = vec![Vec::new(); 3];
     for number in 0..CALLS {
-        calls += ask(subject, &limiter, size, number).await?;
+        ask(ground, call, &limiter, (size, number), wire, &mut took).await?;
     }
-    Ok((wire.processor_time()? - before) / f64::from(calls))
+    let median = |figures: Vec<f64>| {
+        let mut figures = figures;
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied()
+    };
+    Ok(took.into_iter().filter_map(median).collect())
 }
 
 /// Adds one hold.
-async fn put(subject: Subject, limiter: &Limiter<RedisStore>, number: usize) -> Result<()> {
-    let name = format!("job-{number:08}");
-    let verdict = match subject {
-        Subject::ReservedPeek | Subject::ReservedTurn => {
-            let keep = Duration::from_secs(3_600 + number as u64 * 7_919 % 1_000);
-            limiter.reserve(&query(0), keep, Some(&name)).await?
-        }
-        Subject::LinePeek => wait(limiter, &query(0), &name).await?,
-        _ => limiter.try_acquire(&query(0)).await?,
-    };
-    ensure!(
-        verdict.is_allow(),
-        "hold {number} of {subject:?} is refused"
-    );
-    Ok(())
-}
-
-/// Takes a place in the line, for as long as it may take.
-async fn wait(
+async fn put(
+    ground: Ground,
     limiter: &Limiter<RedisStore>,
-    query: &Query<'_>,
     name: &str,
-) -> Result<quell::Verdict> {
-    let id = HoldId::new(query.domain(), name).ok_or_else(|| anyhow::anyhow!("a bad name"))?;
-    let claim = Claim {
-        id: &id,
-        hold: None,
-        wait: Some(Patience::of(Duration::from_secs(86_400))),
-        is_named: true,
-    };
-    Ok(limiter.hold_at(query, &claim, limiter.now()).await?)
+    number: usize,
+) -> Result<Verdict> {
+    Ok(match ground {
+        Ground::Reserved | Ground::Released => {
+            let keep = Duration::from_secs(3_600 + number as u64 * 7_919 % 1_000);
+            limiter.reserve(&query(0), keep, Some(name)).await?
+        }
+        // For as long as it may take.
+        Ground::Line => {
+            let id = id(name)?;
+            let claim = Claim {
+                id: &id,
+                hold: None,
+                wait: Some(Patience::of(Duration::from_secs(86_400))),
+                is_named: true,
+            };
+            limiter.hold_at(&query(0), &claim, limiter.now()).await?
+        }
+        _ => {
+            limiter
+                .reserve(&query(0), Duration::from_secs(60), Some(name))
+                .await?
+        }
+    })
 }
 
-/// Asks once; how many calls that took.
+fn id(name: &str) -> Result<HoldId> {
+    HoldId::new("bench", name).context("a bad name")
+}
+
+/// What scripts took since the last look.
+fn spent(wire: &mut Wire, since: &mut f64) -> Result<f64> {
+    let mut all = 0.0;
+    for command in ["cmdstat_evalsha", "cmdstat_eval"] {
+        let line = wire.info("commandstats", command)?;
+        let spent = line
+            .split("usec=")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        all += spent.map_or(Ok(0.0), str::parse::<f64>)?;
+    }
+    Ok(all - std::mem::replace(since, all))
+}
+
+/// Asks once, and notes what each call took.
 async fn ask(
-    subject: Subject,
+    ground: Ground,
+    call: Call,
     limiter: &Limiter<RedisStore>,
-    size: usize,
-    number: usize,
-) -> Result<u32> {
+    (size, number): (usize, usize),
+    wire: &mut Wire,
+    took: &mut [Vec<f64>],
+) -> Result<()> {
+    let mut since = 0.0;
+    spent(wire, &mut since)?;
     let all = Cost::new(size as u64).unwrap_or(Cost::ONE);
-    let is_refused = match subject {
-        Subject::PermitPeek | Subject::LinePeek => !limiter.peek(&query(0)).await?.is_allow(),
-        Subject::PermitPeekAll | Subject::ReservedPeek => {
-            !limiter.peek(&query(0).cost(all)).await?.is_allow()
-        }
-        Subject::PermitRefused => !limiter.try_acquire(&query(0)).await?.is_allow(),
-        Subject::PermitTurn => {
-            let verdict = limiter.try_acquire(&query(0)).await?;
-            let id = verdict.id.unwrap_or_default();
-            limiter.release("bench", &id).await?;
-            return Ok(2);
-        }
-        Subject::ReservedTurn => {
-            let name = format!("turn-{number}");
-            limiter
-                .reserve(&query(0), Duration::from_secs(60), Some(&name))
-                .await?;
-            limiter.settle("bench", &name, 0).await?;
-            return Ok(2);
-        }
-        Subject::Fill => return Ok(1),
+    let name = format!("turn-{number:07}");
+    let mut note = |wire: &mut Wire, part: usize| -> Result<()> {
+        let micros = spent(wire, &mut since)?;
+        took.get_mut(part).context("no such part")?.push(micros);
+        Ok(())
     };
-    ensure!(is_refused, "{subject:?} is allowed");
-    Ok(1)
+    match call {
+        Call::Peek | Call::PeekAll => {
+            let cost = if call == Call::Peek { Cost::ONE } else { all };
+            let verdict = limiter.peek(&query(0).cost(cost)).await?;
+            ensure!(!verdict.is_allow(), "{ground:?} {call:?} is allowed");
+            note(wire, 0)?;
+        }
+        Call::Refused => {
+            let verdict = put(ground, limiter, &name, 0).await?;
+            ensure!(!verdict.is_allow(), "{ground:?} {call:?} is allowed");
+            note(wire, 0)?;
+        }
+        Call::Turn => {
+            let verdict = put(ground, limiter, &name, 0).await?;
+            ensure!(verdict.is_allow(), "{ground:?} {call:?} is refused");
+            note(wire, 0)?;
+            limiter.settle("bench", &name, 0).await?;
+            note(wire, 1)?;
+        }
+        Call::Join => {
+            put(ground, limiter, &name, 0).await?;
+            note(wire, 0)?;
+            limiter.store().advance(&id(&name)?, limiter.now()).await?;
+            note(wire, 1)?;
+            limiter
+                .end_at(&id(&name)?, Ending::Cancel, limiter.now())
+                .await?;
+            note(wire, 2)?;
+        }
+    }
+    Ok(())
 }

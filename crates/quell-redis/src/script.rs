@@ -49,11 +49,13 @@ const DECIDE_MANY: &str = concat!(
 const HOLD: &str = concat!(
     include_str!("script/hold/head.lua"),
     algorithms!(),
+    include_str!("script/hold/columns.lua"),
     include_str!("script/hold/adaptive.lua"),
     include_str!("script/hold/engine.lua"),
     include_str!("script/hold/warm.lua"),
     include_str!("script/hold/carry.lua"),
     include_str!("script/hold/versions.lua"),
+    include_str!("script/hold/timeline.lua"),
     include_str!("script/hold/line.lua"),
     include_str!("script/hold/box.lua"),
     include_str!("script/hold/ask.lua"),

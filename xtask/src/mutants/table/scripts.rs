@@ -65,11 +65,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a hold that is over counted on each of its keys: script",
-        file: "crates/quell-redis/src/script/hold/line.lua",
-        original: "if hold.n then state.lapsed",
-        replacement: "if hold then state.lapsed",
+        file: "crates/quell-redis/src/script/hold/timeline.lua",
+        original: "if flag % 8 >= COUNTED then state.lapsed",
+        replacement: "if flag then state.lapsed",
         package: "quell-redis",
         caught_by: "held_numbers::what_nobody_ends_is_counted_once_in_all",
+    },
+    Mutant {
+        name: "a server of before forgets holds in columns: script",
+        file: "crates/quell-redis/src/script/hold/box.lua",
+        original: "box.h, box.c = false,",
+        replacement: "box.h, box.c = {},",
+        package: "quell-redis",
+        caught_by: "versions::a_server_of_before_leaves_columns_alone",
     },
     Mutant {
         name: "stored permits cost as much as others: script",

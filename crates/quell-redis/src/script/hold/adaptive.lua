@@ -1,6 +1,9 @@
 -- A ceiling of permits that is learned: the steps of crates/quell-core/src/algorithm/adaptive.rs.
 -- Ceilings are 1/256 of a permit and `unloaded` is nanoseconds, as there; `took` is microseconds, of
 -- which a window has at most 30,000 units of a day each. So all is whole, below 2^53, and the same.
+local fresh_ceiling, copy_of_learned, limit_now, settle_learned, learn_ceiling
+
+do
 local LONGEST_CALL = 86400000000
 
 local function bounded(limit, parts)
@@ -8,7 +11,7 @@ local function bounded(limit, parts)
 end
 
 -- Before anything is known: the least, whose latency is measured first.
-local function fresh_ceiling(limit, used)
+function fresh_ceiling(limit, used)
   local ceiling = limit.least * 256
   return {
     used = used, till = 0, ceiling = ceiling, top = ceiling, unloaded = 0, measures = true, grows = true,
@@ -16,7 +19,7 @@ local function fresh_ceiling(limit, used)
   }
 end
 
-local function copy_of_learned(usage)
+function copy_of_learned(usage)
   local copy = {}
   for name, value in pairs(usage) do copy[name] = value end
   return copy
@@ -29,18 +32,17 @@ local function in_force(limit, learned)
 end
 
 -- The most units that may be used now.
-local function limit_now(limit, usage)
+function limit_now(limit, usage)
   if not limit.least then return limit.limit end
   return usage and in_force(limit, usage) or limit.least
 end
 
 -- What is left of what was learned, if anything is.
-local function settle_learned(limit, usage)
-  local till = usage and usage.ceiling and min(usage.till, mono + limit.lease) or 0
+function settle_learned(limit, learned)
+  local till = learned and learned.ceiling and min(learned.till, mono + limit.lease) or 0
   if till <= mono then return nil end
-  local learned = copy_of_learned(usage)
   learned.used, learned.till = 0, till
-  learned.ceiling, learned.top = bounded(limit, usage.ceiling), bounded(limit, usage.top)
+  learned.ceiling, learned.top = bounded(limit, learned.ceiling), bounded(limit, learned.top)
   return learned
 end
 
@@ -84,9 +86,9 @@ local function back_off(limit, learned)
 end
 
 -- Learns from a call that held so many units and is over; `held` is how long, or nothing if it failed.
-local function learn_ceiling(limit, usage, units, held)
+function learn_ceiling(limit, usage, units, held)
   if not usage and not held then return nil end
-  local learned = usage and copy_of_learned(usage) or fresh_ceiling(limit, max(units, 1))
+  local learned = usage or fresh_ceiling(limit, max(units, 1))
   learned.till = mono + limit.lease
   if learned.skip > 0 then
     learned.skip = max(learned.skip - units, 0)
@@ -108,4 +110,5 @@ local function learn_ceiling(limit, usage, units, held)
   learned.skip = before == after and 0 or before + after
   learned.count, learned.took, learned.peak = 0, 0, 0
   return learned
+end
 end

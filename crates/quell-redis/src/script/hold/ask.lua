@@ -95,18 +95,17 @@ local function administer(states)
   for i, state in ipairs(states) do
     local ask, rest_ban = state.ask, rest_of_ban(state.ask, state.ban)
     local rest = op == 2 and max(reset_of(state), rest_ban) or 0
-    if state.usage or #state.holds > 0 then settle_state(state) end
+    if state.usage or state.holds.n > 0 then settle_state(state) end
     if op == 2 then
       if rest > 0 then changed = changed + 1 end
       state.ban, state.versions = nil, nil
       -- Permits are not used but held: they stay, and so does the line.
       if ask.limit.kind ~= PERMITS then
-        local kept = {}
-        for _, hold in ipairs(state.holds) do
-          if hold.g then insert(kept, hold) end
-        end
-        state.usage, state.holds = nil, kept
-      elseif #state.holds == 0 then
+        local holds, over = state.holds, {}
+        for at = 1, holds.n do over[at] = holds.flags[at] < WAITING or nil end
+        columns.drop(holds, over)
+        state.usage, holds.taken = nil, 0
+      elseif state.holds.n == 0 then
         state.usage = nil
       end
     elseif op == 3 then

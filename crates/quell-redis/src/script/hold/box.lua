@@ -1,5 +1,7 @@
 -- How a state with holds, a debt or permits is read and written: a zero byte, which begins no limit,
--- and the limit, what was used, a ban, the holds and other versions of the limit behind it. Any other state is as in state.lua.
+-- and behind it the limit `l`, what was used `u`, a ban `b`, the holds `c` and other versions of the limit
+-- `v`. Any other state is as in state.lua. Servers of before kept a map for each hold in `h`, which is
+-- false where there are columns: those servers then make nothing of the state, and leave it alone.
 local function unboxed(raw, at)
   local is_read, box = pcall(cmsgpack.unpack, sub(raw, at))
   if not is_read or type(box) ~= 'table' then foreign() end
@@ -10,34 +12,56 @@ local function read_any(raw)
   if byte(raw, 1) ~= 0 then
     local limit = describe(raw)
     local usage, ban = read_state(limit, raw, limit.size + 1)
-    return limit, sub(raw, 1, limit.size), usage, ban, {}
+    return limit, sub(raw, 1, limit.size), usage, ban, columns.none()
   end
-  local box = unboxed(raw, 2)
-  if type(box.l) ~= 'string' or type(box.h) ~= 'table' then foreign() end
+  local box, holds = unboxed(raw, 2), nil
+  if type(box.l) ~= 'string' then foreign() end
+  if type(box.h) == 'table' then holds = columns.of(box.h)
+  elseif type(box.c) == 'table' then holds = columns.read(box.c)
+  else foreign() end
   local known = box.v
-  if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, box.h end
+  if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, holds end
   -- The first is the one that was asked last; `l` and `u` are for servers that know no versions.
   if type(known) ~= 'table' or type(known[1]) ~= 'table' then foreign() end
   local last = table.remove(known, 1)
-  return describe(last.l), last.l, last.u or nil, box.b or nil, box.h, #known > 0 and known or nil
+  return describe(last.l), last.l, last.u or nil, box.b or nil, holds, #known > 0 and known or nil
 end
 
--- Where a charge under one limit lies under another; nothing if it was not carried over.
-local function moved_mark(from, ask, mark)
+-- Where a charge under one limit lies under another of its kind.
+local function moved_mark(from, ask, mark, part)
   local to = ask.limit
-  if from.kind ~= to.kind then return nil end
   if from.kind <= LEAKY then
     local now, now_to = floor(mono / from.unit), floor(mono / to.unit)
-    local ahead, ahead_r = minus(from, mark[1], mark[2], now, 0)
+    local ahead, ahead_r = minus(from, mark, part, now, 0)
     local units = min((muldiv(ahead, from.c, ahead_r, from.p)), to.limit)
     ahead, ahead_r = span(to, units)
-    return {now_to + ahead, ahead_r}
+    return now_to + ahead, ahead_r
   elseif from.kind == REFILL then
-    return {mono, min(ticked(from, min(mark[1], mono), mark[2]).used, to.limit)}
+    return mono, min(ticked(from, min(mark, mono), part).used, to.limit)
   elseif from.kind == SEGMENTS and not (from.a == to.a and from.b == to.b and from.n == to.n) then
-    return segment_of(to, min(segment_start(from, mark + 1) - 1, mono))
+    return segment_of(to, min(segment_start(from, mark + 1) - 1, mono)), 0
   end
-  return mark
+  return mark, part
+end
+
+-- Of holds under another limit: those that are taken can be given back as far as they were carried over.
+-- Under a version that is `known` the marks tell of another count.
+local function carry_holds(state, from, known)
+  local holds, to, over = state.holds, state.ask.limit, {}
+  if holds.n == 0 then return end
+  local marks, parts = columns.edit(holds, 'mark'), columns.edit(holds, 'part')
+  for i = 1, holds.n do
+    if holds.flags[i] < WAITING then
+      if from.kind ~= to.kind then
+        over[i], holds.taken = true, holds.taken - holds.units[i]
+      elseif known and to.kind <= REFILL then
+        marks[i], parts[i] = to.kind == REFILL and mono or floor(mono / to.unit), 0
+      else
+        marks[i], parts[i] = moved_mark(from, state.ask, marks[i], parts[i])
+      end
+    end
+  end
+  if next(over) then columns.drop(holds, over) end
 end
 
 -- Brings a state under the limit of `ask`: what was used under that before stands, else it is carried
@@ -49,7 +73,7 @@ local function carry_state(state, ask)
   local from, to = before.limit, ask.limit
   if not known then settle_state(state) end
   local kept = state.usage
-  local counts = known or #(state.versions or {}) > 0 or #state.holds > 0
+  local counts = known or #(state.versions or {}) > 0 or state.holds.n > 0
     or versions.rest_of(before, kept) > 0
   local usage
   if known then usage = known.u or nil
@@ -59,15 +83,7 @@ local function carry_state(state, ask)
     usage = versions.begin(state, versions.converted(before, state.usage, ask), kept, ask)
   end
   state.ask, state.usage = ask, usage
-  local holds = {}
-  for _, hold in ipairs(state.holds) do
-    if not hold.g then hold.m = moved_mark(from, ask, hold.m) end
-    if hold.g or hold.m then insert(holds, hold) end
-    -- Its mark tells of another count.
-    if known and hold.m and to.kind <= LEAKY then hold.m = {floor(mono / to.unit), 0}
-    elseif known and hold.m and to.kind == REFILL then hold.m = {mono, 0} end
-  end
-  state.holds = holds
+  carry_holds(state, from, known)
   if counts and from.kind ~= PERMITS and to.kind ~= PERMITS then versions.add(state, before, kept) end
   reconcile(state)
 end
@@ -75,8 +91,11 @@ end
 -- Reads a state, under the limit of the charge or, if `as_is`, under its own.
 local function load(key, ask, as_is)
   local raw = call('GET', key)
-  local state = {key = key, ask = ask, holds = {}, is_there = raw and true or false}
-  if not raw then return state end
+  local state = {key = key, ask = ask, is_there = raw and true or false}
+  if not raw then
+    state.holds = columns.none()
+    return state
+  end
   local from, bytes
   from, bytes, state.usage, state.ban, state.holds, state.versions = read_any(raw)
   if bytes == ask.bytes then return state end
@@ -95,7 +114,7 @@ end
 
 local function has_to_be_boxed(state)
   local usage, limit = state.usage, state.ask.limit
-  if #state.holds > 0 or state.versions then return true end
+  if state.holds.n > 0 or state.versions then return true end
   if not usage then return false end
   return limit.kind == PERMITS or usage.as_of or (usage.sum or usage.used or 0) > limit.limit
 end
@@ -136,11 +155,12 @@ end
 local function value_of(state)
   local bytes = state.ask.bytes
   if not has_to_be_boxed(state) then return bytes .. write_state(state.ask.limit, state.usage, state.ban) end
-  local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = state.holds}
+  local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = {}}
+  if state.holds.n > 0 then box.h, box.c = false, columns.write(state.holds) end
   if state.versions then
     box.v = {{l = bytes, u = state.usage or false}}
     for _, version in ipairs(state.versions) do insert(box.v, version) end
-    if #state.holds == 0 then
+    if state.holds.n == 0 then
       box.l, box.u = as_debt(state)
       box.u = box.u or false
     end
@@ -153,7 +173,7 @@ local function store(state)
   local rest_ban = rest_of_ban(state.ask, state.ban)
   if rest_ban == 0 then state.ban = nil end
   versions.forget_at_rest(state)
-  if not state.usage and not state.ban and #state.holds == 0 and not state.versions then
+  if not state.usage and not state.ban and state.holds.n == 0 and not state.versions then
     if state.is_there then call('DEL', state.key) end
     return
   end

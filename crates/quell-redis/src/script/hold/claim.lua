@@ -25,10 +25,9 @@ local function new_hold(claim, state, delay)
   local is_tried = claim.part and not keep and delay == 0 or nil
   local is_first = not claim.is_counted and not is_tried or nil
   claim.is_counted = claim.is_counted or is_first
-  return {
-    n = is_first, x = is_tried, i = claim.id, u = state.units, r = state.is_released, p = not keep,
-    k = keep or ARRIVAL + delay, s = mono,
-  }
+  local flags = (state.is_released and RELEASED or 0) + (keep and 0 or PASSES)
+    + (is_first and COUNTED or 0) + (is_tried and TRIED or 0)
+  return {units = state.units, keep = keep or ARRIVAL + delay, since = 0, mark = 0, part = 0, flags = flags}
 end
 
 -- Whether all that is asked is what the id stands for.
@@ -50,7 +49,7 @@ local function queue(claim, states)
     if not state.ask.shadow then
       local is_hopeless = not state.fits and state.wait < 0
       if is_hopeless or state.is_banned then return nil end
-      if line_of(state) >= MOST_LINE or #state.holds >= MOST_HOLDS then return nil end
+      if state.holds.waiting >= MOST_LINE or state.holds.n >= MOST_HOLDS then return nil end
       insert(copies, state)
     end
   end
@@ -68,8 +67,8 @@ local function queue(claim, states)
     state.is_held = not state.ask.shadow
     if state.is_held then
       local hold = new_hold(claim, state, delay)
-      hold.g = go
-      insert(state.holds, hold)
+      hold.due, hold.flags = go, hold.flags + WAITING
+      columns.add(state.holds, claim.id, hold)
       state.fits, state.delay = true, wait + delay
     end
     state.writes = state.is_held or state.writes
@@ -98,9 +97,10 @@ local function charge_and_hold(claim, states, passes)
     -- Until it is known whether the other slots of the set pass, all can be taken back.
     if passes and state.fits and not state.is_banned and (is_kept or claim.part) then
       local hold = new_hold(claim, state, delay)
-      hold.t, hold.e, hold.m = mono, mono + hold.k, mark_of(state.ask, state.usage)
-      state.is_tried = hold.x
-      insert(state.holds, hold)
+      hold.since, hold.due = mono, mono + hold.keep
+      hold.mark, hold.part = mark_of(state.ask, state.usage)
+      state.is_tried = hold.flags >= TRIED
+      columns.add(state.holds, claim.id, hold)
       reconcile(state)
       state.is_held, state.writes = true, true
     end
@@ -159,7 +159,7 @@ local function claim_all()
   passes = passes and claim.part ~= 1
   conclude(states, passes, false)
   for _, state in ipairs(states) do
-    is_full = is_full or #state.holds >= MOST_HOLDS
+    is_full = is_full or state.holds.n >= MOST_HOLDS
     if not state.ask.shadow then most = max(most, state.delay) end
   end
   if is_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end

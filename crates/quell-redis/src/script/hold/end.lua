@@ -5,28 +5,42 @@ local FATES = {1, 2, 3, 4, 3, 3}
 
 -- What the end of a hold does to what was used; says whether it may let somebody pass.
 local function finish(state, hold, ending, units, scales)
-  if hold.g then return true end
+  if hold.is_waiting then return true end
   if state.ask.limit.kind == PERMITS then
     if ending ~= CANCEL then
-      local held = ending ~= FAIL and mono - hold.t or nil
-      state.usage = learn(state.ask, state.usage, hold.u, held)
+      local held = ending ~= FAIL and mono - hold.since or nil
+      state.usage = learn(state.ask, state.usage, hold.units, held)
     end
     return true
   end
-  local truth = hold.u
+  local truth = hold.units
   if ending == CANCEL then truth = 0 elseif ending == SETTLE and scales then truth = units end
-  local less = max(hold.u - truth, 0)
-  local mark, back, back_r = hold.m, 0, 0
-  state.usage, back, back_r = return_units(state.ask, state.usage, mark, less)
-  for _, other in ipairs(back + back_r > 0 and state.holds or {}) do
-    local later = other.m
-    if type(later) == 'table' and is_before(mark[1], mark[2], later[1], later[2]) then
-      other.m = moved_back(state.ask.limit, later, back, back_r)
+  local less = max(hold.units - truth, 0)
+  local holds, mark, part, back, back_r = state.holds, hold.mark, hold.part, 0, 0
+  state.usage, back, back_r = return_units(state.ask, state.usage, mark, part, less)
+  if back + back_r > 0 then
+    local marks, parts = columns.edit(holds, 'mark'), columns.edit(holds, 'part')
+    for i = 1, holds.n do
+      if holds.flags[i] < WAITING and is_before(mark, part, marks[i], parts[i]) then
+        marks[i], parts[i] = moved_back(state.ask.limit, marks[i], parts[i], back, back_r)
+      end
     end
   end
-  state.usage = owe(state.ask, state.usage, max(truth - hold.u, 0))
-  versions.count(state, max(truth - hold.u, 0))
+  state.usage = owe(state.ask, state.usage, max(truth - hold.units, 0))
+  versions.count(state, max(truth - hold.units, 0))
   return less > 0
+end
+
+-- Takes a hold out.
+local function remove(holds, i)
+  local hold = {is_waiting = holds.flags[i] >= WAITING, units = holds.units[i]}
+  if hold.is_waiting then holds.waiting = holds.waiting - 1
+  else
+    holds.taken = holds.taken - hold.units
+    hold.since, hold.mark, hold.part = holds.since[i], holds.mark[i], holds.part[i]
+  end
+  columns.drop(holds, {[i] = true})
+  return hold
 end
 
 -- Ends or renews the hold `id` on one state. Says whether it was there and stands on, how long until
@@ -34,31 +48,23 @@ end
 local function end_one(state, id, ending, units, scales)
   settle_state(state)
   local holds = state.holds
-  for i, hold in ipairs(holds) do
-    if hold.i == id then
-      local stands, wait, first = true, -1, nil
-      if hold.g and ending ~= CANCEL then
-        wait = max(hold.g - mono, 0)
-      elseif not hold.g and (ending == RENEW or (ending == ARRIVE and not hold.p)) then
-        hold.e = mono + hold.k
-        if ending == ARRIVE then hold.t = mono end
-      else
-        stands = false
-        table.remove(holds, i)
-        if finish(state, hold, ending, units, scales) then first = first_waiting(state) end
-        for at = i, hold.g and #holds or 0 do
-          if holds[at].g then
-            state.behind = holds[at].i
-            break
-          end
-        end
-      end
-      state.usage = settle_plain(state.ask, state.usage)
-      reconcile(state)
-      return true, stands, wait, first
-    end
+  local i = columns.find(holds, id)
+  if not i then return false, false, -1, nil end
+  local flag, stands, wait, first = holds.flags[i], true, -1, nil
+  if flag >= WAITING and ending ~= CANCEL then
+    wait = max(holds.due[i] - mono, 0)
+  elseif flag < WAITING and (ending == RENEW or (ending == ARRIVE and flag % 4 < PASSES)) then
+    columns.edit(holds, 'due')[i] = mono + holds.keep[i]
+    if ending == ARRIVE then columns.edit(holds, 'since')[i] = mono end
+  else
+    stands = false
+    local hold = remove(holds, i)
+    if finish(state, hold, ending, units, scales) then first = first_waiting(holds) end
+    if hold.is_waiting then state.behind = first_waiting(holds, i) end
   end
-  return false, false, -1, nil
+  state.usage = settle_plain(state.ask, state.usage)
+  reconcile(state)
+  return true, stands, wait, first
 end
 
 -- The states of a record that are still there.
@@ -102,7 +108,7 @@ local function end_all()
     if first then insert(next_ids, first) end
     -- Besides who is first: who was right behind a place that is given up, and, where somebody goes
     -- on, who comes next, so that everybody knows the own turn when that before it has come.
-    if ending == ARRIVE and was_there and until_turn < 0 then first = first_waiting(state) end
+    if ending == ARRIVE and was_there and until_turn < 0 then first = first_waiting(state.holds) end
     for _, who in ipairs({first or state.behind, state.behind}) do
       if called[#called] ~= who then insert(called, who) end
     end
@@ -130,10 +136,11 @@ local function advance_all()
   local go, before
   for i, state in ipairs(states) do
     settle_state(state)
-    for _, hold in ipairs(state.holds) do
-      if hold.i == id and hold.g then go = go or hold.g end
+    local place = columns.find(state.holds, id)
+    if place and state.holds.flags[place] >= WAITING then
+      state.place, go = place, go or state.holds.due[place]
     end
-    copies[i] = copy_of(state, id)
+    copies[i] = copy_of(state, place)
   end
   if not go then
     if record then end_what_is_over(record) end
@@ -142,14 +149,9 @@ local function advance_all()
   -- A limit under which it can never pass came into force: it keeps the turn that it was given.
   before, go = go, first_fit(copies) or go
   for _, state in ipairs(states) do
-    local is_behind = false
-    for _, hold in ipairs(state.holds) do
-      if is_behind and hold.g then
-        insert(next_ids, hold.i)
-        break
-      elseif hold.i == id and hold.g then
-        hold.g, is_behind = go, true
-      end
+    if state.place then
+      columns.edit(state.holds, 'due')[state.place] = go
+      insert(next_ids, first_waiting(state.holds, state.place + 1))
     end
     settle_state(state)
     store(state)
@@ -190,7 +192,7 @@ if op == 12 then
       conclude({state}, judge({state}), true)
       local mark = state.usage and mark_of(ask, state.usage)
       reconcile(state)
-      return told({state}), value_of(state), mark, first_waiting(state)
+      return told({state}), value_of(state), mark, first_waiting(state.holds)
     end)
     if not is_read then
       why = type(why) == 'table' and why.err or why
@@ -199,7 +201,7 @@ if op == 12 then
       call('DEL', key)
       if ask then
         local usage = take_units(ask, nil, ask.limit.warm and 1 or ask.limit.limit)
-        store({key = key, ask = ask, usage = usage, holds = {}})
+        store({key = key, ask = ask, usage = usage, holds = columns.none()})
       end
       replaced = replaced + 1
     end

@@ -213,26 +213,26 @@ local function owe(ask, usage, units)
   return take_units(ask, usage, units)
 end
 
--- Where the charge lies that was just made.
+-- Where the charge lies that was just made, in two numbers.
 local function mark_of(ask, usage)
   local kind = ask.limit.kind
-  if kind == PERMITS or not usage then return 0 end
-  if kind <= LEAKY then return {usage.tat, usage.r} end
-  if kind == REFILL then return {usage.at, usage.used} end
-  if kind == LOG then return mono end
-  return kind == SEGMENTS and usage[#usage].at or usage.at
+  if kind == PERMITS or not usage then return 0, 0 end
+  if kind <= LEAKY then return usage.tat, usage.r end
+  if kind == REFILL then return usage.at, usage.used end
+  if kind == LOG then return mono, 0 end
+  return kind == SEGMENTS and usage[#usage].at or usage.at, 0
 end
 
 -- A mark after so much of an earlier charge was given back, and before.
-local function moved_back(limit, mark, back, back_r)
-  if limit.kind == REFILL then return {mark[1], max(mark[2] - back, 0)} end
-  return {minus(limit, mark[1], mark[2], back, back_r)}
+local function moved_back(limit, mark, part, back, back_r)
+  if limit.kind == REFILL then return mark, max(part - back, 0) end
+  return minus(limit, mark, part, back, back_r)
 end
 
-local function moved_on(limit, mark, by, by_r)
-  if type(mark) ~= 'table' then return mark end
-  if limit.kind == REFILL then return {mark[1], mark[2] + by} end
-  return {plus(limit, mark[1], mark[2], by, by_r)}
+local function moved_on(limit, mark, part, by, by_r)
+  if limit.kind > REFILL then return mark, part end
+  if limit.kind == REFILL then return mark, part + by end
+  return plus(limit, mark, part, by, by_r)
 end
 
 -- Takes up to `units` from the entry at `mark`; entries stand in order.
@@ -250,13 +250,13 @@ local function take_from(entries, mark, units)
   return #entries > 0 and entries or nil
 end
 
--- Gives back `units` of the charge at `mark`, as far as it still counts. Says by how much the marks of
--- later charges are to be moved back.
-local function return_units(ask, usage, mark, units)
+-- Gives back `units` of the charge at `mark` and `part`, as far as it still counts. Says by how much the
+-- marks of later charges are to be moved back.
+local function return_units(ask, usage, mark, part, units)
   local limit = ask.limit
   if not usage or limit.kind == PERMITS then return usage, 0, 0 end
   if limit.kind <= LEAKY then
-    local now, left, left_r = floor(mono / limit.unit), mark[1], mark[2]
+    local now, left, left_r = floor(mono / limit.unit), mark, part
     if is_before(usage.tat, usage.r, left, left_r) then left, left_r = usage.tat, usage.r end
     left, left_r = minus(limit, left, left_r, now, 0)
     local back, back_r = span(limit, units)
@@ -264,7 +264,7 @@ local function return_units(ask, usage, mark, units)
     local tat, r = minus(limit, usage.tat, usage.r, back, back_r)
     return {tat = tat, r = r, heat = usage.heat, as_of = usage.as_of}, back, back_r
   elseif limit.kind == REFILL then
-    local left = ticked(limit, min(mark[1], mono), mark[2]).used
+    local left = ticked(limit, min(mark, mono), part).used
     local back = min(units, left, usage.used)
     return {at = min(usage.at, mono), used = usage.used - back}, back, 0
   elseif limit.kind <= CALENDAR then

@@ -4,6 +4,7 @@
 -- is more than it knows (a box, see box.lua), and the caller asks here. What both know stands in the
 -- same files. The rules are those of crates/quell-core/src/hold, step for step; instants are
 -- microseconds, and all numbers are whole and below 2^53.
+local spread, rep = unpack, string.rep
 local call, unpack, pack = redis.call, struct.unpack, struct.pack
 local sub, byte, floor = string.sub, string.byte, math.floor
 local min, max = math.min, math.max

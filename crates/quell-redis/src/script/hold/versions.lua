@@ -81,7 +81,7 @@ local function forget_versions(state)
 end
 
 function versions.forget_at_rest(state)
-  if state.versions and #state.holds == 0 and versions.rest(state) == 0
+  if state.versions and state.holds.n == 0 and versions.rest(state) == 0
     and versions.rest_of(state.ask, state.usage) == 0 then
     state.versions = nil
   end

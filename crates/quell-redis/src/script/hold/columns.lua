@@ -1,0 +1,200 @@
+-- Holds as columns: for each field a string in which the number of every hold takes 7 bytes, or that
+-- number once where all are the same; and one of their names, each filled up to `width` by bytes that no
+-- name has. A column is read when somebody looks at it and written if it was edited, so that a refusal
+-- costs little however many holds there are.
+--
+-- Of each hold: `due`, when its turn comes if it waits, and else when its time is over; `since`, when it
+-- was taken; `units`; `keep`, how long it lasts once taken; `mark` and `part`, where its charge lies; and
+-- `flags`. Of all: `n`, how many there are, and `waiting`, how many of them wait; `taken`, the units of the
+-- others; and `seen`, when they were last looked at. They stand in the order in which they came.
+--
+-- Released when its time is over; charged for good once its caller goes on; on the state of its set that
+-- counts it; standing only until it is known whether the other slots of its set pass; in the line.
+local RELEASED, PASSES, COUNTED, TRIED, WAITING = 1, 2, 4, 8, 16
+local columns = {}
+
+do
+local FIELDS = {'due', 'since', 'units', 'keep', 'mark', 'part', 'flags'}
+local COUNTS = {'n', 'waiting', 'taken', 'seen', 'width'}
+local FILL = '\254'
+local FORM, SIZE = 'I7', 7
+-- More numbers at once do not fit on Lua's stack; servers of before left states with more.
+local MOST_AT_ONCE = 4000
+
+local function decoded(raw, n)
+  local values = {}
+  if #raw == SIZE then
+    local value = unpack('<' .. FORM, raw)
+    for i = 1, n do values[i] = value end
+    return values
+  end
+  for from = 0, n - 1, MOST_AT_ONCE do
+    local count = min(n - from, MOST_AT_ONCE)
+    local some = {unpack('<' .. rep(FORM, count), raw, SIZE * from + 1)}
+    some[count + 1] = nil
+    if count == n then return some end
+    for i = 1, count do values[from + i] = some[i] end
+  end
+  return values
+end
+
+local function encoded(values, n)
+  local parts = {}
+  for from = 1, n, MOST_AT_ONCE do
+    local to = min(n, from + MOST_AT_ONCE - 1)
+    insert(parts, pack('<' .. rep(FORM, to - from + 1), spread(values, from, to)))
+  end
+  local raw = concat(parts)
+  local first = sub(raw, 1, SIZE)
+  return raw == rep(first, n) and first or raw
+end
+
+-- A column that nobody looked at yet; that of a copy is the original's.
+local lazy = {__index = function(holds, name)
+  local origin = rawget(holds, 'origin')
+  local values
+  if origin then values = origin[name] else values = decoded(holds.raw[name], holds.n) end
+  holds[name] = values
+  return values
+end}
+
+local function new(raw, origin)
+  local holds = {raw = raw, edited = {}, origin = origin or false, names = raw.names}
+  for _, name in ipairs(COUNTS) do holds[name] = raw[name] end
+  return setmetatable(holds, lazy)
+end
+
+function columns.none()
+  local raw = {names = ''}
+  for _, name in ipairs(COUNTS) do raw[name] = 0 end
+  for _, name in ipairs(FIELDS) do raw[name] = '' end
+  return new(raw)
+end
+
+-- As they stand in a state; and to be written there.
+function columns.read(raw)
+  for _, name in ipairs(COUNTS) do
+    local count = raw[name]
+    if type(count) ~= 'number' or count % 1 ~= 0 or count < 0 or count > 9007199254740992 then foreign() end
+  end
+  for _, name in ipairs(FIELDS) do
+    local column = raw[name]
+    if type(column) ~= 'string' or (#column ~= SIZE and #column ~= SIZE * raw.n) then foreign() end
+  end
+  if type(raw.names) ~= 'string' or raw.n < 1 or #raw.names ~= raw.n * raw.width then foreign() end
+  return new(raw)
+end
+
+local function flush(holds)
+  for name in pairs(holds.edited) do holds.raw[name] = encoded(holds[name], holds.n) end
+  holds.edited = {}
+end
+
+function columns.write(holds)
+  flush(holds)
+  for _, name in ipairs(COUNTS) do holds.raw[name] = holds[name] end
+  holds.raw.names = holds.names
+  return holds.raw
+end
+
+-- Of a state that a server wrote which kept a map for each hold: {i name, u units, r, p, n and x as the
+-- flags, k keep, s seen}, and g when it waits and its turn comes, else t since, e due and m its mark.
+function columns.of(maps)
+  local holds, names = columns.none(), {}
+  for _, name in ipairs(FIELDS) do holds[name], holds.edited[name] = {}, true end
+  for i, hold in ipairs(maps) do
+    local mark, flags = hold.m or 0, hold.g and WAITING or 0
+    if type(mark) ~= 'table' then mark = {mark, 0} end
+    if hold.r then flags = flags + RELEASED end
+    if hold.p then flags = flags + PASSES end
+    if hold.n then flags = flags + COUNTED end
+    if hold.x then flags = flags + TRIED end
+    holds.due[i], holds.since[i] = hold.g or hold.e, hold.t or 0
+    holds.units[i], holds.keep[i], holds.flags[i] = hold.u, hold.k, flags
+    holds.mark[i], holds.part[i] = mark[1], mark[2]
+    if hold.g then holds.waiting = holds.waiting + 1 else holds.taken = holds.taken + hold.u end
+    holds.seen, holds.width = max(holds.seen, hold.s), max(holds.width, #hold.i)
+  end
+  for i, hold in ipairs(maps) do names[i] = hold.i .. rep(FILL, holds.width - #hold.i) end
+  holds.n, holds.names = #maps, concat(names)
+  return holds
+end
+
+-- One that is led on in time while these stay as they are.
+function columns.copy(holds)
+  return new(holds, holds)
+end
+
+-- A column that is about to be changed.
+function columns.edit(holds, name)
+  local values = holds[name]
+  if holds.edited[name] then return values end
+  holds.edited[name] = true
+  if holds.origin then
+    local own = {}
+    for i = 1, holds.n do own[i] = values[i] end
+    holds[name], values = own, own
+  end
+  return values
+end
+
+function columns.find(holds, name)
+  if #name > holds.width then return nil end
+  local filled, at = name .. rep(FILL, holds.width - #name), 0
+  repeat at = string.find(holds.names, filled, at + 1, true)
+  until not at or (at - 1) % holds.width == 0
+  return at and (at - 1) / holds.width + 1
+end
+
+function columns.name(holds, i)
+  local filled = sub(holds.names, (i - 1) * holds.width + 1, i * holds.width)
+  return string.match(filled, '^[^\254]*')
+end
+
+function columns.add(holds, name, hold)
+  if #name > holds.width then
+    local width, names = math.ceil(#name / 8) * 8, {}
+    for i = 1, holds.n do names[i] = columns.name(holds, i) end
+    for i, other in ipairs(names) do names[i] = other .. rep(FILL, width - #other) end
+    holds.width, holds.names = width, concat(names)
+  end
+  holds.names = holds.names .. name .. rep(FILL, holds.width - #name)
+  for _, field in ipairs(FIELDS) do
+    local raw, one, values = holds.raw[field], pack('<' .. FORM, hold[field]), rawget(holds, field)
+    if #raw ~= SIZE or raw ~= one then
+      holds.raw[field] = (#raw == SIZE and rep(raw, holds.n) or raw) .. one
+    end
+    if values then values[holds.n + 1] = hold[field] end
+  end
+  holds.n = holds.n + 1
+  if hold.flags < WAITING then holds.taken = holds.taken + hold.units
+  else holds.waiting = holds.waiting + 1 end
+end
+
+-- Leaves out those that are `over`, which are counted no more.
+function columns.drop(holds, over)
+  flush(holds)
+  local runs, from, left = {}, nil, 0
+  for i = 1, holds.n + 1 do
+    local stays = i <= holds.n and not over[i]
+    if stays then
+      from, left = from or i, left + 1
+    elseif from then
+      insert(runs, {from, i - 1})
+      from = nil
+    end
+  end
+  local function picked(raw, width)
+    local parts = {}
+    for i, run in ipairs(runs) do parts[i] = sub(raw, (run[1] - 1) * width + 1, run[2] * width) end
+    return concat(parts)
+  end
+  holds.names = picked(holds.names, holds.width)
+  for _, field in ipairs(FIELDS) do
+    local raw = holds.raw[field]
+    if #raw > SIZE or left == 0 then holds.raw[field] = picked(raw, SIZE) end
+    holds[field] = nil
+  end
+  holds.n = left
+end
+end
