@@ -10,10 +10,16 @@ pub(crate) struct Budget {
     used: AtomicUsize,
 }
 
+/// The part that only answers may draw, so that clients who send half a request keep nobody from
+/// reading health and metrics.
+const FOR_ANSWERS: usize = 16;
+
 /// What one buffer has of a budget; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
+    /// How much of the budget may be used when this draws.
+    most: usize,
     held: usize,
 }
 
@@ -23,10 +29,23 @@ impl Budget {
         Arc::new(Self { most, used })
     }
 
-    /// A share of 0 bytes.
+    /// A share of 0 bytes, for what clients send.
     pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
+        self.share_up_to(self.most - self.most / FOR_ANSWERS)
+    }
+
+    /// A share of 0 bytes, for what they are answered.
+    pub(crate) fn share_of_answers(self: &Arc<Self>) -> BudgetShare {
+        self.share_up_to(self.most)
+    }
+
+    fn share_up_to(self: &Arc<Self>, most: usize) -> BudgetShare {
         let budget = Arc::clone(self);
-        BudgetShare { budget, held: 0 }
+        BudgetShare {
+            budget,
+            most,
+            held: 0,
+        }
     }
 
     /// Bytes that are drawn.
@@ -36,17 +55,26 @@ impl Budget {
 }
 
 impl BudgetShare {
+    /// Bytes that it has.
+    pub(crate) const fn held(&self) -> usize {
+        self.held
+    }
+
     /// Draws or gives back, so that the share is of `bytes`; returns whether there was enough. If not,
     /// the share stays as it was.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         let (budget, held) = (&self.budget, self.held);
-        if bytes <= held {
+        // Nearly always: connections that are busy keep what they have.
+        if bytes == held {
+            return true;
+        }
+        if bytes < held {
             budget.used.fetch_sub(held - bytes, Ordering::Relaxed);
             self.held = bytes;
             return true;
         }
         let more = bytes - held;
-        let draw = |used: usize| used.checked_add(more).filter(|used| *used <= budget.most);
+        let draw = |used: usize| used.checked_add(more).filter(|used| *used <= self.most);
         let order = Ordering::Relaxed;
         let is_drawn = budget.used.fetch_update(order, order, draw).is_ok();
         if is_drawn {
@@ -69,7 +97,8 @@ mod tests {
     #[test]
     fn no_more_is_drawn_than_there_is_and_all_comes_back() {
         let budget = Budget::new(100);
-        let (mut one, mut other) = (budget.share(), budget.share());
+        let share = || budget.share_of_answers();
+        let (mut one, mut other) = (share(), share());
         assert!(one.resize(60));
         assert!(!other.resize(41));
         assert!(other.resize(40));
@@ -81,6 +110,17 @@ mod tests {
         assert_eq!(budget.used(), 10);
         drop(one);
         assert_eq!(budget.used(), 0);
-        assert!(!budget.share().resize(usize::MAX));
+        assert!(!share().resize(usize::MAX));
+    }
+
+    #[test]
+    fn what_clients_send_leaves_room_for_answers() {
+        let budget = Budget::new(160);
+        let mut half_sent = budget.share();
+        assert!(!half_sent.resize(151) && half_sent.resize(150));
+        let mut answer = budget.share_of_answers();
+        assert!(!answer.resize(11) && answer.resize(10));
+        drop(half_sent);
+        assert!(answer.resize(160) && !budget.share().resize(1));
     }
 }

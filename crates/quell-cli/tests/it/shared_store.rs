@@ -208,6 +208,7 @@ fn an_outage_shows_on_every_wire_and_in_every_number() {
         ("quell_degraded_decisions_total{on_failure=\"allow\"}", 2),
         ("quell_store_calls_total", 1),
         ("quell_store_owed_keys", 1),
+        ("quell_share_bytes", 100),
     ] {
         assert!(
             server.metric(name) >= Some(least),

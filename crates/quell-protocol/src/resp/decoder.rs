@@ -61,6 +61,9 @@ enum Head {
 /// Bytes of the longest argument that is found on the fast way: its length has two digits.
 const MAX_SHORT: usize = 99;
 
+/// Bytes of a list or of unquoted text that are kept for the next command.
+const MAX_KEPT: usize = 1_024;
+
 /// Digits of the longest length that is read at all; more cannot be within any bound.
 const MAX_LENGTH_DIGITS: usize = 10;
 
@@ -142,6 +145,22 @@ impl Decoder {
         }
     }
 
+    /// Gives back what only a long command needed: a connection may be silent from now on.
+    fn shrink(&mut self) {
+        if self.unquoted.capacity() > MAX_KEPT {
+            self.unquoted = Vec::new();
+        }
+        if self.spans.capacity() > MAX_KEPT / size_of::<Span>() {
+            self.spans = Vec::new();
+        }
+    }
+
+    /// Bytes that it has of its own.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.unquoted.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+
     /// Forgets the frame, but not its spans, which may just have been lent out.
     const fn reset(&mut self) {
         self.announced = None;
@@ -153,6 +172,7 @@ impl Decoder {
         let announced = match self.announced {
             Some(announced) => announced,
             None => {
+                self.shrink();
                 let empty = empty_frames(input);
                 if empty > 0 {
                     return Ok(Progress::Nothing { length: empty });

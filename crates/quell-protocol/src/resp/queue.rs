@@ -75,6 +75,14 @@ impl Queue {
         self.is_broken
     }
 
+    /// Bytes that it takes.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.bytes.capacity()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.ends.capacity() * size_of::<usize>()
+    }
+
     /// How many commands are queued.
     #[must_use]
     pub const fn len(&self) -> usize {

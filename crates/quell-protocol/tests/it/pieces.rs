@@ -154,3 +154,23 @@ fn a_shrinking_input_is_survived() {
         assert!(matches!(piece, Decoded::Incomplete { .. }), "{end}");
     }
 }
+
+/// What a long command needed does not stay with a connection that is silent afterwards.
+#[test]
+fn a_long_command_leaves_no_room_behind() {
+    let mut decoder = Decoder::new(FrameLimits::default());
+    let many = frame(&[b"ECHO".as_slice(); 1_000]);
+    let long = [b"ECHO ".as_slice(), &[b'x'; 60_000], b"\r\n"].concat();
+    for input in [many, long] {
+        assert!(matches!(
+            decoder.decode(&input),
+            Ok(Decoded::Command { .. })
+        ));
+        assert!(decoder.held() > 10_000);
+        assert!(matches!(
+            decoder.decode(b""),
+            Ok(Decoded::Incomplete { .. })
+        ));
+        assert!(decoder.held() <= 2_048, "{}", decoder.held());
+    }
+}

@@ -1,6 +1,7 @@
 //! Bodies: read whole, of a bounded size, in a bounded time, and only as JSON.
 
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -10,20 +11,43 @@ use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
+use super::connection::MAX_HEAD;
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
-/// What is read past the bound and thrown away, so that the client is still there for the answer.
+/// What is read past the bound, or where there is no room, and thrown away, so that the client is still there for the answer.
 const EXCESS: usize = 8 * 1_024 * 1_024;
 
 /// The type that curl says of any body, unless told.
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
+/// Bytes of a body that draws nothing: of those a connection over HTTP/1 has one, and over HTTP/2 each
+/// request draws for its own.
+const SMALL: usize = 4 * 1_024;
+
+/// What hyper keeps of a long body: a piece that waits to be taken, and room for the next one.
+const PIECES: usize = 2 * MAX_HEAD;
+
+/// A body that is here, and what is drawn for it.
+#[derive(Debug)]
+pub(super) struct Whole {
+    bytes: Bytes,
+    _share: BudgetShare,
+}
+
+impl Deref for Whole {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads a JSON body.
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<Bytes, Problem>
+pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<Whole, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -32,8 +56,8 @@ where
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
     }
     let bounds = &shared.config.bounds;
-    let mut share = shared.buffers.share();
-    let mut body = pin!(collect(request.into_body(), bounds.body, &mut share));
+    let share = shared.buffers.share();
+    let mut body = pin!(collect(request.into_body(), bounds.body, share));
     // Nearly always it is here with its head, and no timer need be set.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
@@ -60,13 +84,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     is_unsaid && !is_browser
 }
 
-async fn collect<B>(mut body: B, most: usize, share: &mut BudgetShare) -> Result<Bytes, Problem>
+async fn collect<B>(mut body: B, most: usize, mut share: BudgetShare) -> Result<Whole, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     let mut size = 0_usize;
+    let mut is_refused = false;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             let detail = "the body broke off: send all of it";
@@ -76,13 +101,13 @@ where
             continue;
         };
         size = size.saturating_add(data.len());
-        if size <= most && !share.resize(size) {
-            let detail =
-                "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
-            return Err(Problem::new(ProblemKind::Overloaded, detail));
+        let room = size.next_power_of_two();
+        if size <= most && room > SMALL && !is_refused {
+            is_refused = !share.resize(room.saturating_add(room.min(PIECES)));
         }
-        if size > most {
-            all = Vec::new();
+        if size > most || is_refused {
+            (first, all) = (Bytes::new(), Vec::new());
+            share.resize(0);
             if size > most.saturating_add(EXCESS) {
                 break;
             }
@@ -90,9 +115,9 @@ where
             // Nearly always the only piece: kept as it is.
             first = data;
         } else {
-            if all.is_empty() {
-                all.extend_from_slice(&first);
-            }
+            // Not more than was drawn.
+            all.reserve_exact(room - all.len());
+            all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&data);
         }
     }
@@ -100,5 +125,16 @@ where
         let detail = format!("the body is longer than {most} bytes: write a shorter one");
         return Err(Problem::new(ProblemKind::BodyTooLarge, detail));
     }
-    Ok(if all.is_empty() { first } else { all.into() })
+    if is_refused {
+        let detail =
+            "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
+        return Err(Problem::new(ProblemKind::Overloaded, detail));
+    }
+    let bytes = if all.is_empty() { first } else { all.into() };
+    let held = Some(bytes.len()).filter(|bytes| *bytes > SMALL);
+    share.resize(held.unwrap_or_default());
+    Ok(Whole {
+        bytes,
+        _share: share,
+    })
 }

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{error, io};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, Request, Version};
+use axum::http::{HeaderMap, HeaderValue, Request, Version};
 use axum::response::Response;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -20,11 +22,12 @@ use tokio::sync::{Notify, watch};
 use tower_service::Service;
 
 use super::direct::{self, Left};
-use super::stream::Watched;
+use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
+use crate::budget::BudgetShare;
 use crate::config::Bounds;
 use crate::health::Phase;
-use crate::listen::Accepted;
+use crate::listen::{Accepted, leave};
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
@@ -33,6 +36,25 @@ pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
     let detail = format!(
         "{most} connections are open, as many as max_connections allows: close some, or raise it"
     );
+    overloaded(detail)
+}
+
+/// What is said where all connections together have no more room.
+const FULL: &str = "the buffers of all connections are full (max_buffer_bytes): send requests and read answers at once";
+
+/// What a connection is told that would need more room than there is.
+pub(super) fn full() -> Arc<[u8]> {
+    overloaded(FULL.to_owned())
+}
+
+/// The same over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
+const FULL_HTTP2: [u8; 26] = [
+    0, 0, 0, 4, 0, 0, 0, 0, 0, //
+    0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
+];
+
+/// An answer to no request in particular, after which the connection ends.
+fn overloaded(detail: String) -> Arc<[u8]> {
     let problem = Problem::new(ProblemKind::Overloaded, detail);
     // A document of texts and a number cannot fail to be written.
     let body = serde_json::to_string(&problem).unwrap_or_default();
@@ -52,7 +74,28 @@ pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
 const MAX_STREAMS: u32 = 200;
 
 /// Bytes that a request's head may have, all fields together.
-const MAX_HEAD: usize = 64 * 1_024;
+pub(super) const MAX_HEAD: usize = 64 * 1_024;
+
+/// The same over HTTP/2, where a byte can stand for a whole field, which counts for 32 bytes more
+/// than it has.
+const MAX_HEAD_HTTP2: u32 = 32 * 1_024;
+
+/// What an HTTP/2 connection draws as long as it is open: a frame, a head that is half sent, and what
+/// its streams share. Four thousand of them fit into the budget, unless that is set.
+const CONNECTION_HTTP2: usize = 64 * 1_024;
+
+/// What a request over HTTP/2 draws beside its fields and its answer, until that is sent.
+const STREAM_HTTP2: usize = 4 * 1_024;
+
+/// What a field takes beside its name and its value.
+const FIELD: usize = 128;
+
+/// Bytes of an answer over HTTP/1 that draws nothing: of those a connection has one.
+const SMALL: usize = 4 * 1_024;
+
+/// Data that may come of one HTTP/2 stream, and of one connection, before it is taken.
+const WINDOW: u32 = 64 * 1_024;
+const CONNECTION_WINDOW: u32 = 256 * 1_024;
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +107,42 @@ struct Http2 {
     is_spoken: AtomicBool,
     /// Asks for the connection to be told that it closes.
     close: Notify,
+    /// Says that all connections together have no room for a request of this one.
+    full: Notify,
+}
+
+/// An answer's body, and what is drawn for it until the last of it is sent.
+struct Drawn {
+    bytes: Bytes,
+    _share: BudgetShare,
+}
+
+impl AsRef<[u8]> for Drawn {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// `response` with what is drawn for its body, beside what `share` has; `None` if there is no room.
+async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
+    let (parts, body) = response.into_parts();
+    // All answers are made whole.
+    let bytes = body.collect().await.ok()?.to_bytes();
+    if !share.resize(share.held().saturating_add(bytes.len())) {
+        return None;
+    }
+    let bytes = Bytes::from_owner(Drawn {
+        bytes,
+        _share: share,
+    });
+    Some(Response::from_parts(parts, Body::from(bytes)))
+}
+
+/// Bytes that the fields of a request take.
+fn size_of_fields(fields: &HeaderMap) -> usize {
+    let each = fields.iter();
+    each.map(|(name, value)| name.as_str().len() + value.len() + FIELD)
+        .sum()
 }
 
 /// An answer that is on its way.
@@ -75,7 +154,7 @@ struct Handler {
     router: Router,
     shared: Arc<Shared>,
     remote: RemoteAddress,
-    has_asked: Arc<AtomicBool>,
+    requests: Arc<Requests>,
     phase: watch::Receiver<Phase>,
     http2: Arc<Http2>,
 }
@@ -95,6 +174,55 @@ impl Handler {
         request.extensions_mut().insert(self.remote);
         Box::pin(self.router.clone().call(request))
     }
+
+    /// Answers a request over HTTP/1.
+    fn answer_http1(&self, request: Request<Incoming>) -> Answer {
+        let answer = self.answer(request);
+        let (phase, shared) = (self.phase.clone(), Arc::clone(&self.shared));
+        let requests = Arc::clone(&self.requests);
+        Box::pin(async move {
+            let mut response = answer.await?;
+            requests.answer();
+            if response.body().size_hint().lower() > SMALL as u64 {
+                response = match drawn(response, shared.buffers.share_of_answers()).await {
+                    Some(response) => response,
+                    None => reply::problem(&Problem::new(ProblemKind::Overloaded, FULL)),
+                };
+            }
+            if *phase.borrow() != Phase::Running {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok(response)
+        })
+    }
+
+    /// Answers a request over HTTP/2, of which a connection may have many that nobody takes.
+    fn answer_http2(&self, request: Request<Incoming>) -> Answer {
+        self.http2.is_spoken.store(true, Ordering::Relaxed);
+        if *self.phase.borrow() != Phase::Running {
+            self.http2.close.notify_one();
+        }
+        let mut share = self.shared.buffers.share_of_answers();
+        let is_drawn = share.resize(STREAM_HTTP2 + size_of_fields(request.headers()));
+        let answer = is_drawn.then(|| self.answer(request));
+        let http2 = Arc::clone(&self.http2);
+        Box::pin(async move {
+            if let Some(answer) = answer {
+                let response = answer.await?;
+                if response.body().is_end_stream() {
+                    return Ok(response);
+                }
+                share.resize(STREAM_HTTP2);
+                if let Some(response) = drawn(response, share).await {
+                    return Ok(response);
+                }
+            }
+            // The connection goes, with all that wait on it.
+            http2.full.notify_one();
+            std::future::pending().await
+        })
+    }
 }
 
 impl hyper::service::Service<Request<Incoming>> for Handler {
@@ -103,25 +231,11 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.has_asked.store(true, Ordering::Relaxed);
-        let is_http1 = request.version() < Version::HTTP_2;
-        let answer = self.answer(request);
-        let phase = self.phase.clone();
-        if !is_http1 {
-            self.http2.is_spoken.store(true, Ordering::Relaxed);
-            if *phase.borrow() != Phase::Running {
-                self.http2.close.notify_one();
-            }
-            return answer;
+        self.requests.begin();
+        match request.version() < Version::HTTP_2 {
+            true => self.answer_http1(request),
+            false => self.answer_http2(request),
         }
-        Box::pin(async move {
-            let mut response = answer.await?;
-            if *phase.borrow() != Phase::Running {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(CONNECTION, close);
-            }
-            Ok(response)
-        })
     }
 }
 
@@ -139,7 +253,9 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .max_header_list_size(MAX_HEAD_HTTP2)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(bounds.idle_timeout)
         .keep_alive_timeout(bounds.header_timeout);
     builder
@@ -157,27 +273,35 @@ pub(crate) async fn run(
     mut phase: watch::Receiver<Phase>,
 ) {
     let remote = RemoteAddress(accepted.remote);
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let mut watched = Watched::new(
-        accepted.stream,
-        &shared.config.bounds,
-        Arc::clone(&has_asked),
-    );
-    match direct::serve(&mut watched, &shared, &has_asked, &mut phase).await {
+    let requests = Arc::<Requests>::default();
+    let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
+    match direct::serve(&mut watched, &shared, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
-        Ok(Left::Other(begun)) => watched.give_back(begun),
+        Ok(Left::Other(begun)) => {
+            if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
+                shared.metrics.http.refused.add(1);
+                return leave(watched.into_inner(), &FULL_HTTP2).await;
+            }
+            watched.give_back(begun);
+        }
         Err(error) => return note_end(&shared.metrics.http, remote, &error),
     }
     let handler = Handler {
         router,
         shared,
         remote,
-        has_asked,
+        requests,
         phase: phase.clone(),
         http2: Arc::default(),
     };
     // In memory of its own, so that a connection that never gets here stays small.
     Box::pin(serve(watched, handler, builder, phase)).await;
+}
+
+/// Whether a connection that begins so may speak HTTP/2.
+fn may_be_http2(begun: &[u8]) -> bool {
+    let preface = b"PRI * HTTP/2.0";
+    preface.starts_with(begun) || begun.starts_with(preface)
 }
 
 /// Serves what else may come than questions.
@@ -196,6 +320,7 @@ async fn serve(
             biased;
             // First, so that what came already counts as in flight.
             end = connection.as_mut() => break end,
+            () = http2.full.notified() => return numbers.refused.add(1),
             () = has_to_close(&mut phase, &http2), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
@@ -229,10 +354,15 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2) {
 fn note_end(
     numbers: &ListenerMetrics,
     remote: RemoteAddress,
-    error: &(dyn std::error::Error + 'static),
+    error: &(dyn error::Error + 'static),
 ) {
     let hyper = error.downcast_ref::<hyper::Error>();
-    if hyper.is_some_and(hyper::Error::is_timeout) || is_idle_end(error) {
+    let watched = end_of_stream(error);
+    if watched == Some(io::ErrorKind::OutOfMemory) {
+        numbers.refused.add(1);
+    } else if hyper.is_some_and(hyper::Error::is_timeout)
+        || watched == Some(io::ErrorKind::TimedOut)
+    {
         numbers.timeouts.add(1);
     } else if hyper.is_some_and(hyper::Error::is_parse) {
         numbers.protocol_errors.add(1);
@@ -240,14 +370,14 @@ fn note_end(
     tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
 }
 
-/// Whether a connection was ended by [`Watched`].
-fn is_idle_end(error: &(dyn std::error::Error + 'static)) -> bool {
+/// What ended the stream of a connection, as [`Watched`] says.
+fn end_of_stream(error: &(dyn error::Error + 'static)) -> Option<io::ErrorKind> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return io.kind() == std::io::ErrorKind::TimedOut;
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io.kind());
         }
         next = error.source();
     }
-    false
+    None
 }

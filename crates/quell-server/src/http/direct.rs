@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use quell::Operation;
@@ -17,12 +16,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::origin;
-use super::stream::Watched;
+use super::stream::{Requests, Watched};
 use crate::health::Phase;
 use crate::shared::Shared;
 
 /// Room for what comes at once: a dozen questions. A longer one goes to hyper.
 const ROOM: usize = 4 * 1_024;
+
+/// Bytes of answers that are sent before more are made: a dozen of all but the longest.
+const MAX_OUTPUT: usize = 16 * 1_024;
 
 /// What a connection has come to.
 pub(super) enum Left {
@@ -39,7 +41,7 @@ pub(super) enum Left {
 pub(super) async fn serve(
     stream: &mut Watched,
     shared: &Shared,
-    has_asked: &AtomicBool,
+    requests: &Requests,
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
     let mut input = Vec::new();
@@ -61,9 +63,14 @@ pub(super) async fn serve(
         let mut rest = input.as_slice();
         while let Some(length) = answer(shared, rest, &mut output) {
             rest = rest.get(length..).unwrap_or_default();
+            requests.begin();
+            requests.answer();
+            if output.len() >= MAX_OUTPUT {
+                stream.write_all(&output).await?;
+                output = Vec::new();
+            }
         }
         if !output.is_empty() {
-            has_asked.store(true, Ordering::Relaxed);
             stream.write_all(&output).await?;
             output.clear();
         }

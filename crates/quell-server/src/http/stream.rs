@@ -4,20 +4,66 @@
 //! per connection is enough, set again only when it fires: a move is a flag, not a look at the
 //! clock. So the end comes after one to two timeouts. Before the first request it comes sooner, and
 //! moves do not count: who connects has something to ask.
+//!
+//! It also draws for what hyper keeps, which says nothing of its buffers: what came of a head that is
+//! not whole, and what the client does not take. Room that hyper got it keeps for the next
+//! request, so what was drawn for a long one stays drawn until the connection ends. A client that
+//! does not read its answers is not read either.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use crate::config::Bounds;
+use super::connection::{MAX_HEAD, full};
+use crate::budget::BudgetShare;
+use crate::shared::Shared;
+
+/// What hyper has for reading, and for writing, from the beginning: little enough for ten thousand
+/// connections.
+const FIRST: usize = 8 * 1_024;
+
+/// Bytes that a client may leave unread before nothing more is read of it.
+const MAX_UNSENT: usize = 64 * 1_024;
+
+/// The most that is drawn for what is unsent: the answers to the requests that were read ahead.
+/// Larger ones draw for themselves.
+const MAX_DRAWN: usize = 1_024 * 1_024;
+
+/// Requests of a connection so far.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    begun: AtomicU32,
+    answered: AtomicU32,
+}
+
+impl Requests {
+    /// The head of one came whole.
+    pub(super) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The answer to one is made.
+    pub(super) fn answer(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn begun(&self) -> u32 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether what comes is a body, which draws for itself where it is read.
+    fn is_body(&self) -> bool {
+        self.begun() != self.answered.load(Ordering::Relaxed)
+    }
+}
 
 /// A stream with a watch.
 #[derive(Debug)]
@@ -28,20 +74,107 @@ pub(super) struct Watched {
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
     has_moved: bool,
-    /// Whether a request has come.
-    has_asked: Arc<AtomicBool>,
+    requests: Arc<Requests>,
+    input: Came,
+    /// Bytes that could not be sent.
+    unsent: usize,
+    output: BudgetShare,
+    /// Who would read if that were less.
+    reader: Option<Waker>,
+    /// Whether its last words were said.
+    is_over: bool,
+}
+
+/// What came of a head.
+#[derive(Debug)]
+struct Came {
+    bytes: usize,
+    /// Requests before it.
+    before: u32,
+    share: BudgetShare,
+}
+
+impl Came {
+    /// Notes `count` bytes more; returns whether there is room for them.
+    fn add(&mut self, count: usize, requests: &Requests) -> bool {
+        if requests.is_body() {
+            return true;
+        }
+        let before = requests.begun();
+        if self.before != before {
+            (self.bytes, self.before) = (0, before);
+        }
+        self.bytes = self.bytes.saturating_add(count);
+        let kept = self.bytes.min(MAX_HEAD).next_power_of_two();
+        kept <= FIRST || kept <= self.share.held() || self.share.resize(kept)
+    }
 }
 
 impl Watched {
-    pub(super) fn new(inner: TcpStream, bounds: &Bounds, has_asked: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(inner: TcpStream, shared: &Shared, requests: Arc<Requests>) -> Self {
+        let bounds = &shared.config.bounds;
         Self {
             inner,
             given_back: Vec::new(),
             timeout: bounds.idle_timeout,
             timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
             has_moved: false,
-            has_asked,
+            requests,
+            input: Came {
+                bytes: 0,
+                before: 0,
+                share: shared.buffers.share(),
+            },
+            unsent: 0,
+            output: shared.buffers.share_of_answers(),
+            reader: None,
+            is_over: false,
         }
+    }
+
+    /// Draws for all that is kept of requests on this connection; returns whether there is as much.
+    pub(super) fn draw(&mut self, bytes: usize) -> bool {
+        self.input.share.resize(bytes)
+    }
+
+    /// The stream, for the last words.
+    pub(super) fn into_inner(self) -> TcpStream {
+        self.inner
+    }
+
+    /// Notes how much of `all` bytes was sent; fails if there is no room for the rest.
+    fn wrote(
+        &mut self,
+        all: usize,
+        sent: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let count = match &sent {
+            Poll::Ready(Ok(count)) => *count,
+            _ => 0,
+        };
+        self.unsent = all.saturating_sub(count);
+        if self.unsent <= MAX_UNSENT
+            && let Some(reader) = self.reader.take()
+        {
+            reader.wake();
+        }
+        let kept = Some(self.unsent.min(MAX_DRAWN).next_power_of_two());
+        let kept = kept.filter(|kept| *kept > FIRST).unwrap_or_default();
+        if self.is_over || !self.output.resize(kept) {
+            return Poll::Ready(Err(ErrorKind::OutOfMemory.into()));
+        }
+        self.watch(context, sent)
+    }
+
+    /// Ends a connection for which all together have no more room, and says so if that can be heard.
+    fn refuse(&mut self) -> io::Error {
+        self.is_over = true;
+        if self.unsent == 0 {
+            // Who does not take it in one piece is not waited for.
+            let _ = self.inner.try_write(&full());
+        }
+        ErrorKind::OutOfMemory.into()
     }
 
     /// Has these bytes read again before what comes.
@@ -60,7 +193,7 @@ impl Watched {
             return moved;
         }
         while self.timer.as_mut().poll(context).is_ready() {
-            if !self.has_moved || !self.has_asked.load(Ordering::Relaxed) {
+            if !self.has_moved || self.requests.begun() == 0 {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
             self.has_moved = false;
@@ -82,7 +215,17 @@ impl AsyncRead for Watched {
             buffer.put_slice(&std::mem::replace(&mut self.given_back, rest));
             return Poll::Ready(Ok(()));
         }
+        if self.unsent > MAX_UNSENT {
+            self.reader = Some(context.waker().clone());
+            return self.watch(context, Poll::Pending);
+        }
+        let before = buffer.filled().len();
         let moved = Pin::new(&mut self.inner).poll_read(context, buffer);
+        let came = buffer.filled().len() - before;
+        let this = &mut *self;
+        if came > 0 && !this.input.add(came, &this.requests) {
+            return Poll::Ready(Err(this.refuse()));
+        }
         self.watch(context, moved)
     }
 }
@@ -93,8 +236,11 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let moved = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.watch(context, moved)
+        let sent = match self.is_over {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.inner).poll_write(context, bytes),
+        };
+        self.wrote(bytes.len(), sent, context)
     }
 
     fn poll_write_vectored(
@@ -102,8 +248,12 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let moved = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
-        self.watch(context, moved)
+        let sent = match self.is_over {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.inner).poll_write_vectored(context, slices),
+        };
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        self.wrote(all, sent, context)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -202,6 +202,9 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     text.counter("quell_remembered_refusals_total", help, guard.remembered);
     let help = "Keys of which something is still to be charged to the store.";
     text.gauge("quell_store_owed_keys", help, guard.owed);
+    let help =
+        "Bytes of keys that were used apart from the store, by on_failure: share, at most 64 MiB.";
+    text.gauge("quell_share_bytes", help, guard.share_bytes);
 }
 
 fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
@@ -250,7 +253,7 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
         }),
         (
             "quell_connections_refused_total",
-            "Connections that came when there were max_connections.",
+            "Connections that came when there were max_connections, or needed more than max_buffer_bytes.",
             |l| l.refused.get(),
         ),
         (

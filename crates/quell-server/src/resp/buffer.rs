@@ -108,7 +108,7 @@ impl Input {
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     sent: usize,
-    /// What is drawn where it is large.
+    /// What is drawn for it beyond the first room.
     share: BudgetShare,
 }
 
@@ -121,10 +121,16 @@ impl Output {
         }
     }
 
-    /// Draws for what it has become; says whether all connections together have as much.
+    /// Draws for what it has become, which is to be called when all was sent that can be; says whether
+    /// all connections together have as much.
     pub(super) fn is_within_budget(&mut self) -> bool {
-        let large = Some(self.bytes.capacity()).filter(|size| *size > BATCH);
-        self.share.resize(large.unwrap_or_default())
+        let large = Some(self.bytes.capacity()).filter(|size| *size > FIRST);
+        if self.share.resize(large.unwrap_or_default()) {
+            return true;
+        }
+        // Room in which nothing waits need not be kept.
+        self.shrink();
+        self.is_empty()
     }
 
     /// What is to be sent.

@@ -93,7 +93,7 @@ impl Connection {
             entry,
             decoder: Decoder::new(bounds.frame_limits()),
             input: Input::new(bounds.frame, shared.buffers.share()),
-            output: Output::new(shared.buffers.share()),
+            output: Output::new(shared.buffers.share_of_answers()),
             watch: Watch::new(bounds.stall_timeout),
             is_input_over: false,
         }
@@ -106,9 +106,6 @@ impl Connection {
             if answered.commands > 0 {
                 shared.metrics.commands.add(0, u64::from(answered.commands));
                 self.watch.has_moved = true;
-            }
-            if !self.output.is_within_budget() {
-                return End::Full;
             }
             let is_all = match answered.rest {
                 Ok(Rest::Cut) => true,
@@ -147,10 +144,12 @@ impl Connection {
             let length = match self.decoder.decode(input) {
                 Ok(Decoded::Command { args, length }) => {
                     commands += 1;
-                    if !self.session.take(args, out).await
-                        && self.session.answer(args, out).await == Next::Close
-                    {
-                        break Err(End::Closed);
+                    if !self.session.take(args, out).await {
+                        match self.session.answer(args, out).await {
+                            Next::GoOn => {}
+                            Next::Close => break Err(End::Closed),
+                            Next::Full => break Err(End::Full),
+                        }
                     }
                     length
                 }
@@ -180,6 +179,9 @@ impl Connection {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Io(error))),
                     Poll::Pending => break,
                 }
+            }
+            if !self.output.is_within_budget() {
+                return Poll::Ready(Err(End::Full));
             }
             let unsent = self.output.unsent().len();
             if !is_all && unsent < most {

@@ -12,6 +12,7 @@ use quell_protocol::resp::{
 
 use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, refuse, tell};
 use super::registry::{About, Entry};
+use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -29,8 +30,9 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     entry: Arc<Entry>,
     protocol: Protocol,
-    /// Commands since `MULTI`.
+    /// Commands since `MULTI`, and what is drawn for them.
     queue: Option<Queue>,
+    queued: BudgetShare,
     /// The last `CL.THROTTLE`, and its limit.
     last: CallMemo,
     limit: AdHocMemo,
@@ -51,10 +53,13 @@ struct Reading {
 pub(super) enum Next {
     GoOn,
     Close,
+    /// All connections together have no room for what it queued, or for the answers to that.
+    Full,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, entry: Arc<Entry>) -> Self {
+        let queued = shared.buffers.share();
         Self {
             last: CallMemo::new(&shared.config.bounds.frame_limits()),
             limit: AdHocMemo::default(),
@@ -62,6 +67,7 @@ impl Session {
             entry,
             protocol: Protocol::Resp2,
             queue: None,
+            queued,
             reading: None,
             calls: Calls::default(),
         }
@@ -143,7 +149,7 @@ impl Session {
                 return Next::GoOn;
             }
             (Ok(Command::Discard), Some(_)) => {
-                self.queue = None;
+                self.drop_queue();
                 encoder.simple("OK");
                 return Next::GoOn;
             }
@@ -153,7 +159,10 @@ impl Session {
                     Ok(()) => encoder.simple("QUEUED"),
                     Err(error) => encoder.error("ERR", &error.to_string()),
                 }
-                return Next::GoOn;
+                return match self.queued.resize(queue.held()) {
+                    true => Next::GoOn,
+                    false => Next::Full,
+                };
             }
             (Err(_), Some(queue)) => queue.fail(),
             (Ok(Command::Throttle(throttle)), None) => self.last.note(args, throttle),
@@ -169,6 +178,7 @@ impl Session {
             return Next::GoOn;
         };
         if queue.is_broken() {
+            self.queued.resize(0);
             encoder.error(
                 "EXECABORT",
                 "a queued command was refused, so none is carried out",
@@ -180,9 +190,20 @@ impl Session {
             if !self.take(args, out).await {
                 self.run(Command::parse(args), out).await;
             }
+            // None of it is sent before all of it is there.
+            if !self.queued.resize(queue.held() + out.capacity()) {
+                return Next::Full;
+            }
         }
         self.finish(out).await;
+        self.queued.resize(0);
         Next::GoOn
+    }
+
+    /// Forgets what was queued since `MULTI`.
+    fn drop_queue(&mut self) {
+        self.queue = None;
+        self.queued.resize(0);
     }
 
     async fn run(&mut self, command: Result<Command<'_>, CommandError>, out: &mut Vec<u8>) -> Next {
@@ -266,7 +287,7 @@ impl Session {
             }
             Command::Reset => {
                 self.protocol = Protocol::Resp2;
-                self.queue = None;
+                self.drop_queue();
                 *self.entry.about.lock() = About::default();
                 Encoder::new(out, self.protocol).simple("RESET");
             }

@@ -197,3 +197,119 @@ fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
     drop(open);
     eventually("all of it comes back", || used() == 0);
 }
+
+fn buffer_bytes(server: &Fixture) -> usize {
+    let bytes = server.metric("quell_buffer_bytes").unwrap();
+    bytes.parse().unwrap()
+}
+
+fn refused(server: &Fixture, listener: &str) -> u64 {
+    let series = format!("quell_connections_refused_total{{listener=\"{listener}\"}}");
+    server.metric(&series).unwrap().parse().unwrap()
+}
+
+/// Heads are in the budget as bodies are, and who reads health and metrics is answered all the same.
+#[test]
+fn half_sent_heads_take_no_more_than_their_budget() {
+    let server = Fixture::new(SHOP, "max_buffer_bytes = 400000");
+    let half = format!(
+        "GET /v1/authorize?domain=shop HTTP/1.1\r\nHost: localhost\r\nX-Long: {}",
+        "x".repeat(60_000)
+    );
+    let mut open: Vec<_> = (0..20).map(|_| connect(server.http())).collect();
+    for stream in &mut open {
+        let _ = stream.write_all(half.as_bytes());
+    }
+    eventually("the budget is spent", || refused(&server, "http") >= 10);
+    let used = buffer_bytes(&server);
+    assert!((65_536..=400_000).contains(&used), "{used}");
+    assert_eq!(server.acquire("/login", "a").status, 200);
+    let mut told = 0;
+    for stream in &mut open {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        told += usize::from(String::from_utf8_lossy(&reply).contains("max_buffer_bytes"));
+    }
+    assert!(told > 0, "who is closed is told why");
+    eventually("all of it comes back", || buffer_bytes(&server) == 0);
+}
+
+/// What `MULTI` keeps until `EXEC`, and the answers to that.
+#[test]
+fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
+    let server = Fixture::new("", "max_buffer_bytes = 400000");
+    let echo = format!("*2\r\n$4\r\nECHO\r\n$50000\r\n{}\r\n", "x".repeat(50_000));
+    let few = format!("MULTI\r\n{}EXEC\r\n", echo.repeat(2));
+    assert!(server.resp_exchange(few.as_bytes()).ends_with("x\r\n"));
+    let long = format!("MULTI\r\n{}", echo.repeat(20));
+    let many = format!("MULTI\r\n{}EXEC\r\n", "COMMAND\r\n".repeat(2_000));
+    for commands in [long, many] {
+        let mut stream = connect(server.resp());
+        // It may hang up before all of it is sent.
+        let _ = stream.write_all(commands.as_bytes());
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        assert!(reply.len() < 1_000_000, "{} bytes of replies", reply.len());
+    }
+    assert!(refused(&server, "resp") >= 2);
+    eventually("all of it comes back", || buffer_bytes(&server) == 0);
+}
+
+/// Answers over HTTP/2 that nobody takes: a client may ask for many on one connection, and say that it
+/// has room for none of them.
+#[test]
+fn unread_answers_over_http2_take_no_more_than_their_budget() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // SETTINGS with INITIAL_WINDOW_SIZE 0.
+    const NO_WINDOW: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+    let server = Fixture::new("", "max_buffer_bytes = 2000000");
+    // :method GET, :path /openapi.json, :scheme http, :authority localhost.
+    let fields = b"\x82\x04\x0d/openapi.json\x86\x41\x09localhost";
+    let mut asked = [PREFACE, NO_WINDOW].concat();
+    for stream in 0..200_u32 {
+        let length = u8::try_from(fields.len()).unwrap();
+        // HEADERS with END_HEADERS and END_STREAM.
+        asked.extend_from_slice(&[0, 0, length, 1, 5]);
+        asked.extend_from_slice(&(2 * stream + 1).to_be_bytes());
+        asked.extend_from_slice(fields);
+    }
+    let mut open: Vec<_> = (0..4).map(|_| connect(server.http())).collect();
+    for stream in &mut open {
+        let _ = stream.write_all(&asked);
+    }
+    eventually("the budget is spent", || refused(&server, "http") >= 3);
+    let used = buffer_bytes(&server);
+    assert!(used <= 2_000_000, "{used}");
+    assert_eq!(server.get("/healthz").status, 200);
+    drop(open);
+    eventually("all of it comes back", || buffer_bytes(&server) == 0);
+}
+
+/// A question that waits keeps its body, and what was drawn for it.
+#[test]
+fn a_body_counts_while_its_question_waits() {
+    let rules =
+        "domain: shop\nrules:\n  - { name: one, algorithm: concurrency, max: 1, lease: 20s }\n";
+    let server = Fixture::new(rules, "");
+    let body = |wait: &str| {
+        let pad = " ".repeat(10_000);
+        format!(r#"{{"domain":"shop","entries":{{}}{wait}{pad}}}"#)
+    };
+    assert_eq!(server.request("POST", "/v1/acquire", &body("")).status, 200);
+    let body = body(r#","max_wait_ms":30000"#);
+    let head = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut waiting = connect(server.http());
+    waiting.write_all(head.as_bytes()).unwrap();
+    waiting.write_all(body.as_bytes()).unwrap();
+    eventually("it waits", || {
+        server.metric("quell_waiters").as_deref() == Some("1")
+    });
+    let used = buffer_bytes(&server);
+    // The body; that of /metrics is made after this was read.
+    assert!(used >= body.len(), "{used}");
+    waiting.shutdown(std::net::Shutdown::Both).unwrap();
+}
