@@ -23,12 +23,12 @@ fn node(cluster: &Cluster) -> Node {
     Node::new(store, declaring(&[limit], share(2)))
 }
 
-fn users() -> impl Iterator<Item = String> {
+pub(crate) fn users() -> impl Iterator<Item = String> {
     (0..60).map(|user| format!("user-{user}"))
 }
 
 /// Users whose keys this server has: every key is there when it is asked.
-async fn users_of(node: &Node, server: &Server) -> Vec<String> {
+pub(crate) async fn users_of(node: &Node, server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for user in users() {
         server.command(&["FLUSHALL"]);

@@ -8,8 +8,10 @@ use quell::{AskError, Limit, Query};
 use quell_core::rule::OnFailure;
 use quell_redis::RedisStore;
 
+use crate::cluster::Cluster;
 use crate::guarded::{Node, declaring};
 use crate::limits::{SECOND, built};
+use crate::lost_primary::{users, users_of};
 use crate::patience::until_it;
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
@@ -162,4 +164,48 @@ async fn many_calls_find_a_store_that_froze() {
     assert!(took < timeout * 2 + 5 * SECOND, "{took:?}");
     server.thaw();
     node.until_back("a").await;
+}
+
+/// One server of a cluster has more to do than it can: only its own keys are refused as too many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_overloaded_server_of_a_cluster_leaves_the_others_alone() {
+    let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
+    let rules = declaring(&[plenty()], Some(OnFailure::Allow));
+    let node = Arc::new(Node::new(cluster.store(), rules));
+    let busy = &cluster.servers[0];
+    let its = users_of(&node, busy).await;
+    let others: Vec<_> = users().filter(|user| !its.contains(user)).collect();
+    assert!(its.len() > 5 && others.len() > 20, "{its:?}");
+    busy.freeze();
+    let calls = (0..8_000).map(|number| {
+        let node = Arc::clone(&node);
+        let query = Query::new("d").entry("user", its[number % its.len()].clone());
+        tokio::spawn(async move { node.limiter.try_acquire(&query).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    let numbers = || node.limiter.store().store_numbers();
+    until_it("some are refused", async || numbers().overloaded > 0).await;
+    for _ in 0..3 {
+        for user in &others {
+            let verdict = node.ask(user, 1).await;
+            assert!(verdict.is_allow() && !verdict.degraded, "{user}");
+        }
+    }
+    assert!(!numbers().is_gone, "{:?}", numbers());
+    busy.thaw();
+    let mut counts = [0, 0];
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(verdict) => {
+                assert!(verdict.is_allow() && !verdict.degraded, "{verdict:?}");
+                counts[0] += 1;
+            }
+            Err(AskError::Store(StoreError::Overloaded)) => counts[1] += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(counts[0] >= 4_096 && counts[1] > 0, "{counts:?}");
+    assert_eq!(numbers().overloaded, counts[1]);
+    let verdict = node.ask(&its[0], 1).await;
+    assert!(!verdict.degraded, "it is well again: {verdict:?}");
 }

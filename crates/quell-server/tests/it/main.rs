@@ -11,6 +11,7 @@ mod decision_log;
 mod harness;
 mod holds;
 mod origin;
+mod overload;
 mod persistence;
 mod pressure;
 mod questions;

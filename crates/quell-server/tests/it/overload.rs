@@ -1,0 +1,205 @@
+//! A store that has more to do than it can: what callers are told over each wire, and that it is over
+//! when the store is well again.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::harness::{Answer, DEADLINE, Fixture, connect, eventually, expect};
+
+/// Whatever is declared here would let callers pass.
+const RULES: &str = "
+domain: shop
+rules:
+  - name: login
+    match: { path: /login }
+    per: [user]
+    algorithm: sliding_log
+    limit: 1/min
+  - name: pages
+    match: { path: /pages }
+    per: [user]
+    rate: 1000/min
+defaults: { on_failure: allow }
+";
+
+/// Calls that a connection sends in a row: all of them wait for the store at a time.
+const AT_ONCE: usize = 100;
+
+/// Connections whose calls are more than may wait.
+const CONNECTIONS: usize = 60;
+
+/// A Redis server on a free port that stands still as long as it should.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
+        let child = command
+            .arg(port.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is missing: install Debian's redis-server");
+        eventually("redis-server answers", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Self { child, port }
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let sent = kill.arg(name).arg(self.child.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A RESP connection on which the store has answered once.
+fn settled(server: &Fixture) -> TcpStream {
+    let mut stream = connect(server.resp());
+    stream
+        .write_all(b"CL.THROTTLE warm 999999 1 60\r\n")
+        .unwrap();
+    let mut reply = [0; 4];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"*5\r\n");
+    read_until(&mut stream, |text| text.matches("\r\n").count() == 5);
+    stream
+}
+
+/// Reads until what was read is enough.
+fn read_until(stream: &mut TcpStream, is_enough: impl Fn(&str) -> bool) -> String {
+    let (mut text, mut bytes) = (String::new(), [0; 64 * 1_024]);
+    while !is_enough(&text) {
+        let count = stream.read(&mut bytes).unwrap();
+        assert!(count > 0, "it hung up after {text}");
+        text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+    }
+    text
+}
+
+fn replies(text: &str) -> [usize; 2] {
+    ["*5\r\n", "-OVERLOADED the store is overloaded: "].map(|begin| text.matches(begin).count())
+}
+
+/// Sends one call after the other, each on a connection of its own, until one is refused.
+fn fill(server: &Fixture) -> Vec<TcpStream> {
+    let mut waiting = Vec::new();
+    loop {
+        let mut stream = connect(server.resp());
+        let call = format!("CL.THROTTLE more-{} 9 9 60\r\n", waiting.len());
+        stream.write_all(call.as_bytes()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let mut begin = [0; 12];
+        match stream.read_exact(&mut begin) {
+            Ok(()) => {
+                assert_eq!(&begin, b"-OVERLOADED ");
+                return waiting;
+            }
+            Err(error) => assert!(
+                matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                "{error}"
+            ),
+        }
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        waiting.push(stream);
+        assert!(waiting.len() < 500, "as many wait as come");
+    }
+}
+
+fn assert_overloaded(answer: &Answer) {
+    answer.assert_problem(503, "more calls wait for it than it answers in time");
+    let problem = answer.json();
+    assert_eq!(problem["type"], "urn:quell:problem:store-overloaded");
+    assert_eq!(problem["title"], "The store is overloaded");
+    assert_eq!(answer.field("retry-after"), Some("1"));
+    assert_eq!(answer.field("quell-degraded"), None, "nothing is declared");
+}
+
+fn authorize(server: &Fixture, user: &str) -> Answer {
+    let fields = format!("X-Original-URI: /pages\r\nX-Quell-Entry-User: {user}\r\n");
+    server.request_with("GET", "/v1/authorize?domain=shop", &fields, "")
+}
+
+#[test]
+fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
+    let redis = Redis::start();
+    // It takes as long as this test wants, and is never silent for too long.
+    let settings = format!(
+        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
+        redis.port
+    );
+    let server = Fixture::with_clock(RULES, &settings);
+    assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
+    assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
+    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| settled(&server)).collect();
+    redis.signal("-STOP");
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let calls = (0..AT_ONCE).map(|call| format!("CL.THROTTLE k{number}-{call} 9 9 60\r\n"));
+        let calls: String = calls.collect();
+        stream.write_all(calls.as_bytes()).unwrap();
+    }
+    let waiting = fill(&server);
+
+    assert_overloaded(&server.acquire("/pages", "ann"));
+    assert_overloaded(&authorize(&server, "ann"));
+    let body = r#"{"domain":"shop","entries":{"path":"/pages","user":"ann"}}"#;
+    assert_overloaded(&server.request("POST", "/v1/peek", body));
+    // What is known to be refused is refused as ever.
+    let known = server.acquire("/login", "eve");
+    assert_eq!(known.status, 200, "{known:?}");
+    let known = known.json();
+    assert_eq!(
+        (&known["allowed"], &known["degraded"]),
+        (&false.into(), &false.into())
+    );
+    let mut stream = connect(server.resp());
+    stream.write_all(b"PING\r\n").unwrap();
+    expect(&mut stream, "+PONG\r\n");
+
+    redis.signal("-CONT");
+    let mut counts = [0, 0];
+    for mut stream in streams {
+        let text = read_until(&mut stream, |text| {
+            replies(text).iter().sum::<usize>() == AT_ONCE && text.ends_with("\r\n")
+        });
+        let [answered, refused] = replies(&text);
+        counts = [counts[0] + answered, counts[1] + refused];
+    }
+    assert!(counts[0] >= 4_000 && counts[1] > 0, "{counts:?}");
+    for mut stream in waiting {
+        read_until(&mut stream, |text| text.starts_with("*5\r\n"));
+    }
+    // By itself, and nobody was answered what is declared.
+    let allowed = server.acquire("/pages", "ann").json();
+    assert_eq!(
+        (&allowed["allowed"], &allowed["degraded"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(allowed["remaining"], 999, "none of the refused was charged");
+    assert_eq!(authorize(&server, "ann").status, 204);
+    let metric = |name: &str| server.metric(name).unwrap().parse::<usize>().unwrap();
+    assert!(metric("quell_store_overloaded_total") > counts[1]);
+    assert_eq!(metric("quell_degraded "), 0);
+    assert_eq!(
+        metric("quell_degraded_decisions_total{on_failure=\"allow\"}"),
+        0
+    );
+    assert_eq!(server.get("/healthz").json()["status"], "ok");
+}
