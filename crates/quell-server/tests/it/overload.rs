@@ -43,11 +43,10 @@ impl Redis {
         drop(listener);
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
-        let child = command
-            .arg(port.to_string())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is missing: install Debian's redis-server");
+        let child = command.arg(port.to_string()).stdout(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| {
+            panic!("redis-server is missing ({error}): install Debian's redis-server")
+        });
         eventually("redis-server answers", || {
             TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
