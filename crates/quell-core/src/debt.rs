@@ -220,7 +220,8 @@ mod tests {
             let mut debt = Debt::new(instant(3_600_000));
             debt.add(&bucket, 200, &at(3_600_000));
             assert_eq!(debt.units(&bucket, &at(0)), 200);
-            assert_eq!(debt.units(&bucket, &at(3_620_000)), 0);
+            assert_eq!(debt.units(&bucket, &at(5_000)), 100, "{bucket}");
+            assert_eq!(debt.units(&bucket, &at(10_000)), 0, "{bucket}");
         }
     }
 }
