@@ -94,6 +94,12 @@ fn ranges_and_single_rules_are_compared() {
             "1s",
         ),
         (
+            "{ retry_after: { at_most: 900ms } }",
+            "retry_after",
+            "0s to 900ms",
+            "1s",
+        ),
+        (
             "{ rules: { r: { remaining: 1 } } }",
             "rules.r.remaining",
             "1",
