@@ -190,7 +190,10 @@ fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
     while fs::create_dir(&in_the_way).is_err() {}
     eventually("health says so of the snapshot", || {
         let health = server.get("/healthz").json();
-        assert!(health["decision_log_failing"].is_null(), "nothing is logged");
+        assert!(
+            health["decision_log_failing"].is_null(),
+            "nothing is logged"
+        );
         health["status"] == "degraded" && health["snapshot_failure"]["reasons"][0].is_string()
     });
     server.acquire("/login", "a");
