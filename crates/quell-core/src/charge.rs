@@ -140,15 +140,20 @@ impl<'r> LimitSet<'r> {
     /// scope.
     #[must_use]
     pub fn written_down(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
-        let charge = Charge {
-            key: 0..bytes.len(),
+        let mut set = Self::new();
+        set.add(bytes, scope, charge);
+        set
+    }
+
+    /// Adds `charge` on another key that was written down.
+    pub fn add(&mut self, bytes: &[u8], scope: usize, charge: &Charge<'r>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.charges.push(Charge {
+            key: start..self.bytes.len(),
             scope,
             ..charge.clone()
-        };
-        Self {
-            bytes: KeyBytes::from_slice(bytes),
-            charges: Few::One(charge),
-        }
+        });
     }
 
     /// Keeps the charges at these places, which ascend.

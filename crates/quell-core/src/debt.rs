@@ -57,8 +57,14 @@ impl Debt {
     /// Leaves nothing owed here, and returns what was.
     #[must_use]
     pub const fn take(&mut self) -> Self {
-        let left = Self::new(self.drains_from);
+        let left = self.emptied();
         core::mem::replace(self, left)
+    }
+
+    /// Nothing owed, which begins to drain when this does.
+    #[must_use]
+    pub const fn emptied(&self) -> Self {
+        Self::new(self.drains_from)
     }
 
     /// The store's own state is at rest at `instant`, as it says now.

@@ -27,6 +27,35 @@ use crate::store::{RedisStore, Request, needs_holds};
 /// the store's clock runs past two edges in between.
 pub(crate) const MOST_LOOKS: usize = 3;
 
+/// A set that was not decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Undecided {
+    pub(crate) failure: Failure,
+    /// Places of those charges that were made all the same, or may have been.
+    pub(crate) uncertain: Vec<usize>,
+}
+
+impl Undecided {
+    /// All of `places` were charged or none, as far as the failure says.
+    pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> Self {
+        let is_uncertain = matches!(failure, Failure::Unknown(_));
+        Self {
+            uncertain: places.filter(|_| is_uncertain).collect(),
+            failure,
+        }
+    }
+}
+
+/// Nothing of it was charged.
+impl From<Failure> for Undecided {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            uncertain: Vec::new(),
+        }
+    }
+}
+
 /// A set in the words of the script.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
@@ -87,14 +116,14 @@ impl<'a> Asked<'a> {
         &self,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<Said>, Failure> {
+    ) -> Result<Vec<Said>, Undecided> {
         let request = match operation {
             Operation::Acquire => Request::Acquire,
             Operation::Peek => Request::Peek,
         };
         let head = self.store.head(request, Duration::ZERO, now);
         if let [group] = self.groups.as_slice() {
-            return self.in_time(group, self.say(group, &head)).await;
+            return self.charge_group(group, &head).await;
         }
         let asked = self
             .groups
@@ -106,19 +135,45 @@ impl<'a> Asked<'a> {
             .iter()
             .zip(&answers)
             .all(|(group, answer)| answer.as_ref().is_ok_and(|said| self.passes(group, said)));
+        let mut uncertain = Vec::new();
         if operation == Operation::Acquire && !passes {
-            self.give_back(&answers, now).await;
+            uncertain = self.give_back(&answers, now).await;
             self.restate(&mut answers, now).await;
         }
         let mut all = vec![Said::default(); self.names.len()];
+        let mut failure = None;
         for (group, answer) in self.groups.iter().zip(answers) {
-            for (index, said) in group.iter().zip(answer?) {
-                if let Some(place) = all.get_mut(*index) {
-                    *place = said;
+            match answer {
+                Ok(said) => {
+                    for (index, said) in group.iter().zip(said) {
+                        if let Some(place) = all.get_mut(*index) {
+                            *place = said;
+                        }
+                    }
+                }
+                Err(other) => {
+                    if matches!(other, Failure::Unknown(_)) {
+                        uncertain.extend(group);
+                    }
+                    failure.get_or_insert(other);
                 }
             }
         }
-        Ok(all)
+        match failure {
+            Some(failure) => Err(Undecided { failure, uncertain }),
+            None => Ok(all),
+        }
+    }
+
+    async fn charge_group(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, Undecided> {
+        let said = self.in_time(group, self.say(group, head)).await;
+        said.map_err(|failure| Undecided::whole(failure, group.iter().copied()))
+    }
+
+    /// Charges as much of a set of one limit as fits.
+    pub(crate) async fn pay(&self, now: Now) -> Result<Vec<Said>, Undecided> {
+        let head = self.store.head(Request::Pay, Duration::ZERO, now);
+        self.charge_group(&[0], &head).await
     }
 
     /// Whether all limits of a group allow that have a say: whether it charged.
@@ -129,8 +184,9 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Gives back what the groups charged that allowed.
-    async fn give_back(&self, answers: &[Result<Vec<Said>, Failure>], now: Now) {
+    /// Gives back what the groups charged that allowed; returns the places of the charges of which that
+    /// is not certain.
+    async fn give_back(&self, answers: &[Result<Vec<Said>, Failure>], now: Now) -> Vec<usize> {
         let charged = self
             .groups
             .iter()
@@ -147,12 +203,13 @@ impl<'a> Asked<'a> {
             let head = self.store.head(Request::Refund, length, now);
             async move {
                 let refunded = self.in_time(&indices, self.run(&indices, &head));
-                if let Err(failure) = refunded.await {
-                    tracing::debug!(%failure, "a refused set stays charged in one slot");
-                }
+                let failure = refunded.await.err()?;
+                tracing::debug!(%failure, "a refused set stays charged in one slot");
+                Some(indices)
             }
         });
-        futures_util::future::join_all(refunds).await;
+        let kept = futures_util::future::join_all(refunds).await;
+        kept.into_iter().flatten().flatten().collect()
     }
 
     /// Looks again at what was charged and given back, where it was said in the numbers that leave the
@@ -244,7 +301,8 @@ impl<'a> Asked<'a> {
         let mut arguments = vec![head.to_vec()];
         arguments.extend(pick(&self.codes));
         let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
-        let is_of_holds = charges.any(needs_holds);
+        let is_payment = head.first() == Some(&(Request::Pay as u8));
+        let is_of_holds = is_payment || charges.any(needs_holds);
         let mut words = Arc::new(Words { keys, arguments });
         for _ in 0..MOST_LOOKS {
             let reply = match is_of_holds {

@@ -20,7 +20,6 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::hold::hold_id;
-use crate::slots::Way;
 use crate::store::{RedisStore, StoreClock};
 
 /// How often the stream is read while anybody waits.
@@ -224,30 +223,27 @@ impl RedisStore {
             return;
         };
         let arguments = self.ending(id, ending, now);
-        let (calls, own) = (Arc::clone(&self.calls), Arc::clone(&self.own));
-        let (way, id) = (self.way(), id.clone());
-        runtime.spawn(async move {
-            if let Some(expired) = end(&way, &calls, &id, &arguments).await {
-                own.over(&id);
-                own.expired(expired);
-            }
-        });
+        let (store, id) = (self.clone(), id.clone());
+        runtime.spawn(async move { store.end_in_time(&id, &arguments).await });
     }
-}
 
-/// Ends a hold, however often that has to be said: said again it changes nothing. Returns how many
-/// holds were over by themselves, or nothing if the store was never heard.
-async fn end(way: &Way, calls: &Calls, id: &HoldId, arguments: &[Vec<u8>]) -> Option<u64> {
-    for pause in ATTEMPTS {
-        tokio::time::sleep(pause).await;
-        match tokio::time::timeout(PATIENCE, way.end(id, arguments)).await {
-            Ok(Ok((called, expired))) => {
-                calls.call(&called);
-                return Some(expired);
+    /// Ends a hold, however often that has to be said: said again it changes nothing.
+    async fn end_in_time(&self, id: &HoldId, arguments: &[Vec<u8>]) {
+        for pause in ATTEMPTS {
+            tokio::time::sleep(pause).await;
+            let ended = tokio::time::timeout(PATIENCE, self.end_unawaited(id, arguments));
+            match ended.await {
+                Ok(Ok((called, expired))) => {
+                    self.calls.call(&called);
+                    self.own.over(id);
+                    self.own.expired(expired);
+                    return;
+                }
+                Ok(Err(failure)) => {
+                    tracing::debug!(%failure, "a hold of a caller that is gone stands");
+                }
+                Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
             }
-            Ok(Err(failure)) => tracing::debug!(%failure, "a hold of a caller that is gone stands"),
-            Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
         }
     }
-    None
 }

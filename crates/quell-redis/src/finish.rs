@@ -33,7 +33,7 @@ impl RedisStore {
         let finished = if self.link.is_spread() {
             self.end_in_slots(id, ending, &arguments).await?
         } else {
-            let spot = self.way().spot(id, Vec::new());
+            let spot = self.spot(id, Vec::new());
             self.end_at(&[spot], &arguments).await?
         };
         if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
@@ -58,7 +58,7 @@ impl RedisStore {
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
         self.catch_up().await?;
-        let spots = self.way().spots_of(id, self.pointer(id)).await?;
+        let spots = self.spots_of(id, self.pointer(id)).await?;
         let arguments = self.about(Request::Advance, id, Vec::new(), now);
         let asked = spots
             .iter()
@@ -107,7 +107,7 @@ impl RedisStore {
         ending: Ending,
         arguments: &[Vec<u8>],
     ) -> Result<Option<Finished>, Failure> {
-        let spots = self.way().spots(id, &pointer.states);
+        let spots = self.spots(id, &pointer.states);
         let finished = self.end_at(&spots, arguments).await?;
         if let Some(finished) = &finished {
             let stands = finished.fate == Fate::Stands && finished.wait.is_none();
@@ -141,8 +141,7 @@ impl RedisStore {
     /// What the store says of where an id points to.
     pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
         let name = self.names.pointer(id.as_bytes());
-        let way = self.way();
-        self.in_time(&name, way.pointer(id)).await
+        self.in_time(&name, self.read_pointer(id)).await
     }
 
     /// Lets the pointer of a hold that is over go as soon as what is known of that; nobody waits.

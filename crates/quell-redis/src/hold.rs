@@ -133,7 +133,7 @@ impl RedisStore {
             return Err(Trouble::Refused(error));
         }
         if answer.wait.is_some() || self.rehearsal.is_some() {
-            for spot in self.way().spots(claim.id, &asked.names) {
+            for spot in self.spots(claim.id, &asked.names) {
                 if answer.wait.is_some() {
                     let is_own = self.keeps_time();
                     self.calls

@@ -41,6 +41,7 @@ mod key;
 mod link;
 mod numbers;
 mod own;
+mod owned_set;
 mod reach;
 mod rehearsal;
 mod script;

@@ -76,11 +76,6 @@ impl RedisStore {
         gone.next().map(|(reason, _)| gone_for(&reason))
     }
 
-    /// Whether calls about the key whose state has this name fail at once.
-    pub(crate) fn is_gone(&self, name: &[u8]) -> bool {
-        self.link.place_of(name).breaker.is_open()
-    }
-
     /// Looks whether a server is back: whether it decides, which a replica does not.
     pub(crate) async fn probe(&self, place: &Arc<Place>) -> Result<(), Failure> {
         let Some(tag) = self.link.tag_at(place) else {

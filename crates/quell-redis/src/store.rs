@@ -15,7 +15,7 @@ use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
 use crate::answer::{Said, decisions};
-use crate::asked::Asked;
+use crate::asked::{Asked, Undecided};
 use crate::bans::Bans;
 use crate::calls::Calls;
 use crate::code::{code, micros_up, whole};
@@ -25,6 +25,7 @@ use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
 use crate::own::Own;
+use crate::owned_set::OwnedSet;
 use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::slots::Remembered;
@@ -68,30 +69,31 @@ pub(crate) enum Request {
     Advance = 10,
     Known = 11,
     Replace = 12,
+    Pay = 13,
 }
 
 /// States in Redis or Valkey, shared by all servers that name it.
 ///
 /// Connects when it is first asked, and again whenever the connection breaks. Needs a tokio runtime
-/// with time and I/O.
-#[derive(Debug)]
+/// with time and I/O. Copies share everything.
+#[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
     /// Calls that wait at the same time, where they may go together.
     pub(crate) gather: Option<Arc<Gather>>,
-    pub(crate) url: StoreUrl,
+    pub(crate) url: Arc<StoreUrl>,
     clock: StoreClock,
     pub(crate) timeout: Duration,
-    pub(crate) calendar: SystemCalendar,
-    pub(crate) rehearsal: Option<Rehearsal>,
+    pub(crate) calendar: Arc<SystemCalendar>,
+    pub(crate) rehearsal: Option<Arc<Rehearsal>>,
     pub(crate) calls: Arc<Calls>,
     /// Where ids of this node's holds point to, on a cluster.
     pub(crate) remembered: Arc<Remembered>,
     pub(crate) own: Arc<Own>,
-    pub(crate) counts: Counts,
-    pub(crate) replaced: Replaced,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) replaced: Arc<Replaced>,
 }
 
 impl RedisStore {
@@ -119,7 +121,7 @@ impl RedisStore {
 
     /// Where it is; shows no password.
     #[must_use]
-    pub const fn url(&self) -> &StoreUrl {
+    pub fn url(&self) -> &StoreUrl {
         &self.url
     }
 
@@ -225,12 +227,34 @@ impl RedisStore {
     }
 
     /// Decides a set that is not empty; with the clock of the server that did, in microseconds.
+    ///
+    /// What slots of a cluster charged before another refused is given back by a task of its own: a
+    /// caller that goes away leaves no refused set charged.
     pub(crate) async fn try_decide(
         &self,
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Result<(Vec<Decision>, u64), Failure> {
+    ) -> Result<(Vec<Decision>, u64), Undecided> {
+        let is_one = !self.link.is_spread() || set.charges().len() == 1;
+        if is_one || operation == Operation::Peek {
+            return self.decide_here(set, operation, now).await;
+        }
+        let (store, set) = (self.clone(), OwnedSet::new(set));
+        let decided =
+            tokio::spawn(async move { store.decide_here(&set.as_set(), operation, now).await });
+        decided.await.unwrap_or_else(|_| {
+            let failure = Failure::Unknown("the runtime ended".to_owned());
+            Err(failure.into())
+        })
+    }
+
+    async fn decide_here(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<(Vec<Decision>, u64), Undecided> {
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let said = asked.charge(operation, now).await?;
@@ -241,6 +265,18 @@ impl RedisStore {
         }
         let clock = said.iter().map(|said| said.now()).max();
         Ok((decisions, clock.unwrap_or(0)))
+    }
+
+    /// Charges as much of a set of one limit as fits, and counts no refusal; what is left then.
+    pub(crate) async fn try_pay(
+        &self,
+        set: &LimitSet<'_>,
+        now: Now,
+    ) -> Result<Vec<Decision>, Undecided> {
+        let asked = Asked::new(self, set);
+        let said = asked.pay(now).await?;
+        let (charges, numbers) = (set.charges(), asked.numbers());
+        Ok(decisions(charges, numbers, &said, Operation::Acquire))
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
@@ -315,7 +351,7 @@ impl Store for RedisStore {
             return Ok(Answer::default());
         }
         let decided = self.try_decide(set, operation, now).await;
-        let (decisions, clock) = decided.map_err(|failure| self.error(&failure))?;
+        let (decisions, clock) = decided.map_err(|undecided| self.error(&undecided.failure))?;
         Ok(Answer {
             decisions: decisions.into(),
             store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),

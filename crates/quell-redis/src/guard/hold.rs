@@ -14,6 +14,7 @@ use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::time::Now;
 
 use super::{Inner, Unready};
+use crate::asked::Undecided;
 use crate::hold::Trouble;
 use crate::link::Failure;
 
@@ -39,7 +40,8 @@ impl Inner {
                 if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
-                self.declared(set, claim, now, &Unready::Failed(failure))
+                let undecided = Undecided::whole(failure, 0..set.charges().len());
+                self.declared(set, claim, now, &Unready::Failed(undecided))
             }
         }
     }
@@ -77,7 +79,7 @@ impl Inner {
     ) -> Result<Placed, StoreError> {
         match error {
             StoreError::Unavailable(reason) => {
-                let unready = Unready::Failed(Failure::Unreachable(reason));
+                let unready = Unready::Failed(Failure::Unreachable(reason).into());
                 self.declared(set, claim, now, &unready)
             }
             other => Err(other),
@@ -91,7 +93,6 @@ impl Inner {
         now: Now,
     ) -> Result<Option<Finished>, StoreError> {
         let ended = self.store.end(id, ending, now).await;
-        self.keep_repaying();
         ended.inspect_err(|error| self.failed(error))
     }
 
@@ -101,12 +102,11 @@ impl Inner {
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
         let advanced = self.store.advance(id, now).await;
-        self.keep_repaying();
         advanced.inspect_err(|error| self.failed(error))
     }
 
     /// A caller was answered by this error.
-    fn failed(self: &Arc<Self>, error: &StoreError) {
+    pub(super) fn failed(self: &Arc<Self>, error: &StoreError) {
         if let StoreError::Unavailable(reason) = error {
             self.degraded(reason);
         }

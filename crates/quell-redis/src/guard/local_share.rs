@@ -12,7 +12,10 @@
 //! ```
 //!
 //! The state that decides stays in the table through all of this, so that whoever asks meanwhile finds
-//! what was used. It goes when the store knows of all of it, and [`RECOVERY`] is over.
+//! what was used. It goes when the store knows of all of it, and [`RECOVERY`] is over. Of what was let
+//! pass while nobody knows whether the store charged it, that is never certain: it is not owed, and
+//! counts in the share whenever the store fails again, so that one that goes on losing calls has no
+//! more than a share let pass beside what it charges.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -104,14 +107,14 @@ pub(super) struct Part<'a, 'r> {
     pub(super) key: Key<'a>,
     pub(super) charge: &'a Charge<'r>,
     pub(super) limits: Arc<SharedLimit>,
+    /// Whether the store may have made this charge already: then it is not owed.
+    pub(super) may_be_charged: bool,
 }
 
 /// How the keys of a set are decided apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) operation: Operation,
-    /// The store may have charged the set already: nothing of it is owed.
-    pub(super) may_be_charged: bool,
     /// The store answers again, and the other nodes may not have paid yet.
     pub(super) is_recovering: bool,
 }
@@ -121,8 +124,10 @@ pub(super) struct How {
 pub(super) struct LocalShares {
     table: Mutex<Table>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
-    /// Keys in the table, of those the owed, and their bytes: read without its lock.
+    /// Keys in the table, those that go on by their share, those that owe, and their bytes: read
+    /// without its lock.
     keys: AtomicUsize,
+    active: AtomicUsize,
     owed: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -134,6 +139,7 @@ struct Table {
     due: VecDeque<Arc<[u8]>>,
     bytes: usize,
     owed: usize,
+    settled: usize,
     payments: u64,
     /// Whether some keys share states.
     has_overflowed: bool,
@@ -147,9 +153,14 @@ struct LocalShare {
     state: State,
     /// What was let pass and the store knows nothing of.
     debt: Debt,
+    /// What was let pass and perhaps charged.
+    uncertain: Option<Box<Debt>>,
     payment: Option<Box<Payment>>,
     /// Until when the key goes on by its share, once a payment was answered.
     recovers_until: Option<Instant>,
+    /// Whether the store decides the key again. What it said last is where the state that decides here
+    /// begins anew, should it fail again.
+    is_settled: bool,
     /// How many bytes of the key are its scope; none: of several keys, and never paid.
     scope: Option<u32>,
     /// Whether a ban began here that the store knows nothing of.
@@ -208,7 +219,8 @@ pub(super) enum Begun {
 }
 
 impl LocalShare {
-    fn new(part: &Part<'_, '_>, known: &Known, now: Now) -> Self {
+    /// A share that begins where the store was last, had it charged so many units more.
+    fn new(part: &Part<'_, '_>, uncertain: u64, known: &Known, now: Now) -> Self {
         let limits = Arc::clone(&part.limits);
         let share = &limits.share;
         let last = known.last(part.key, part.charge.installed, now.monotonic);
@@ -216,6 +228,7 @@ impl LocalShare {
             let left = last.left / u64::from(limits.nodes.get());
             share.limit.max().saturating_sub(left)
         });
+        let used = used.saturating_add(uncertain);
         let mut state = used_from(share, used, part.charge, now);
         if let Some(left) = last.and_then(|last| last.ban) {
             ban(&mut state, now, left);
@@ -226,9 +239,11 @@ impl LocalShare {
         Self {
             state,
             debt: Debt::new(rests),
+            uncertain: None,
             limits,
             payment: None,
             recovers_until: None,
+            is_settled: false,
             scope: u32::try_from(part.key.scope().len()).ok(),
             has_banned: false,
             is_due: false,
@@ -245,10 +260,34 @@ impl LocalShare {
         let to = &self.limits;
         let at = part.charge.at(now);
         self.state.carry(&from.share.limit, &to.share, &at);
-        self.debt.carry(&from.counted, &to.counted, &at);
-        if let Some(payment) = &mut self.payment {
-            payment.debt.carry(&from.counted, &to.counted, &at);
+        let payment = self.payment.as_mut().map(|payment| &mut payment.debt);
+        let uncertain = self.uncertain.as_deref_mut();
+        for debt in [Some(&mut self.debt), payment, uncertain] {
+            if let Some(debt) = debt {
+                debt.carry(&from.counted, &to.counted, &at);
+            }
         }
+    }
+
+    /// The store has failed again.
+    fn resume(&mut self, part: &Part<'_, '_>, known: &Known, now: Now) {
+        let uncertain = self.uncertain.take();
+        let units = uncertain.clone().map_or(0, |mut debt| {
+            debt.units(&self.limits.counted, &part.charge.at(now))
+        });
+        *self = Self {
+            uncertain,
+            scope: self.scope,
+            is_queued: self.is_queued,
+            ..Self::new(part, units, known, now)
+        };
+    }
+
+    /// Notes what was let pass and perhaps charged.
+    fn doubt(&mut self, units: u64, at: &At) {
+        let debt = &self.debt;
+        let uncertain = self.uncertain.get_or_insert_with(|| debt.emptied().into());
+        uncertain.add(&self.limits.counted, units, at);
     }
 
     fn owes(&self) -> bool {
@@ -260,12 +299,12 @@ impl LocalShare {
     }
 
     /// Whether nobody needs it any more.
-    fn is_over(&self, now: Now, instant: Instant) -> bool {
-        let is_known = self.recovers_until.is_some() && !self.is_recovering(instant);
+    fn is_over(&self, now: Now) -> bool {
         let rests = || {
             let limit = &self.limits.share.limit;
             self.state.time_to_rest(limit, now).is_zero()
         };
+        let is_known = self.is_settled && self.uncertain.is_none();
         !self.owes() && (is_known || rests())
     }
 
@@ -273,8 +312,10 @@ impl LocalShare {
         let payment = self.payment.as_ref().map_or(0, |payment| {
             size_of::<Payment>() + payment.debt.heap_bytes()
         });
+        let uncertain = self.uncertain.as_ref();
+        let uncertain = uncertain.map_or(0, |debt| size_of::<Debt>() + debt.heap_bytes());
         let states = self.state.heap_bytes() + self.debt.heap_bytes();
-        OVERHEAD + name.len() + states + payment
+        OVERHEAD + name.len() + states + uncertain + payment
     }
 }
 
@@ -284,6 +325,7 @@ impl Table {
         let (name, share) = self.shares.remove_entry(name)?;
         self.bytes = self.bytes.saturating_sub(share.bytes(&name));
         self.owed = self.owed.saturating_sub(usize::from(share.owes()));
+        self.settled = self.settled.saturating_sub(usize::from(share.is_settled));
         Some((name, share))
     }
 
@@ -294,18 +336,23 @@ impl Table {
         }
         self.bytes = self.bytes.saturating_add(share.bytes(&name));
         self.owed += usize::from(share.owes());
+        self.settled += usize::from(share.is_settled);
         self.shares.insert(name, share);
     }
 
-    /// Drops what nobody needs any more, and gives its memory back.
-    fn sweep(&mut self, now: Now, instant: Instant) {
-        let mut freed = 0;
+    /// Drops what nobody needs any more, and gives its memory back. Where there is no room at all,
+    /// nobody is waited for whose key the store decides again.
+    fn sweep(&mut self, now: Now, instant: Instant, is_full: bool) {
+        let (mut freed, mut settled) = (0, 0);
         self.shares.retain(|name, share| {
-            let is_over = share.is_over(now, instant);
+            let has_recovered = share.recovers_until.is_some_and(|until| instant >= until);
+            share.is_settled |= has_recovered && !share.owes();
+            let is_over = share.is_over(now) || (is_full && share.is_settled);
             freed += if is_over { share.bytes(name) } else { 0 };
+            settled += usize::from(share.is_settled && !is_over);
             !is_over
         });
-        self.bytes = self.bytes.saturating_sub(freed);
+        (self.bytes, self.settled) = (self.bytes.saturating_sub(freed), settled);
         self.has_overflowed &= self.shares.values().any(|share| share.scope.is_none());
         if self.shares.len() < self.shares.capacity() / 4 {
             self.shares.shrink_to(self.shares.len() * 2);
@@ -333,7 +380,7 @@ impl Table {
         // At most once for each shared state: it is there from then on, until it is at rest.
         if !self.shares.contains_key(&shared) {
             if !has_room(self) {
-                self.sweep(now, Instant::now());
+                self.sweep(now, Instant::now(), true);
             }
             if has_room(self) {
                 return (key.as_bytes().into(), false);
@@ -360,23 +407,22 @@ impl LocalShares {
         let mut all = self.limits.lock();
         let ready = all.get(&whole.id);
         let ready = ready.filter(|limits| limits.nodes == nodes && limits.whole == *whole);
-        if let Some(limits) = ready {
-            let limits = Arc::clone(limits);
-            return Some(Part {
-                key,
-                charge,
-                limits,
-            });
-        }
-        let limits = Arc::new(SharedLimit::new(whole, nodes)?);
-        if all.len() >= MAX_LIMITS {
-            all.clear();
-        }
-        all.insert(whole.id, Arc::clone(&limits));
+        let limits = match ready {
+            Some(limits) => Arc::clone(limits),
+            None => {
+                let limits = Arc::new(SharedLimit::new(whole, nodes)?);
+                if all.len() >= MAX_LIMITS {
+                    all.clear();
+                }
+                all.insert(whole.id, Arc::clone(&limits));
+                limits
+            }
+        };
         Some(Part {
             key,
             charge,
             limits,
+            may_be_charged: false,
         })
     }
 
@@ -399,7 +445,7 @@ impl LocalShares {
                 Operation::Peek => table.shares.get(&name).cloned(),
                 Operation::Acquire => table.take(&name).map(|(_, share)| share),
             };
-            let mut share = found.unwrap_or_else(|| LocalShare::new(part, known, now).into());
+            let mut share = found.unwrap_or_else(|| LocalShare::new(part, 0, known, now).into());
             if is_shared {
                 share.scope = None;
             }
@@ -407,6 +453,9 @@ impl LocalShares {
                 share.recovers_until = None;
             }
             share.follow(part, now);
+            if share.is_settled {
+                share.resume(part, known, now);
+            }
             held.push((name, share));
         }
         let decisions = decide_held(parts, &mut held, how, now, is_full);
@@ -421,6 +470,8 @@ impl LocalShares {
 
     fn counted(&self, table: &Table) {
         self.keys.store(table.shares.len(), Ordering::Release);
+        let active = table.shares.len().saturating_sub(table.settled);
+        self.active.store(active, Ordering::Release);
         self.owed.store(table.owed, Ordering::Release);
         self.bytes.store(table.bytes, Ordering::Release);
     }
@@ -435,9 +486,14 @@ impl LocalShares {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Whether nothing is owed, and no key goes on by its share.
+    /// Whether nothing is kept of any key.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the store decides all keys, and nothing is owed.
+    pub(super) fn is_settled(&self) -> bool {
+        self.active.load(Ordering::Acquire) == 0
     }
 
     /// Whether `key` was paid so lately that others may not have.
@@ -454,14 +510,21 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// The store answered about a key: a share of which nothing is owed is needed no more.
+    /// The store answered about a key: of a share of which nothing is owed no more is needed than what
+    /// is not certain.
     pub(super) fn answered(&self, key: &[u8], now: Instant) {
         let mut table = self.table.lock();
         let share = table.shares.get(key);
-        if share.is_some_and(|share| !share.owes() && !share.is_recovering(now)) {
-            table.take(key);
-            self.counted(&table);
+        if share.is_none_or(|share| share.is_settled || share.owes() || share.is_recovering(now)) {
+            return;
         }
+        if let Some((name, mut share)) = table.take(key)
+            && share.uncertain.is_some()
+        {
+            share.is_settled = true;
+            table.put(name, share);
+        }
+        self.counted(&table);
     }
 
     /// Begins to pay what is owed of `key`, unless somebody does.
@@ -534,7 +597,7 @@ impl LocalShares {
     /// Drops what nobody needs any more.
     pub(super) fn sweep(&self, now: Now) {
         let mut table = self.table.lock();
-        table.sweep(now, Instant::now());
+        table.sweep(now, Instant::now(), false);
         self.counted(&table);
         if table.shares.is_empty() {
             self.limits.lock().clear();
@@ -597,7 +660,7 @@ impl LocalShare {
                     self.debt.drain_from(counted, *rests, &at);
                 }
             }
-            Outcome::Unknown => {}
+            Outcome::Unknown => self.doubt(order.units, &at),
             Outcome::Unpaid => {
                 let since = self.debt.units(counted, &at);
                 self.debt = payment.debt;
@@ -644,18 +707,22 @@ fn decide_held(
         .iter()
         .zip(&decisions)
         .all(|(part, decision)| decision.outcome.is_allow() || part.charge.shadow);
-    let is_owed = passes && operation == Operation::Acquire && !how.may_be_charged;
+    let is_charged = passes && operation == Operation::Acquire;
     let each = held.iter_mut().zip(parts).zip(&mut decisions);
     for ((((_, share), part), decision), was_banned) in each.zip(was_banned) {
         if decision.banned && !was_banned {
             share.has_banned = true;
             share.is_due = true;
         }
-        if is_owed && decision.outcome.is_allow() {
+        if is_charged && decision.outcome.is_allow() {
             let at = part.charge.at(now);
             let units = part.charge.cost.get();
-            share.debt.add(&part.limits.counted, units, &at);
-            share.is_due = share.scope.is_some();
+            if part.may_be_charged {
+                share.doubt(units, &at);
+            } else {
+                share.debt.add(&part.limits.counted, units, &at);
+                share.is_due = share.scope.is_some();
+            }
         }
         if has_no_room(part) {
             *decision = super::deny(part.charge);

@@ -27,6 +27,7 @@ use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Now, Wall};
 
+use crate::asked::Undecided;
 use crate::flow::PATIENCE;
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
@@ -267,7 +268,7 @@ impl Inner {
                     ..Answer::default()
                 })
             }
-            Err(failure) => self.fall_back(set, operation, now, &Unready::Failed(failure)),
+            Err(undecided) => self.fall_back(set, operation, now, &Unready::Failed(undecided)),
         }
     }
 
@@ -280,14 +281,14 @@ impl Inner {
     ) -> Result<(), Unready> {
         // Nobody waits for a server that is gone; a task of its own looks whether it is back.
         if let Some(reason) = self.store.gone(set, claim, Instant::now()) {
-            return Err(Unready::Failed(Failure::Unreachable(reason)));
+            return Err(Unready::Failed(Failure::Unreachable(reason).into()));
         }
         if self.is_recovering(set) {
             return Err(Unready::Recovering);
         }
         if let Err(failure) = self.repaid(set, now).await {
             // The set itself was not sent.
-            return Err(Unready::Failed(as_unsent(failure)));
+            return Err(Unready::Failed(failure.into()));
         }
         match self.is_recovering(set) {
             true => Err(Unready::Recovering),
@@ -298,7 +299,7 @@ impl Inner {
     /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
     fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
         let has_places = self.recovery.is_any();
-        if !has_places && self.shares.is_empty() {
+        if !has_places && self.shares.is_settled() {
             return false;
         }
         let is_shared = |charge: &Charge<'_>| {
@@ -317,7 +318,7 @@ impl Inner {
 
     /// The store answered about a set.
     fn answered(&self, set: &LimitSet<'_>) {
-        if self.shares.is_empty() {
+        if self.shares.is_settled() {
             return;
         }
         let now = Instant::now();
@@ -345,14 +346,12 @@ impl Inner {
         now: Now,
         unready: &Unready,
     ) -> Result<Answer, StoreError> {
-        if let Unready::Failed(failure @ Failure::Overloaded) = unready {
+        if unready.failure() == Failure::Overloaded {
             // It answers others, so it is not gone: nothing is declared for that.
-            return Err(self.store.error(failure));
+            return Err(self.store.error(&Failure::Overloaded));
         }
         self.degraded(&unready.failure());
-        let answer = self.declared_for(set, operation, now, unready);
-        self.keep_repaying();
-        answer
+        self.declared_for(set, operation, now, unready)
     }
 
     fn declared_for(
@@ -366,15 +365,16 @@ impl Inner {
         let mut parts = Vec::new();
         let mut counts = [0_u64; 3];
         let mut is_refused = false;
-        for charge in set.charges() {
+        for (place, charge) in set.charges().iter().enumerate() {
             let Some(on_failure) = charge.on_failure else {
                 return Err(self.store.error(&unready.failure()));
             };
             let [shared, denied, allowed] = &mut counts;
             let part = self.shares.part(set.key(charge), charge, on_failure);
             decisions.push(match (on_failure, part) {
-                (OnFailure::Share { .. }, Some(part)) => {
+                (OnFailure::Share { .. }, Some(mut part)) => {
                     *shared += 1;
+                    part.may_be_charged = unready.may_be_charged(place);
                     parts.push(part);
                     None
                 }
@@ -403,7 +403,6 @@ impl Inner {
         if !parts.is_empty() {
             let how = How {
                 operation: asked,
-                may_be_charged: matches!(unready, Unready::Failed(Failure::Unknown(_))),
                 is_recovering: matches!(unready, Unready::Recovering),
             };
             let (known, clock) = (&self.known, &*self.clock);
@@ -426,7 +425,7 @@ impl Inner {
 /// Why the store is not asked, or did not answer.
 #[derive(Debug)]
 enum Unready {
-    Failed(Failure),
+    Failed(Undecided),
     /// It answers again, and other nodes may not have paid yet.
     Recovering,
 }
@@ -434,17 +433,17 @@ enum Unready {
 impl Unready {
     fn failure(&self) -> Failure {
         match self {
-            Self::Failed(failure) => failure.clone(),
+            Self::Failed(undecided) => undecided.failure.clone(),
             Self::Recovering => Failure::Unreachable("it is back since a moment".to_owned()),
         }
     }
-}
 
-/// The same failure of a call that came before: what is asked now was not sent.
-fn as_unsent(failure: Failure) -> Failure {
-    match failure {
-        Failure::Unknown(reason) => Failure::Unreachable(reason),
-        other => other,
+    /// Whether the store may have made the charge at this place of the set.
+    fn may_be_charged(&self, place: usize) -> bool {
+        match self {
+            Self::Failed(undecided) => undecided.uncertain.contains(&place),
+            Self::Recovering => false,
+        }
     }
 }
 
@@ -616,16 +615,14 @@ impl Store for GuardedStore {
             }
         }
         let changed = inner.store.administer(set, action, now).await;
-        for charge in set.charges() {
+        for charge in set.charges().iter().filter(|_| changed.is_ok()) {
             inner.known.forget(set.key(charge));
         }
-        inner.keep_repaying();
-        changed
+        changed.inspect_err(|error| inner.failed(error))
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
         let bans = self.inner.store.bans(most, now).await;
-        self.inner.keep_repaying();
-        bans
+        bans.inspect_err(|error| self.inner.failed(error))
     }
 }

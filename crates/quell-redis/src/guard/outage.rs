@@ -3,23 +3,19 @@
 //! What counts is what callers were answered, not whether the store is there: one that answers and
 //! refuses (out of memory, too few replicas, a right that is missing) is as little use as one that is
 //! gone. It begins with the first such answer, with a line in the log, and is over, with another, once
-//! no caller was answered so for a while and every server of the store decides again. A task looks
-//! after that, so the end comes though nobody asks.
+//! no caller was answered so for a while and every server of the store decides again. The task that
+//! repays looks after that (see `repay`), so the end comes though nobody asks.
 
 use std::fmt::Display;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 
 use super::Inner;
 
 /// It is over once no answer was degraded for this long.
 const QUIET: Duration = Duration::from_secs(5);
-
-/// How often it is looked whether it is over.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether answers are degraded.
 #[derive(Debug, Default)]
@@ -35,6 +31,12 @@ struct Standing {
     reason: String,
 }
 
+impl Standing {
+    fn is_quiet(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= QUIET
+    }
+}
+
 impl Outage {
     /// An answer was degraded; returns whether that begins an outage.
     fn failed(&self, reason: String, now: Instant) -> bool {
@@ -47,19 +49,22 @@ impl Outage {
     /// Whether it would be over, if every server decides.
     fn is_quiet(&self, now: Instant) -> bool {
         let standing = self.standing.lock();
-        let last = standing.as_ref().map(|standing| standing.last);
-        last.is_none_or(|last| now.saturating_duration_since(last) >= QUIET)
+        standing
+            .as_ref()
+            .is_some_and(|standing| standing.is_quiet(now))
     }
 
     /// Every server of the store decides; returns whether that ends the outage.
     fn answered(&self, now: Instant) -> bool {
         let mut standing = self.standing.lock();
-        let last = standing.as_ref().map(|standing| standing.last);
-        let is_over = last.is_some_and(|last| now.saturating_duration_since(last) >= QUIET);
-        if is_over {
-            *standing = None;
-        }
-        is_over
+        standing
+            .take_if(|standing| standing.is_quiet(now))
+            .is_some()
+    }
+
+    /// Nobody looks after it any more: the next failure begins another.
+    pub(super) fn forget(&self) {
+        *self.standing.lock() = None;
     }
 
     /// Why answers are degraded, if they are.
@@ -73,50 +78,27 @@ impl Outage {
     }
 }
 
-/// Ends with the task that watches an outage, so that the next failure begins another if that died
-/// with its runtime.
-struct Watching(Weak<Inner>);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            *inner.outage.standing.lock() = None;
-        }
-    }
-}
-
 impl Inner {
     /// A caller is answered by what is declared, or by an error, for this reason.
     pub(super) fn degraded(self: &Arc<Self>, reason: &dyn Display) {
         let reason = reason.to_string();
-        if !self.outage.failed(reason.clone(), Instant::now()) {
-            return;
+        if self.outage.failed(reason.clone(), Instant::now()) {
+            tracing::error!(
+                store = %self.store,
+                failure = reason,
+                "the store does not decide: what on_failure declares is answered until it does"
+            );
         }
-        tracing::error!(
-            store = %self.store,
-            failure = reason,
-            "the store does not decide: what on_failure declares is answered until it does"
-        );
-        let watching = Watching(Arc::downgrade(self));
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(watch(watching));
-        }
+        self.keep_repaying();
     }
-}
 
-async fn watch(watching: Watching) {
-    loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        // Nobody has the store any more.
-        let Some(inner) = watching.0.upgrade() else {
+    /// Looks whether an outage is over, if one is on.
+    pub(super) async fn look_whether_it_is_over(&self) {
+        if self.store.link.is_any_gone() || !self.outage.is_quiet(Instant::now()) {
             return;
-        };
-        if !inner.outage.is_quiet(Instant::now()) {
-            continue;
         }
-        if inner.store.ping().await.is_ok() && inner.outage.answered(Instant::now()) {
-            tracing::info!(store = %inner.store, "the store is back: it decides every call again");
-            return;
+        if self.store.ping().await.is_ok() && self.outage.answered(Instant::now()) {
+            tracing::info!(store = %self.store, "the store is back: it decides every call again");
         }
     }
 }

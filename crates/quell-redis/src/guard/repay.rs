@@ -16,16 +16,19 @@ use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
+use tokio::runtime::Handle;
 
+use super::Inner;
 use super::local_share::{Begun, Order, Outcome, Paid};
-use super::{Inner, as_unsent};
-use crate::link::Failure;
+use crate::asked::Undecided;
+use crate::link::{Failure, Place};
 
 /// Payments that are on their way at once in the background.
 const AT_ONCE: usize = 64;
 
-/// How often one payment is cut down to what fits: others charge the key at the same time.
-const MOST_TRIES: usize = 4;
+/// Keys of servers that take no payment now that are passed over in one round, where others may: so
+/// many take a few milliseconds.
+const MOST_SKIPPED: usize = 4_096;
 
 /// Between two looks, while something is to be done.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -43,6 +46,8 @@ impl Drop for Repaying {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade().filter(|_| !self.is_over) {
             inner.repaying.is_lost();
+            // Nobody would look whether it is over.
+            inner.outage.forget();
         }
     }
 }
@@ -66,10 +71,13 @@ impl Drop for OnItsWay {
 impl Inner {
     /// Whether there is anything to do without being asked.
     pub(super) fn has_work(&self) -> bool {
-        !self.shares.is_empty() || self.store.link.is_any_gone() || self.recovery.is_any()
+        !self.shares.is_empty()
+            || self.store.link.is_any_gone()
+            || self.recovery.is_any()
+            || self.outage.is_on()
     }
 
-    /// Sees to it that a task looks for what is gone and pays what is owed.
+    /// Sees to it that a task looks for what is gone, pays what is owed, and says when it is over.
     pub(super) fn keep_repaying(self: &Arc<Self>) {
         if !self.has_work() || !self.repaying.begins() {
             return;
@@ -78,7 +86,11 @@ impl Inner {
             inner: Arc::downgrade(self),
             is_over: false,
         };
-        tokio::spawn(async move {
+        // Outside of a runtime there is none.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
             let mut pause = SHORTEST_PAUSE;
             loop {
                 tokio::time::sleep(pause).await;
@@ -100,6 +112,7 @@ impl Inner {
         let is_paid = self.pay_all().await;
         self.shares.sweep(self.clock.now());
         let is_recovering = self.recovery.sweep(Instant::now());
+        self.look_whether_it_is_over().await;
         if self.store.link.is_any_gone() || (is_paid && (is_recovering || self.shares.owed() > 0)) {
             return SHORTEST_PAUSE;
         }
@@ -112,58 +125,52 @@ impl Inner {
             return;
         }
         let now = Instant::now();
+        let places = self.store.link.places();
         let mut probes = Vec::new();
-        for place in self.store.link.places() {
-            let Some((_, is_due)) = place.breaker.gone(now) else {
-                continue;
-            };
-            self.recovery.gone(&place, now);
-            if let Some(probing) = is_due.then(|| place.begin_probe()).flatten() {
-                probes.push(async move {
-                    // What it says is noted on the way.
-                    let _ = self.store.probe(probing.place()).await;
-                });
+        for place in &places {
+            if let Some((_, is_due)) = place.breaker.gone(now) {
+                self.recovery.gone(place, now);
+                // What it says is noted on the way.
+                probes.extend(is_due.then(|| self.store.probe(place)));
             }
         }
         join_all(probes).await;
     }
 
-    /// Pays what is owed of all keys whose server is there; says whether all was paid.
+    /// Pays what is owed of all keys whose server takes it; says whether all was paid.
     async fn pay_all(self: &Arc<Self>) -> bool {
         let link = &self.store.link;
-        if link.is_any_gone() && !link.is_spread() {
-            return false;
-        }
-        let mut left = self.shares.due();
-        let mut is_all = true;
-        while left > 0 {
+        let most_skipped = if link.is_spread() { MOST_SKIPPED } else { 1 };
+        let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
+        let mut refusing: Vec<Arc<Place>> = Vec::new();
+        while left > 0 && skipped < most_skipped {
             let mut payments = Vec::new();
-            while left > 0 && payments.len() < AT_ONCE {
+            while left > 0 && skipped < most_skipped && payments.len() < AT_ONCE {
                 left -= 1;
                 let Some((key, scope)) = self.shares.next_due() else {
                     break;
                 };
-                let name = || self.store.names.of_parts(&key, scope);
-                if link.is_any_gone() && self.store.is_gone(&name()) {
+                let place = link.place_of(&self.store.names.of_parts(&key, scope));
+                let mut others = refusing.iter();
+                if place.breaker.is_open() || others.any(|other| Arc::ptr_eq(other, &place)) {
                     self.shares.requeue(&key);
-                    is_all = false;
+                    skipped += 1;
                 } else if let Some(paid) = self.pay(&key, self.clock.now()) {
-                    payments.push(result_of(paid));
+                    payments.push(async move { (place, result_of(paid).await) });
                 }
             }
-            let results = join_all(payments).await;
-            is_all &= results.iter().all(Result::is_ok);
-            // A value of somebody else's under one key says nothing of the others.
-            let is_key = |failure: &Failure| matches!(failure, Failure::Foreign(_));
-            let stops = |result: &Result<(), Failure>| result.as_ref().is_err_and(|f| !is_key(f));
-            if results.iter().any(stops) {
-                return false;
+            for (place, result) in join_all(payments).await {
+                is_all &= result.is_ok();
+                // A value of somebody else's under one key says nothing of the others.
+                if result.is_err_and(|failure| !matches!(failure, Failure::Foreign(_))) {
+                    refusing.push(place);
+                }
             }
         }
-        is_all
+        is_all && skipped == 0
     }
 
-    /// Waits until what is owed of the keys of a set is paid, as long as a call may take.
+    /// Waits until what is owed of the keys of a set is paid, or was tried: each attempt limits its time.
     pub(super) async fn repaid(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
@@ -180,12 +187,7 @@ impl Inner {
         if payments.is_empty() {
             return Ok(());
         }
-        match tokio::time::timeout(self.store.timeout, join_all(payments)).await {
-            Ok(results) => results.into_iter().collect(),
-            Err(_) => Err(Failure::Unreachable(
-                "what the key owes is not paid yet".to_owned(),
-            )),
-        }
+        join_all(payments).await.into_iter().collect()
     }
 
     /// Begins to pay what is owed of a key, or joins who does; `None`: nothing is owed.
@@ -222,57 +224,63 @@ async fn result_of(mut paid: Paid) -> Result<(), Failure> {
 
 impl OnItsWay {
     async fn make(&mut self, now: Now) -> Result<(), Failure> {
-        let store = &self.inner.store;
-        let mut charge = self.order.charge();
-        let (key, scope) = (Arc::clone(&self.order.key), self.order.scope);
-        if let Some(left) = self.order.ban {
-            let set = LimitSet::written_down(&key, scope, &charge);
-            let banned = store.try_administer(&set, Action::Ban(left), now).await;
-            banned.map_err(as_unsent)?;
+        let Self {
+            inner,
+            order,
+            outcome,
+            ..
+        } = self;
+        let (inner, mut charge) = (&**inner, order.charge());
+        if let Some(left) = order.ban {
+            let set = LimitSet::written_down(&order.key, order.scope, &charge);
+            let ban = Action::Ban(left);
+            inner.store.try_administer(&set, ban, now).await?;
         }
-        let mut owed = Cost::new(self.order.units);
-        // A refusal would count towards a ban.
-        let mut operation = match charge.installed.limit.ban() {
-            Some(_) => Operation::Peek,
-            None => Operation::Acquire,
-        };
-        let mut rests = None;
-        for _ in 0..MOST_TRIES {
-            let Some(cost) = owed else {
-                break;
-            };
+        let (mut is_made, mut rests) = (false, None);
+        if let Some(cost) = Cost::new(order.units) {
             charge.cost = cost;
-            let set = LimitSet::written_down(&key, scope, &charge);
-            // Should this task end here, nobody knows.
-            self.outcome = match operation {
-                Operation::Acquire => Outcome::Unknown,
-                Operation::Peek => Outcome::Unpaid,
-            };
-            let asked = self.inner.clock.monotonic();
-            let answer = store.try_decide(&set, operation, now).await;
-            let decisions = answer.map(|(decisions, _)| decisions).map_err(|failure| {
-                if !matches!(failure, Failure::Unknown(_)) {
-                    self.outcome = Outcome::Unpaid;
-                }
-                failure
-            })?;
-            let Some(decision) = decisions.first() else {
-                break;
-            };
-            rests = Some(self.inner.heard(&set, decision, asked));
-            if !decision.outcome.is_allow() {
-                owed = Cost::new(cost.get().min(decision.remaining));
-            } else if operation == Operation::Acquire {
-                break;
+            let set = &LimitSet::written_down(&order.key, order.scope, &charge);
+            // A refusal would count towards a ban.
+            if charge.installed.limit.ban().is_none() {
+                let asked = inner.store.try_decide(set, Operation::Acquire, now);
+                let decided = async { Ok(asked.await?.0) };
+                (is_made, rests) = inner.answer(set, outcome, decided).await?;
             }
-            operation = Operation::Acquire;
+            if !is_made {
+                let paid = inner.store.try_pay(set, now);
+                (_, rests) = inner.answer(set, outcome, paid).await?;
+            }
         }
-        self.outcome = Outcome::Made(rests);
+        *outcome = Outcome::Made(rests);
         Ok(())
     }
 }
 
 impl Inner {
+    /// Awaits the answer to an attempt to pay: whether it was allowed, and when the store's state rests.
+    async fn answer(
+        &self,
+        set: &LimitSet<'_>,
+        outcome: &mut Outcome,
+        attempt: impl Future<Output = Result<Vec<Decision>, Undecided>>,
+    ) -> Result<(bool, Option<Monotonic>), Failure> {
+        let asked = self.clock.monotonic();
+        // Should this task end here, nobody knows.
+        *outcome = Outcome::Unknown;
+        let answer = attempt.await;
+        let is_uncertain = |undecided: &Undecided| !undecided.uncertain.is_empty();
+        if !answer.as_ref().is_err_and(is_uncertain) {
+            *outcome = Outcome::Unpaid;
+        }
+        let decisions = answer.map_err(|undecided| undecided.failure)?;
+        let decision = decisions.first();
+        let is_allowed = decision.is_some_and(|decision| decision.outcome.is_allow());
+        Ok((
+            is_allowed,
+            decision.map(|decision| self.heard(set, decision, asked)),
+        ))
+    }
+
     /// Notes what the store said to a payment; returns when its state rests.
     fn heard(&self, set: &LimitSet<'_>, decision: &Decision, asked: Monotonic) -> Monotonic {
         let heard = self.clock.monotonic();

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quell::clock::ManualClock;
 use quell_core::charge::{Charge, LimitSet, Operation};
@@ -47,6 +47,11 @@ fn now() -> Now {
     Now::from_nanos(1_790_000_000_000_000_000)
 }
 
+fn later(time: Duration) -> Now {
+    let nanos = u64::try_from(time.as_nanos()).expect("not so long");
+    Now::from_nanos(1_790_000_000_000_000_000 + nanos)
+}
+
 impl Node {
     fn new(limit: Limit, known: &Arc<Known>) -> Self {
         Self {
@@ -65,8 +70,8 @@ impl Node {
         }
     }
 
-    /// Asks once, as if the store had failed.
-    fn ask(&self) {
+    /// Asks once, as if the store had failed; a call that is lost may have been charged.
+    fn ask(&self, is_lost: bool) {
         let charge = Charge::alone(&self.installed, Cost::ONE);
         let set = LimitSet::written_down(KEY, KEY.len(), &charge);
         let declared = OnFailure::Share {
@@ -74,12 +79,13 @@ impl Node {
         };
         let parts = set.charges().iter().map(|charge| {
             let part = self.shares.part(set.key(charge), charge, declared);
-            part.expect("it can be shared")
+            let mut part = part.expect("it can be shared");
+            part.may_be_charged = is_lost;
+            part
         });
         let parts: Vec<_> = parts.collect();
         let how = How {
             operation: Operation::Acquire,
-            may_be_charged: false,
             is_recovering: false,
         };
         let decisions = self
@@ -132,7 +138,7 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
             let mut threads = Vec::new();
             for _ in 0..3 {
                 let node = Arc::clone(&node);
-                threads.push(thread::spawn(move || (0..3).for_each(|_| node.ask())));
+                threads.push(thread::spawn(move || (0..3).for_each(|_| node.ask(false))));
             }
             for _ in 0..2 {
                 let node = Arc::clone(&node);
@@ -154,6 +160,33 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
             assert_eq!(told, SHARE, "paid, or perhaps paid");
         };
         shuttle::check_random(schedule, SCHEDULES);
+    }
+}
+
+/// A store that loses calls and answers others, for as long as it wants: what was lost stays counted.
+#[test]
+fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
+    let known = Arc::new(Known::new());
+    for limit in limits() {
+        let known = Arc::clone(&known);
+        let schedule = move || {
+            let node = Node::new(limit.clone(), &known);
+            for call in 0..4 * SHARE {
+                node.ask(true);
+                if call % 3 == 0 {
+                    node.shares.answered(KEY, Instant::now());
+                    assert!(node.shares.is_settled() && !node.shares.is_empty());
+                }
+            }
+            assert_eq!(node.admitted.load(Ordering::SeqCst), SHARE, "{limit}");
+            assert_eq!(node.shares.owed(), 0);
+            // Later it is as if nothing had been.
+            node.shares.answered(KEY, Instant::now());
+            let hours = Duration::from_secs(3 * 3_600);
+            node.shares.sweep(later(hours));
+            assert!(node.shares.is_empty(), "{limit}");
+        };
+        shuttle::check_random(schedule, 1);
     }
 }
 

@@ -63,7 +63,7 @@ impl RedisStore {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Option<Claimed>, Failure> {
-        let spots = self.way().spots(claim.id, &earlier.states);
+        let spots = self.spots(claim.id, &earlier.states);
         let looks = spots.iter().map(|spot| self.look(claim.id, spot, now));
         let mut known = Vec::new();
         for look in join_all(looks).await {

@@ -28,7 +28,7 @@ mod spot;
 mod spread;
 
 pub(crate) use pointer::{Pointer, Remembered};
-pub(crate) use spot::{Spot, Way};
+pub(crate) use spot::Spot;
 
 use crate::asked::{Asked, strange};
 use crate::hold::{Claimed, Trouble, keep_of};
@@ -66,16 +66,6 @@ enum Pointing {
 }
 
 impl RedisStore {
-    /// The way to what is known of ids.
-    pub(crate) fn way(&self) -> Way {
-        Way {
-            link: self.link.clone(),
-            scripts: self.scripts.clone(),
-            names: self.names.clone(),
-            remembered: self.remembered.clone(),
-        }
-    }
-
     /// Makes a claim on a cluster.
     pub(crate) async fn claim_in_slots(
         &self,
@@ -95,7 +85,7 @@ impl RedisStore {
             Pointing::Answered(claimed) => return Ok(claimed),
             Pointing::Free(pointer) => pointer,
         };
-        let spot = self.way().spot(claim.id, asked.names.clone());
+        let spot = self.spot(claim.id, asked.names.clone());
         let claimed = self.claim_at(asked, group, claim, &spot.record, None, now);
         let claimed = self.in_time(&spot.record, claimed).await?;
         let longest = claimed.longest();

@@ -1,19 +1,17 @@
-//! Spot: where something is known of an id, and the way there.
+//! Spot: where something is known of an id.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures_util::future::join_all;
 use quell_core::hold::HoldId;
 use redis::{Cmd, Value};
 
-use super::pointer::{Pointer, Remembered};
+use super::pointer::Pointer;
 use crate::answer::Reply;
 use crate::asked::strange;
 use crate::hold::ids;
-use crate::key::Names;
-use crate::link::{Failure, Link};
-use crate::script::Scripts;
+use crate::link::Failure;
+use crate::store::RedisStore;
 
 /// What one script may see of an id: the only one of a server, or one of each slot of a cluster.
 #[derive(Debug)]
@@ -35,16 +33,7 @@ impl Spot {
     }
 }
 
-/// The way to what is known of ids, for calls and for tasks that nobody waits for.
-#[derive(Clone, Debug)]
-pub(crate) struct Way {
-    pub(crate) link: Arc<Link>,
-    pub(crate) scripts: Arc<Scripts>,
-    pub(crate) names: Names,
-    pub(crate) remembered: Arc<Remembered>,
-}
-
-impl Way {
+impl RedisStore {
     /// The spot of states that lie in one slot.
     pub(crate) fn spot(&self, id: &HoldId, states: Vec<Vec<u8>>) -> Spot {
         let first = states.first().map_or(&[][..], Vec::as_slice);
@@ -88,7 +77,7 @@ impl Way {
     }
 
     /// What stands in the store of where an id points to.
-    pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
+    pub(crate) async fn read_pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
         let name = self.names.pointer(id.as_bytes());
         let mut get = Cmd::new();
         get.arg("GET").arg(name.as_slice());
@@ -101,12 +90,12 @@ impl Way {
 
     /// Ends a hold without a caller that waits for it; returns who may go sooner now, and how many holds
     /// were over by themselves.
-    pub(crate) async fn end(
+    pub(crate) async fn end_unawaited(
         &self,
         id: &HoldId,
         arguments: &[Vec<u8>],
     ) -> Result<(Vec<HoldId>, u64), Failure> {
-        let spots = self.spots_of(id, self.pointer(id)).await?;
+        let spots = self.spots_of(id, self.read_pointer(id)).await?;
         let script = &self.scripts.hold;
         let ended = spots.iter().map(|spot| async move {
             let keys = spot.keys();

@@ -81,7 +81,7 @@ impl<'a> Spread<'a> {
         let peeked = decisions(
             asked.set.charges(),
             asked.numbers(),
-            &peeked?,
+            &peeked.map_err(|undecided| undecided.failure)?,
             Operation::Peek,
         );
         // Nobody stands in several lines.
@@ -89,10 +89,9 @@ impl<'a> Spread<'a> {
             turn: Duration::ZERO,
             ..wait
         });
-        let way = store.way();
         let spots = asked.groups.iter().map(|group| {
             let names = group.iter().filter_map(|index| asked.names.get(*index));
-            way.spot(claim.id, names.cloned().collect())
+            store.spot(claim.id, names.cloned().collect())
         });
         let spread = Self {
             spots: spots.collect(),
@@ -254,7 +253,8 @@ impl<'a> Spread<'a> {
 
     /// Says of limits that would have passed what they say now that nothing is charged.
     async fn restate(&self, claimed: &mut Claimed, answers: &Answers) -> Result<(), Failure> {
-        let peeked = self.asked.charge(Operation::Peek, self.now).await?;
+        let peeked = self.asked.charge(Operation::Peek, self.now).await;
+        let peeked = peeked.map_err(|undecided| undecided.failure)?;
         let numbers = self.asked.numbers();
         let peeked = decisions(self.asked.set.charges(), numbers, &peeked, Operation::Peek);
         for (group, answer) in self.asked.groups.iter().zip(answers) {

@@ -3,15 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::calendar::SystemCalendar;
-
 use super::{RedisStore, StoreClock};
-use crate::foreign::Replaced;
 use crate::gather::Gather;
 use crate::key::Names;
 use crate::link::Link;
-use crate::numbers::Counts;
-use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
 use crate::url::StoreUrl;
 
@@ -80,16 +75,16 @@ impl RedisStoreBuilder {
             names: Names::new(&self.prefix),
             scripts,
             gather,
-            url: self.url,
+            url: Arc::new(self.url),
             clock: self.clock,
             timeout: self.timeout,
-            calendar: SystemCalendar::default(),
-            rehearsal: self.is_rehearsal.then(Rehearsal::default),
+            calendar: Arc::default(),
+            rehearsal: self.is_rehearsal.then(Arc::default),
             calls: Arc::default(),
             remembered: Arc::default(),
             own: Arc::default(),
-            counts: Counts::default(),
-            replaced: Replaced::default(),
+            counts: Arc::default(),
+            replaced: Arc::default(),
         }
     }
 }

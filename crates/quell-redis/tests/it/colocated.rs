@@ -9,6 +9,7 @@ use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
 use crate::limits::{SECOND, built, rule};
+use crate::patience::until_it;
 use crate::server::Server;
 
 fn hourly(limit: u64) -> Limit {
@@ -159,4 +160,26 @@ async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
     let before = (held(0), held(2));
     assert!(subject.try_acquire(&query(user, user)).await.is_err());
     assert_eq!((held(0), held(2)), before);
+}
+
+/// Callers that are refused and go away at any moment: what some slots charged is given back all the
+/// same, so nobody uses up by refusals what others share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_set_is_given_back_though_its_caller_goes_away() {
+    let cluster = Cluster::start(0);
+    let subject = limiter(&cluster, rules(10_000, 1));
+    let used = async || {
+        let verdict = subject.peek(&query(0, 1)).await.unwrap();
+        10_000 - verdict.decisions[0].decision.remaining
+    };
+    while !subject.try_acquire(&query(0, 0)).await.unwrap().is_allow() {}
+    assert_eq!(used().await, 1);
+    for call in 0..400 {
+        let patience = std::time::Duration::from_micros(40 * (call % 50));
+        let asked = query(0, 0);
+        // Some hear that they are refused.
+        let asked = tokio::time::timeout(patience, subject.try_acquire(&asked)).await;
+        assert!(asked.is_err() || asked.is_ok_and(|said| !said.unwrap().is_allow()));
+    }
+    until_it("all of it is given back", async || used().await == 1).await;
 }

@@ -367,3 +367,30 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
     }
     assert_eq!(passed, 150);
 }
+
+/// A network that loses three calls of four, again and again. Nobody knows which of them were charged,
+/// so they are not owed: all of them together have one share, and not one each time the store answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let store = behind(&proxy).timeout(SECOND / 4);
+    let node = Node::new(store, declaring(&[window(10)], share(1)));
+    node.until_back("warm").await;
+    let mut passed = 0;
+    for _ in 0..8 {
+        proxy.set(Weather::HalfOpen);
+        let calls = futures_util::future::join_all((0..3).map(|_| node.ask("a", 1))).await;
+        passed += calls.iter().filter(|verdict| verdict.is_allow()).count();
+        proxy.set(Weather::Fine);
+        // Those that were not sent are owed, and paid first.
+        until_it("the store decides the key", async || {
+            let verdict = node.ask("a", 1).await;
+            passed += usize::from(verdict.is_allow());
+            !verdict.degraded
+        })
+        .await;
+    }
+    assert!(passed >= 10, "{passed}");
+    assert!(passed <= 20, "{passed}: the limit, and a share beside it");
+}

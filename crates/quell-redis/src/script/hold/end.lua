@@ -227,8 +227,20 @@ for i, asked in ipairs(states) do
   states[i] = load(asked.key, asked.ask)
   states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
 end
-if op > 1 then return administer(states) end
+if op > 1 and op < 13 then return administer(states) end
 local passes = judge(states)
-conclude(states, passes, op == 1)
-if op == 1 then store_all(states) end
+if op == 13 then
+  -- As much as fits of what was let pass while nobody could ask here. It refuses nobody.
+  for _, state in ipairs(states) do
+    if not state.fits then state.units, state.fits, state.wait = min(state.units, remaining_of(state)), true, 0 end
+    state.delay, state.writes = 0, state.is_late or state.is_changed or state.units > 0
+    if state.units > 0 then
+      state.usage = take_units(state.ask, state.usage, state.units)
+      versions.count(state, state.units)
+    end
+  end
+else
+  conclude(states, passes, op == 1)
+end
+if op == 1 or op == 13 then store_all(states) end
 return pack('>d', mono) .. told(states) .. pack('>d', lapsed)

@@ -10,7 +10,7 @@ local sub, byte, floor = string.sub, string.byte, math.floor
 local min, max = math.min, math.max
 local head = ARGV[1]
 -- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund, 8 claim, 9 end, 10 advance,
--- 11 look at an id, 12 replace what cannot be read
+-- 11 look at an id, 12 replace what cannot be read, 13 charge what fits
 local op = byte(head, 1)
 -- Holds that ended since their time was over, each at the first of its states.
 local lapsed = 0
