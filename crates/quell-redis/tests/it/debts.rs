@@ -374,7 +374,8 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
 async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
     let server = Server::start(&[]);
     let proxy = Proxy::new(server.port()).await;
-    let store = behind(&proxy).timeout(SECOND / 4);
+    // Each is sent, so that nobody knows of any.
+    let store = behind(&proxy).timeout(SECOND / 4).one_by_one();
     let node = Node::new(store, declaring(&[window(10)], share(1)));
     node.until_back("warm").await;
     let mut passed = 0;

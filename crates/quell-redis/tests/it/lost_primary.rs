@@ -1,12 +1,16 @@
 //! One primary of a cluster is lost: its keys are answered as declared, and all others by the store.
 
+use std::sync::Arc;
+
+use futures_util::future::join_all;
 use quell::store::Fate;
 use quell::{Limit, Query, Verdict};
+use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
 use crate::guarded::{Node, declaring, share};
-use crate::limits::{SECOND, built};
+use crate::limits::{SECOND, built, rule};
 use crate::patience::{after_fail_over, until_it};
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
@@ -179,4 +183,61 @@ async fn a_single_server_is_named_when_it_is_gone() {
         gone(&node) == [format!("127.0.0.1:{}", proxy.port)]
     })
     .await;
+}
+
+/// Two limits of one query, one of whose servers is silent: of the other it is known that it was given
+/// back, so what is let pass is owed there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_on_a_healthy_server_is_owed_what_is_let_pass() {
+    let cluster = cluster(0);
+    let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
+    let mut rules =
+        [(0, "user"), (1, "tenant")].map(|(number, entry)| rule(number, &[entry], &limit));
+    for rule in &mut rules {
+        rule.on_failure = share(2);
+    }
+    let domain = DomainRules {
+        domain: Arc::from("d"),
+        rules: rules.into(),
+    };
+    let node = Node::new(cluster.store().timeout(SECOND / 2), vec![domain]);
+    let frozen = &cluster.servers[0];
+    let mut found = Vec::new();
+    for (entry, keys) in [("user", "1"), ("tenant", "0")] {
+        for number in 0.. {
+            frozen.command(&["FLUSHALL"]);
+            let value = format!("{entry}-{number}");
+            let query = Query::new("d").entry(entry, value.clone());
+            until_it("the store decides it", async || {
+                !node.limiter.try_acquire(&query).await.unwrap().degraded
+            })
+            .await;
+            if frozen.command(&["DBSIZE"]) == keys {
+                found.push(value);
+                break;
+            }
+        }
+    }
+    for server in &cluster.servers {
+        server.command(&["FLUSHALL"]);
+    }
+    let user = Query::new("d").entry("user", found[0].clone());
+    let tenant = Query::new("d").entry("tenant", found[1].clone());
+    let both = user.clone().entry("tenant", found[1].clone());
+    frozen.freeze();
+    let verdicts = join_all((0..3).map(|_| node.limiter.try_acquire(&both))).await;
+    let degraded = |verdict: Verdict| verdict.is_allow() && verdict.degraded;
+    assert!(
+        verdicts
+            .into_iter()
+            .all(|verdict| degraded(verdict.unwrap()))
+    );
+    frozen.thaw();
+    node.until_paid().await;
+    let left = async |query: &Query<'_>| node.limiter.peek(query).await.unwrap().remaining;
+    until_it("all three are charged", async || {
+        left(&tenant).await == Some(997)
+    })
+    .await;
+    assert!(left(&user).await >= Some(997), "once, if it heard of them");
 }
