@@ -262,10 +262,9 @@ impl LocalShare {
         self.state.carry(&from.share.limit, &to.share, &at);
         let payment = self.payment.as_mut().map(|payment| &mut payment.debt);
         let uncertain = self.uncertain.as_deref_mut();
-        for debt in [Some(&mut self.debt), payment, uncertain] {
-            if let Some(debt) = debt {
-                debt.carry(&from.counted, &to.counted, &at);
-            }
+        let all = [Some(&mut self.debt), payment, uncertain];
+        for debt in all.into_iter().flatten() {
+            debt.carry(&from.counted, &to.counted, &at);
         }
     }
 
