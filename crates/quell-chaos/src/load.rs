@@ -14,6 +14,9 @@ use crate::rng::Rng;
 /// Most calls of one client: a run is bounded by count as well as by time.
 const MOST_CALLS: usize = 20_000;
 
+/// How long a server waits for its store unless told.
+const STORE_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// Callers who ask for keys of one rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
@@ -149,6 +152,14 @@ impl Call {
     }
 }
 
+impl Call {
+    fn is_allowed_in(&self, times: &[(Instant, Instant)]) -> bool {
+        let is_then =
+            |(from, until): &(Instant, Instant)| self.begun <= *until && self.ended >= *from;
+        self.kind == Kind::Allowed && times.iter().any(is_then)
+    }
+}
+
 fn said(answer: &Answer) -> String {
     match answer.status {
         200 => String::new(),
@@ -196,6 +207,34 @@ impl Account {
 
     pub(crate) fn degraded(&self) -> usize {
         self.count(|call| call.is_degraded)
+    }
+
+    /// When callers were answered late and without the store, beyond what it has at most: it was lost
+    /// in that time, with all calls that were on their way.
+    pub(crate) fn given_up(&self) -> Vec<(Instant, Instant)> {
+        let degraded = self.calls.iter().filter(|call| call.is_degraded);
+        let times = degraded.map(|call| (call.begun + STORE_TIMEOUT, call.ended));
+        times.filter(|(from, until)| from <= until).collect()
+    }
+
+    /// How many calls were let pass without the store while one of these times was on. They may have
+    /// been on their way to it, so that it charged them, or did not: nobody can tell, and nothing is
+    /// owed of them.
+    pub(crate) fn on_the_way(&self, times: &[(Instant, Instant)]) -> usize {
+        self.count(|call| call.is_degraded && call.is_allowed_in(times))
+    }
+
+    /// How many calls were let pass while one of these times was on.
+    pub(crate) fn allowed_in(&self, times: &[(Instant, Instant)]) -> usize {
+        self.count(|call| call.is_allowed_in(times))
+    }
+
+    /// The calls for one user.
+    pub(crate) fn of(&self, user: &str) -> Self {
+        let calls = self.calls.iter().filter(|call| call.user == user);
+        Self {
+            calls: calls.cloned().collect(),
+        }
     }
 
     /// How much each user was allowed.

@@ -12,6 +12,7 @@ mod resp;
 mod rng;
 mod scenarios;
 mod server;
+mod stall;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::rng::Rng;
 use crate::scenarios::{SCENARIOS, Scenario};
+use crate::stall::Stopwatch;
 
 /// No scenario takes longer; one that does hangs.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -75,6 +77,7 @@ fn start() -> Result<usize> {
         return Ok(0);
     }
     server::quell()?;
+    stall::measure();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let seed = arguments.seed.unwrap_or(now.as_secs());
     let runtime = tokio::runtime::Runtime::new()?;
@@ -106,7 +109,7 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Res
         let run = async |scenario: &'s Scenario| {
             let fits = fits(scenario);
             let held = fits && once(scenario, seed.wrapping_add(round)).await;
-            (scenario, fits, held)
+            (fits, held)
         };
         let (alone, beside): (Vec<&'s Scenario>, Vec<&'s Scenario>) =
             chosen.iter().partition(|scenario| scenario.is_alone);
@@ -115,16 +118,8 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Res
             let running = stream::iter(scenarios).map(&run).buffer_unordered(several);
             ended.extend(running.collect::<Vec<_>>().await);
         }
-        // Beside another one, on a machine that is slow just then, a promise with a time in it may be
-        // missed by the harness itself: what fails is run again alone, and has failed if it fails again.
-        for (scenario, begun, held) in &mut ended {
-            if *begun && !*held {
-                say(&format!("again, alone: {}", scenario.name));
-                *held = once(scenario, seed.wrapping_add(round)).await;
-            }
-        }
-        let held = ended.iter().filter(|(_, _, held)| *held).count();
-        let begun = ended.iter().filter(|(_, begun, _)| *begun).count();
+        let held = ended.iter().filter(|(_, held)| *held).count();
+        let begun = ended.iter().filter(|(begun, _)| *begun).count();
         (passed, failed) = (passed + held, failed + begun - held);
         if begun == 0 || start.elapsed() >= length {
             break;
@@ -136,7 +131,7 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Res
 
 /// Whether the promise held.
 async fn once(scenario: &Scenario, seed: u64) -> bool {
-    let start = Instant::now();
+    let (start, stopwatch) = (Instant::now(), Stopwatch::start());
     let mut rng = Rng::new(seed);
     let outcome = tokio::time::timeout(LONGEST, (scenario.run)(&mut rng)).await;
     let outcome = outcome.context("it hangs").flatten();
@@ -151,6 +146,10 @@ async fn once(scenario: &Scenario, seed: u64) -> bool {
                 "FAIL  {name} (seed {seed}, {took:.1} s): {error:#}"
             ));
             say(&format!("      promised: {}", scenario.promise));
+            say(&format!(
+                "      the machine stalled for {:.1?} of it",
+                stopwatch.stalls()
+            ));
             say(&format!(
                 "      again: cargo xtask chaos --seed {seed} {name}"
             ));

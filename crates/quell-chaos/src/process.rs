@@ -5,10 +5,12 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+
+use crate::stall::Stopwatch;
 
 /// How long anything may take that must happen: it bounds a run that hangs, it measures nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -108,18 +110,25 @@ pub(crate) fn free_port() -> Result<u16> {
     bail!("no port is free");
 }
 
-/// Waits until there is something to see, for at most as long as is said.
+/// Waits until there is something to see, for at most as long as is said, and as much longer as the
+/// machine stalled meanwhile.
 pub(crate) async fn wait<T>(
     what: &str,
     at_most: Duration,
     mut look: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T> {
-    let start = Instant::now();
+    let start = Stopwatch::start();
     loop {
+        // What is seen by a look that began in time was there in time.
+        let took = start.elapsed();
         if let Some(seen) = look().await {
             return Ok(seen);
         }
-        ensure!(start.elapsed() < at_most, "not within {at_most:?}: {what}");
+        ensure!(
+            took < at_most,
+            "not within {at_most:?} ({:?} of stalls beside): {what}",
+            start.stalls()
+        );
         tokio::time::sleep(GLANCE).await;
     }
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http::Client;
 use crate::process::{PATIENCE, Process, wait};
@@ -67,7 +67,9 @@ impl Server {
         };
         let ready = wait("the server is ready", PATIENCE, async || {
             let log = server.process.log();
-            let ready = log.lines().find_map(|line| line.strip_prefix("ready: "));
+            // A line may be there in part.
+            let lines = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            let ready = lines.lines().find_map(|line| line.strip_prefix("ready: "));
             let is_over = server.process.end().is_some();
             match ready {
                 Some(ready) => Some(Ok(ready.to_owned())),
@@ -106,6 +108,43 @@ impl Server {
             is_it.then(|| rest.rsplit_once(' ')?.1.parse::<f64>().ok())?
         });
         Ok(series.sum())
+    }
+
+    /// Waits until it owes nothing to its store.
+    pub(crate) async fn has_paid(&self, at_most: Duration) -> Result<()> {
+        wait("all is paid", at_most, async || {
+            let owed = self.metric("quell_store_owed_keys").await.ok()?;
+            (owed < 0.5).then_some(())
+        })
+        .await
+    }
+
+    /// Waits until it takes its store for gone, from where on it sends nothing, or until some time is
+    /// over. Returns from when until when its calls may have been on their way.
+    pub(crate) async fn loses_store(
+        &self,
+        since: Instant,
+        at_most: Duration,
+    ) -> Result<(Instant, Instant)> {
+        let mut client = self.client();
+        while since.elapsed() < at_most {
+            let page = client.get("/metrics").await?.text;
+            if page.lines().any(|line| line == "quell_store_gone 1") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok((since, Instant::now()))
+    }
+
+    /// What its store has counted of a limit for a user, as a peek shows it.
+    pub(crate) async fn used(&self, path: &str, user: &str, limit: usize) -> Result<usize> {
+        let body = json!({"domain": "d", "entries": {"path": path, "user": user}});
+        let said = self.client().post("/v1/peek", &body).await?;
+        let remaining = said.body["remaining"].as_u64();
+        let remaining = remaining.filter(|_| !said.is_degraded());
+        let remaining = remaining.with_context(|| format!("a peek says {}", said.text))?;
+        Ok(limit.saturating_sub(usize::try_from(remaining)?))
     }
 
     /// Waits until its health says this status.

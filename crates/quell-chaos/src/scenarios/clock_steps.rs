@@ -55,7 +55,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut admitted = [0; PATHS.len()];
     let (mut offset, mut ahead) = (0, 0);
     let mut steps = vec![0];
-    for _ in 0..6 {
+    for round in 0..6 {
         ask(&server, &mut admitted, rng).await?;
         for ((path, _), admitted) in PATHS.iter().zip(admitted) {
             let days = if *path == "/daily" { 1 + ahead } else { 1 };
@@ -66,6 +66,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
             );
         }
         let step = match rng.within(0..4) {
+            // Both in each run.
+            _ if round < 2 => [DAY, -DAY][round],
             0 => -i64::try_from(rng.within(1..400_000))?,
             1 => -DAY,
             2 => DAY,

@@ -17,7 +17,10 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-pub(crate) async fn run(_rng: &mut Rng) -> Result<String> {
+/// Both are looked at when a server starts.
+const SOON: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis =
         Redis::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await?;
     let url = redis.url();
@@ -29,16 +32,13 @@ pub(crate) async fn run(_rng: &mut Rng) -> Result<String> {
         ready.status,
         ready.text
     );
-    let warning = wait(
-        "a store that evicts is told",
-        Duration::from_secs(5),
-        async || {
-            let log = server.process.log();
-            let line = log.lines().find(|line| line.contains("allkeys-lru"));
-            line.map(str::to_owned)
-        },
-    )
+    let warning = wait("a store that evicts is told", SOON, async || {
+        let log = server.process.log();
+        let line = log.lines().find(|line| line.contains("allkeys-lru"));
+        line.map(str::to_owned)
+    })
     .await?;
+    let right = lacks_right(&redis, rng).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("rules.yaml");
     fs::write(&file, RULES)?;
@@ -72,5 +72,27 @@ pub(crate) async fn run(_rng: &mut Rng) -> Result<String> {
         ready.status,
         ready.text
     );
-    Ok(format!("not ready without rules; {}", warning.trim()))
+    Ok(format!(
+        "not ready without rules; told of {right}; {}",
+        warning.trim()
+    ))
+}
+
+/// A right that shows only behind the first write of a script is told at the start. Returns which.
+async fn lacks_right(redis: &Redis, rng: &mut Rng) -> Result<&'static str> {
+    let right = rng.pick(&["pexpire", "zadd", "setrange", "psetex", "xadd"]);
+    let without = [
+        "ACL", "SETUSER", "few", "on", ">secret", "~*", "&*", "+@all",
+    ];
+    redis.command(&without).await?;
+    let lacks = format!("-{right}");
+    redis.command(&["ACL", "SETUSER", "few", &lacks]).await?;
+    let limited = redis.url().replace("redis://", "redis://few:secret@");
+    let few = Server::start(RULES, &["--store", &limited]).await?;
+    wait("a right that is missing is told", SOON, async || {
+        let told = few.health().await.ok()?["store"]["warnings"].to_string();
+        (told.contains(&format!("+{right}")) && few.logged(&format!("+{right}")) > 0).then_some(())
+    })
+    .await?;
+    Ok(right)
 }

@@ -20,8 +20,9 @@ rules:
 /// How long answers may stay degraded once there is a new primary.
 const FOUND: Duration = Duration::from_secs(5);
 
-/// How long the log may take to say so.
-const BACK: Duration = Duration::from_secs(12);
+/// How long the log may take to say so: no answer was degraded for five seconds, and it is looked once
+/// a second whether every server decides.
+const BACK: Duration = Duration::from_secs(8);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let (mut one, mut other) = (rng.fork(), rng.fork());

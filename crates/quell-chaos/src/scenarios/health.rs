@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::load::{Kind, Load};
+use crate::load::Load;
 use crate::process::wait;
 use crate::redis::Redis;
 use crate::rng::Rng;
@@ -18,8 +18,11 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-/// How long health may say something else than the answers: it says degraded for five seconds longer.
-const SOON: Duration = Duration::from_secs(12);
+/// A store that is gone is found within a second, and for two more limits are shared.
+const BACK: Duration = Duration::from_secs(4);
+
+/// Health says degraded until no answer was for five seconds, and looks once a second.
+const SAID: Duration = Duration::from_secs(7);
 
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
@@ -63,7 +66,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let refuses = rng.pick(&[Trouble::Replicas, Trouble::Memory]);
     for trouble in [refuses, rng.pick(&[Trouble::ReadOnly, Trouble::Frozen])] {
         trouble.set(&redis, true).await?;
-        let health = agree(&server, true, rng).await?;
+        let health = becomes_degraded(&server, rng).await?;
         let failure = health["store"]["failure"].as_str().unwrap_or_default();
         if !matches!(trouble, Trouble::Frozen) {
             let is_told = !failure.is_empty() && !failure.contains("no answer");
@@ -72,7 +75,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         let gone = server.metric("quell_degraded").await?;
         ensure!(gone > 0.5, "{trouble:?}: quell_degraded {gone}");
         trouble.set(&redis, false).await?;
-        agree(&server, false, rng).await?;
+        is_well(&server, rng).await?;
         let gone = server.metric("quell_degraded").await?;
         ensure!(gone < 0.5, "after {trouble:?}: quell_degraded {gone}");
         summary.push(format!("{trouble:?} {failure:?}"));
@@ -95,29 +98,55 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// Waits until all answers are degraded, or none, and health says the same.
-async fn agree(server: &Server, is_degraded: bool, rng: &mut Rng) -> Result<Value> {
-    let what = format!("answers and health agree: degraded {is_degraded}");
-    let mut last = String::new();
-    let seen = wait(&what, SOON, async || {
-        let load = Load::on(server.http, "/a", "u").pause(10).length(400);
-        let account = load.run(rng).await.ok()?;
-        let health = server.health().await.ok()?;
-        let degraded = account.degraded();
-        let unavailable = account.kinds(Kind::Unavailable);
-        let are_all = degraded + unavailable == account.calls.len();
-        let answers = if is_degraded {
-            are_all
-        } else {
-            degraded + unavailable == 0
-        };
-        let says = health["status"] == "degraded";
-        last = format!("{account}; {health}");
-        (answers && says == is_degraded).then_some(health)
+fn load(server: &Server) -> Load {
+    Load::on(server.http, "/a", "u").pause(10).length(100)
+}
+
+/// From the first degraded answer on health says so; soon all answers are.
+async fn becomes_degraded(server: &Server, rng: &mut Rng) -> Result<Value> {
+    wait("an answer is degraded", BACK, async || {
+        (load(server).run(rng).await.ok()?.degraded() > 0).then_some(())
     })
-    .await;
-    match seen {
-        Ok(health) => Ok(health),
-        Err(error) => bail!("{error}: {last}"),
-    }
+    .await?;
+    let health = server.health().await?;
+    ensure!(
+        health["status"] == "degraded",
+        "an answer was degraded: {health}"
+    );
+    wait("all answers are degraded", BACK, async || {
+        let account = load(server).run(rng).await.ok()?;
+        (account.degraded() == account.calls.len()).then_some(())
+    })
+    .await?;
+    // A reason that the store gave is known by now.
+    server.health().await
+}
+
+/// Answers are not degraded any more, and some seconds later health agrees; not before.
+async fn is_well(server: &Server, rng: &mut Rng) -> Result<()> {
+    let mut last = None;
+    wait("no answer is degraded", BACK, async || {
+        let account = load(server).run(rng).await.ok()?;
+        let degraded = account.calls.iter().filter(|call| call.is_degraded);
+        last = degraded.map(|call| call.begun).max().or(last);
+        (account.degraded() == 0).then_some(())
+    })
+    .await?;
+    let (account, health) = wait("health says ok", SAID, async || {
+        let account = load(server).run(rng).await.ok()?;
+        let health = server.health().await.ok()?;
+        let is_over = account.degraded() > 0 || health["status"] == "ok";
+        is_over.then_some((account, health))
+    })
+    .await?;
+    ensure!(
+        account.degraded() == 0,
+        "degraded again: {account}; {health}"
+    );
+    let after = last.map(|last| last.elapsed());
+    ensure!(
+        after.is_none_or(|after| after >= Duration::from_secs(5)),
+        "ok {after:.1?} after a degraded answer"
+    );
+    Ok(())
 }

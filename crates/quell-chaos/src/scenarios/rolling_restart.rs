@@ -1,6 +1,6 @@
 //! Servers that are replaced one after the other, behind a balancer that asks whether they are ready.
 //!
-//! A server that drains goes once no connection is open, which may be before the balancer has asked: a
+//! The new ones come with another version of a limit. A server that drains goes once no connection is open, which may be before the balancer has asked: a
 //! call that finds nobody listening goes to another server.
 
 use std::collections::HashMap;
@@ -18,14 +18,18 @@ use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
+/// Nobody comes near the first limit, everybody to the second.
 const RULES: &str = "
 domain: d
 defaults: { on_failure: deny }
 rules:
   - { name: users, match: { path: /a }, per: [user], algorithm: fixed_window, limit: 1000000/h }
+  - { name: few, match: { path: /few }, per: [user], algorithm: fixed_window, limit: FEW/h }
 ";
 
-const CLIENTS: usize = 8;
+const PATHS: [&str; 2] = ["/a", "/few"];
+
+const CLIENTS: usize = 24;
 
 /// How often the balancer asks each server whether it is ready.
 const CHECK: Duration = Duration::from_millis(100);
@@ -50,8 +54,10 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let words = ["--store", &url, "--store-timeout", "10s"];
     let shared = Shared::default();
     let mut servers = Vec::new();
+    let versions = rng.pick(&[[60, 25], [25, 60]]);
+    let [old_rules, new_rules] = versions.map(|few| RULES.replace("FEW", &few.to_string()));
     for _ in 0..2 {
-        let server = Server::start(RULES, &words).await?;
+        let server = Server::start(&old_rules, &words).await?;
         with(&shared, |balancer| balancer.known.push(server.http));
         servers.push(server);
     }
@@ -66,7 +72,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut ends = Vec::new();
     for place in &mut servers {
         tokio::time::sleep(Duration::from_millis(rng.within(100..500))).await;
-        let next = Server::start(RULES, &words).await?;
+        let next = Server::start(&new_rules, &words).await?;
         with(&shared, |balancer| balancer.known.push(next.http));
         tokio::time::sleep(5 * CHECK).await;
         let mut old = std::mem::replace(place, next);
@@ -92,9 +98,16 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     checks.abort();
     account.is_documented()?;
     ensure!(account.degraded() == 0, "{account}");
+    let [charged, few] = PATHS.map(|path| account.of(path).allowed());
+    let used = servers[0].used("/a", "u", 1_000_000).await?;
+    ensure!(
+        used == charged,
+        "{charged} were let pass and {used} are charged"
+    );
+    ensure!(few <= 60, "{few} of {versions:?} per hour");
     let most = account.longest();
     Ok(format!(
-        "servers ended after {}; longest answer {most:.1?}; {account}",
+        "servers ended after {}; {few} of {versions:?}; longest answer {most:.1?}; {account}",
         ends.join(" and ")
     ))
 }
@@ -117,9 +130,9 @@ async fn check(shared: Shared) {
 async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
     let mut clients: HashMap<u16, Client> = HashMap::new();
     let mut calls = Vec::new();
-    let entries = json!({"path": "/a", "user": "u"});
-    let body = json!({"domain": "d", "entries": entries});
     loop {
+        let path = rng.pick(&PATHS);
+        let body = json!({"domain": "d", "entries": {"path": path, "user": "u"}});
         let (ready, is_over) = with(&shared, |balancer| {
             (balancer.ready.clone(), balancer.is_over)
         });
@@ -138,9 +151,9 @@ async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
                 with(&shared, |balancer| balancer.ready.retain(is_another));
                 continue;
             }
-            calls.push(Call::new(port.to_string(), begun, answer));
+            calls.push(Call::new(path.to_owned(), begun, answer));
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

@@ -15,8 +15,12 @@ const ALGORITHMS: [(&str, &str, u64); 5] = [
     ("/fixed", "algorithm: fixed_window, limit: N/h", 0),
     ("/window", "algorithm: sliding_window, limit: N/h", 0),
     ("/log", "algorithm: sliding_log, limit: N/h", 0),
-    ("/bucket", "rate: 2/s, burst: N", 2),
-    ("/leaky", "algorithm: leaky_bucket, rate: 2/s, burst: N", 2),
+    ("/bucket", "rate: 10/s, burst: N", 10),
+    (
+        "/leaky",
+        "algorithm: leaky_bucket, rate: 10/s, burst: N",
+        10,
+    ),
 ];
 
 fn rules(limit: u64, store: bool) -> String {
@@ -91,10 +95,10 @@ async fn hammer(
     for ((path, _, per_second), load) in ALGORITHMS.into_iter().zip(running) {
         let account = load.finish().await?;
         account.is_documented()?;
-        let refilled = per_second * (account.length().as_secs() + 1);
-        let (admitted, most) = (account.allowed(), usize::try_from(limit + refilled)?);
-        let text = format!("{} {admitted} of {most}", &path[1..]);
-        if admitted > most {
+        let most = limit as f64 + per_second as f64 * account.length().as_secs_f64();
+        let admitted = account.allowed();
+        let text = format!("{} {admitted} of {most:.1}", &path[1..]);
+        if admitted as f64 > most {
             broken.push(format!("{text} ({account})"));
         }
         said.push(text);

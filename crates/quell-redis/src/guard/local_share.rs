@@ -20,7 +20,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::{Clock, read_again};
@@ -130,6 +130,8 @@ pub(super) struct LocalShares {
     active: AtomicUsize,
     owed: AtomicUsize,
     bytes: AtomicUsize,
+    /// Units of payments that were sent and have no answer.
+    unanswered: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -480,6 +482,11 @@ impl LocalShares {
         self.owed.load(Ordering::Acquire)
     }
 
+    /// Units of payments so far that were sent and have no answer.
+    pub(super) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
     /// Bytes that all keys take here.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
@@ -559,6 +566,9 @@ impl LocalShares {
             return;
         };
         if let Some(payment) = share.payment.take_if(|paid| paid.number == order.number) {
+            if matches!(outcome, Outcome::Unknown) {
+                self.unanswered.fetch_add(order.units, Ordering::Relaxed);
+            }
             share.finish(*payment, outcome, order, now);
         }
         table.put(key, share);

@@ -91,6 +91,8 @@ pub struct GuardNumbers {
     pub allowed: u64,
     /// Keys of which something is still to be charged to the store.
     pub owed: usize,
+    /// Units that were owed and were sent to the store without an answer: it charged them, or not.
+    pub unanswered: u64,
     /// Whether callers are answered by what is declared, or were in the last few seconds.
     pub is_degraded: bool,
     /// Bytes that keys take which were used by the share: at most 64 MiB.
@@ -170,6 +172,7 @@ impl GuardedStore {
             denied: read(denied),
             allowed: read(allowed),
             owed: self.inner.shares.owed(),
+            unanswered: self.inner.shares.unanswered(),
             is_degraded: self.inner.outage.is_on(),
             share_bytes: self.inner.shares.bytes(),
         }

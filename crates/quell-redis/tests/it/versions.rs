@@ -1,6 +1,8 @@
 //! Several versions of a limit at a time on one store, as in a rolling deploy: at most the largest is
 //! admitted, also where some servers run scripts of before versions were told apart.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell::store::memory::MemoryStore;
@@ -59,28 +61,65 @@ const HOLD: &str = concat!(
     include_str!("../../src/script/hold/end.lua"),
 );
 
+/// What stands in for servers of before: it passes calls on, with other hashes of scripts.
+struct Before {
+    port: u16,
+    counts: Arc<Counts>,
+}
+
+/// Script calls that came by.
+#[derive(Default)]
+struct Counts {
+    /// Whose script became that of before: that which decides, and that for holds.
+    renamed: [AtomicUsize; 2],
+    /// Those of other scripts.
+    others: AtomicUsize,
+}
+
+impl Before {
+    /// Every call so far went to a script of before.
+    fn ran_scripts_of_before(&self, name: &str) {
+        let read = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        assert!(read(&self.counts.renamed[0]) > 0, "{name}: no script");
+        assert_eq!(read(&self.counts.others), 0, "{name}: scripts of now");
+    }
+
+    fn ran_script_for_holds(&self) -> bool {
+        self.counts.renamed[1].load(Ordering::SeqCst) > 0
+    }
+}
+
 /// Passes on what a server of before would send: its scripts have other hashes, and that is all.
-async fn server_of_before(server: &Server) -> u16 {
+async fn server_of_before(server: &Server) -> Before {
     let hash = |text| server.command(&["SCRIPT", "LOAD", text]);
     let renamed = [
         (hash(DECIDE), hash(OLD_DECIDE)),
         (hash(HOLD), hash(OLD_HOLD)),
     ];
     for (new, old) in &renamed {
+        assert_eq!((new.len(), old.len()), (40, 40));
         assert_ne!(new, old);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let redis = server.port();
+    let counts = Arc::new(Counts::default());
+    let counted = Arc::clone(&counts);
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(rename(client, redis, renamed.clone()));
+            let counts = Arc::clone(&counted);
+            tokio::spawn(rename(client, redis, renamed.clone(), counts));
         }
     });
-    port
+    Before { port, counts }
 }
 
-async fn rename(mut client: TcpStream, redis: u16, renamed: [(String, String); 2]) {
+async fn rename(
+    mut client: TcpStream,
+    redis: u16,
+    renamed: [(String, String); 2],
+    counts: Arc<Counts>,
+) {
     let mut server = TcpStream::connect(("127.0.0.1", redis)).await.unwrap();
     let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
     loop {
@@ -90,17 +129,22 @@ async fn rename(mut client: TcpStream, redis: u16, renamed: [(String, String); 2
                 let mut bytes = request[..read].to_vec();
                 // Calls are made one by one, and each comes in one piece.
                 assert!(bytes.ends_with(b"\r\n"), "a call in pieces");
-                for (new, old) in &renamed {
+                let mut is_renamed = false;
+                for ((new, old), count) in renamed.iter().zip(&counts.renamed) {
                     let at = bytes.windows(40).position(|window| window == new.as_bytes());
                     if let Some(at) = at {
                         bytes[at..at + 40].copy_from_slice(old.as_bytes());
+                        count.fetch_add(1, Ordering::SeqCst);
+                        is_renamed = true;
                     }
+                }
+                if !is_renamed && contains(&bytes, b"\r\nEVAL") {
+                    counts.others.fetch_add(1, Ordering::SeqCst);
                 }
                 if server.write_all(&bytes).await.is_err() { return }
             }
             read = server.read(&mut answer) => {
                 let Ok(read @ 1..) = read else { return };
-                assert!(!contains(&answer[..read], b"NOSCRIPT"), "a script that is not known here");
                 if client.write_all(&answer[..read]).await.is_err() { return }
             }
         }
@@ -113,11 +157,15 @@ fn contains(bytes: &[u8], what: &[u8]) -> bool {
 
 /// Limiters with a version each on one server, asked at instants that the test gives; `true` for one
 /// that runs the scripts of before.
-async fn fleet(server: &Server, limits: &[(Limit, bool)], name: &str) -> Vec<Limiter<RedisStore>> {
-    let before = server_of_before(server).await;
+async fn fleet(
+    server: &Server,
+    before: &Before,
+    limits: &[(Limit, bool)],
+    name: &str,
+) -> Vec<Limiter<RedisStore>> {
     let mut limiters = Vec::new();
     for (limit, is_old) in limits {
-        let port = if *is_old { before } else { server.port() };
+        let port = if *is_old { before.port } else { server.port() };
         let url = format!("redis://127.0.0.1:{port}").parse().unwrap();
         let store = RedisStore::builder(url).timeout(PATIENCE);
         let store = store.test_keys(name).clock(StoreClock::Caller).build();
@@ -185,10 +233,11 @@ fn pairs(seconds: u64) -> Vec<(Limit, Limit, u64)> {
 #[tokio::test]
 async fn two_versions_in_turn_admit_no_more_than_the_larger() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     for (number, (large, small, most)) in pairs(10).into_iter().enumerate() {
         for (order, limits) in [[&large, &small], [&small, &large]].into_iter().enumerate() {
             let limits = limits.map(|limit| (limit.clone(), false));
-            let fleet = fleet(&server, &limits, &format!("{number}-{order}")).await;
+            let fleet = fleet(&server, &before, &limits, &format!("{number}-{order}")).await;
             assert_eq!(
                 admitted_in_turn(&fleet, 10).await,
                 most,
@@ -202,8 +251,9 @@ async fn two_versions_in_turn_admit_no_more_than_the_larger() {
 #[tokio::test]
 async fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     let limits = [(token(2, 1_000), false), (token(2, 10), false)];
-    let fleet = fleet(&server, &limits, "lowered").await;
+    let fleet = fleet(&server, &before, &limits, "lowered").await;
     assert_eq!(drain(&fleet[0], START).await, 1_000);
     assert_eq!(drain(&fleet[1], START).await, 0);
     assert_eq!(drain(&fleet[1], START + 5 * STEP).await, 10);
@@ -216,50 +266,69 @@ async fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
 #[tokio::test]
 async fn servers_of_before_and_of_now_admit_no_more_than_the_larger_and_one_cut() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     for (number, (large, small, most)) in pairs(10).into_iter().enumerate() {
         let name = large.algorithm().name();
         let limits = [(large.clone(), true), (small.clone(), false)];
-        let old_is_larger = fleet(&server, &limits, &format!("larger-{number}")).await;
+        let old_is_larger = fleet(&server, &before, &limits, &format!("larger-{number}")).await;
         let admitted = admitted_in_turn(&old_is_larger, 10).await;
         assert!(admitted <= most, "{name}: {admitted} of {most}");
 
         let limits = [(small.clone(), false), (large.clone(), true)];
-        let old_is_larger = fleet(&server, &limits, &format!("larger-last-{number}")).await;
+        let old_is_larger =
+            fleet(&server, &before, &limits, &format!("larger-last-{number}")).await;
         let admitted = admitted_in_turn(&old_is_larger, 10).await;
         assert!(admitted <= most, "{name}: {admitted} of {most}");
 
         let limits = [(small.clone(), true), (large.clone(), false)];
-        let old_is_smaller = fleet(&server, &limits, &format!("smaller-{number}")).await;
+        let old_is_smaller = fleet(&server, &before, &limits, &format!("smaller-{number}")).await;
         let admitted = admitted_in_turn(&old_is_smaller, 10).await;
         assert!(admitted <= most, "{name}: {admitted} of {most}");
 
         // The larger charged the key before anybody knew of the smaller.
         let limits = [(large.clone(), false), (small.clone(), true)];
-        let old_is_smaller = fleet(&server, &limits, &format!("cut-{number}")).await;
+        let old_is_smaller = fleet(&server, &before, &limits, &format!("cut-{number}")).await;
         let admitted = admitted_in_turn(&old_is_smaller, 10).await;
         let cut = large.max() - small.max();
         assert!(
             admitted <= most + cut,
             "{name}: {admitted} of {most} and {cut}"
         );
+        before.ran_scripts_of_before(name);
     }
+    assert!(before.ran_script_for_holds(), "states of several versions");
+}
+
+/// What this is about: without a server of now, two versions refund each other's use. It proves, too,
+/// that servers of before run the scripts of before here.
+#[tokio::test]
+async fn two_servers_of_before_admit_more_than_the_larger() {
+    let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
+    let limits = [(window(60), true), (window(30), true)];
+    let fleet = fleet(&server, &before, &limits, "both").await;
+    let admitted = admitted_in_turn(&fleet, 4).await;
+    assert!(admitted > 60, "{admitted} of 60");
+    before.ran_scripts_of_before("fixed_window");
 }
 
 /// States of before are read as they are.
 #[tokio::test]
 async fn states_of_before_count() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     for (number, (large, small, _)) in pairs(10).into_iter().enumerate() {
         let limits = [
             (large.clone(), true),
             (large.clone(), false),
             (small, false),
         ];
-        let fleet = fleet(&server, &limits, &format!("before-{number}")).await;
+        let fleet = fleet(&server, &before, &limits, &format!("before-{number}")).await;
         assert_eq!(drain(&fleet[0], START).await, 60);
         assert_eq!(drain(&fleet[1], START).await, 0, "{}", large.algorithm());
         assert_eq!(drain(&fleet[2], START).await, 0, "{}", large.algorithm());
         assert_eq!(drain(&fleet[0], START).await, 0, "{}", large.algorithm());
+        before.ran_scripts_of_before(large.algorithm().name());
     }
 }
 
@@ -312,9 +381,10 @@ fn holdable() -> Vec<Limit> {
 #[tokio::test]
 async fn holds_of_before_go_on_as_they_were() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     for (number, limit) in holdable().into_iter().enumerate() {
         let limits = [(limit.clone(), true), (limit.clone(), false)];
-        let fleet = fleet(&server, &limits, &format!("holds-{number}")).await;
+        let fleet = fleet(&server, &before, &limits, &format!("holds-{number}")).await;
         let local = limiter(MemoryStore::new(), std::slice::from_ref(&limit));
         for number in 0..12 {
             let expected = hold(&local, number, number).await;
@@ -372,13 +442,14 @@ async fn holds_of_before_go_on_as_they_were() {
 #[tokio::test]
 async fn a_server_of_before_leaves_columns_alone() {
     let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
     let (rate, permits) = (
         token(1, 20),
         built(Limit::concurrency(4).lease(600 * SECOND).build()),
     );
     for (number, limit) in [rate, permits].into_iter().enumerate() {
         let limits = [(limit.clone(), true), (limit.clone(), false)];
-        let fleet = fleet(&server, &limits, &format!("columns-{number}")).await;
+        let fleet = fleet(&server, &before, &limits, &format!("columns-{number}")).await;
         for one in [0, 1] {
             assert!(hold(&fleet[1], one, 0).await.is_allow());
         }

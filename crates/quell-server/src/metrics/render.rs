@@ -205,6 +205,9 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
     let help =
         "Bytes of keys that were used apart from the store, by on_failure: share, at most 64 MiB.";
     text.gauge("quell_share_bytes", help, guard.share_bytes);
+    let help = "Units that were owed to the store and were sent to it without an answer: it charged them, or not.";
+    let name = "quell_store_unanswered_units_total";
+    text.counter(name, help, guard.unanswered);
 }
 
 fn holds(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {

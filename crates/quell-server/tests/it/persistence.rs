@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::ManualClock;
+use quell_core::time::{Monotonic, Now, Wall};
 use quell_server::ServeError;
 
 use crate::harness::{Fixture, SHOP, eventually};
@@ -239,4 +242,57 @@ fn a_pipe_in_place_of_a_file_is_refused_at_once() {
             .map_or_else(|| error.to_string(), ToString::to_string);
         assert!(error.contains(told), "{error}");
     }
+}
+
+/// What a binary wrote that knew no versions of a limit (format 3), under these rules: 40 calls at
+/// `/bucket` and 7 at `/window` and `/log` by `a`, a ban of `b`, and one `CL.THROTTLE`.
+const BEFORE_VERSIONS: &[u8] = include_bytes!("../fixtures/snapshot_before_versions.quell");
+
+const RULES_BEFORE_VERSIONS: &str = "
+domain: shop
+rules:
+  - { name: bucket, match: { path: /bucket }, per: [user], rate: 100/day }
+  - { name: window, match: { path: /window }, per: [user], algorithm: fixed_window, limit: 10/day }
+  - { name: log, match: { path: /log }, per: [user], algorithm: sliding_log, limit: 10/day }
+  - { name: strict, match: { path: /strict }, per: [user], algorithm: sliding_window, limit: 1/day, ban: { after: 2, within: 10m, for: [1d] } }
+";
+
+/// When it was written, by the wall clock.
+const WRITTEN_BEFORE_VERSIONS: u64 = 1_795_375_706_852_125_614;
+
+#[test]
+fn a_snapshot_from_before_versions_goes_on() {
+    assert_eq!(BEFORE_VERSIONS[16..20], 3_u32.to_le_bytes());
+    let mut server = Fixture::prepare(RULES_BEFORE_VERSIONS, KEPT);
+    fs::create_dir(server.path("data")).unwrap();
+    fs::write(snapshot(&server), BEFORE_VERSIONS).unwrap();
+    // Its server's monotonic clock and this one have nothing in common.
+    let clock = ManualClock::new(Now {
+        monotonic: Monotonic::from_nanos(1_000),
+        wall: Wall::from_nanos(WRITTEN_BEFORE_VERSIONS + 60_000_000_000),
+    });
+    server.clock = Some(Arc::new(clock));
+    server.start().unwrap();
+    let remaining = |path| server.acquire(path, "a").json()["remaining"].clone();
+    // None of 100 a day comes back within a minute.
+    assert_eq!(remaining("/bucket"), 100 - 40 - 1);
+    assert_eq!(remaining("/window"), 10 - 7 - 1);
+    assert_eq!(remaining("/log"), 10 - 7 - 1);
+    assert_eq!(server.acquire("/strict", "b").json()["banned"], true);
+    let bans = server.get("/v1/bans").json();
+    assert_eq!(bans["bans"][0]["entries"]["user"], "b");
+    let throttled = server.resp_exchange(b"CL.THROTTLE k 0 1 86400\r\n");
+    assert!(throttled.starts_with("*5\r\n:1\r\n"), "{throttled}");
+    // What is written now is of the format of now, and a larger version of a limit refunds nothing.
+    let more = RULES_BEFORE_VERSIONS.replace("limit: 10/day", "limit: 20/day");
+    fs::write(server.path("rules.yaml"), more).unwrap();
+    server.stop();
+    assert_ne!(
+        fs::read(snapshot(&server)).unwrap()[16..20],
+        3_u32.to_le_bytes()
+    );
+    server.start().unwrap();
+    let remaining = |path| server.acquire(path, "a").json()["remaining"].clone();
+    assert_eq!(remaining("/window"), 20 - 8 - 1);
+    assert_eq!(remaining("/log"), 20 - 8 - 1);
 }

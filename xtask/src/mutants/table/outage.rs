@@ -132,4 +132,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "versions::a_limit_that_is_given_up_takes_no_use_along",
     },
+    Mutant {
+        name: "a charge counted under one version of its limit only",
+        file: "crates/quell-core/src/state/versions.rs",
+        original: "            engine.take(&mut version.usage, &at, units);\n",
+        replacement: "            let _ = units;\n",
+        package: "quell-core",
+        caught_by: "versions::two_versions_in_turn",
+    },
+    Mutant {
+        name: "versions of a limit lost where a state is packed into its slot",
+        file: "crates/quell/src/store/memory/table/load.rs",
+        original: "let is_plain = held.state.ban.is_none() && held.state.versions.is_none();",
+        replacement: "let is_plain = held.state.ban.is_none();",
+        package: "quell",
+        caught_by: "versions::two_callers_with_different_numbers",
+    },
+    Mutant {
+        name: "a charge counted under one version of its limit only: the script",
+        file: "crates/quell-redis/src/script/hold/versions.lua",
+        original: "usage = settle_plain(known, take_units(known, usage, units))",
+        replacement: "usage = settle_plain(known, usage)",
+        package: "quell-redis",
+        caught_by: "versions::two_versions_in_turn",
+    },
 ];

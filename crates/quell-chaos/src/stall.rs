@@ -1,0 +1,61 @@
+//! Stalls: time in which the machine ran nobody, or somebody else.
+//!
+//! A promise with a time in it is about the product. A thread that does nothing but sleep measures how
+//! much later than it asked for it wakes up; a stopwatch stands still for as long.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the thread sleeps. One that wakes up later by less than that was not stalled.
+const NAP: Duration = Duration::from_millis(10);
+
+static STALLED_NANOS: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to measure, once for the process.
+pub(crate) fn measure() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        thread::spawn(|| {
+            loop {
+                let begun = Instant::now();
+                thread::sleep(NAP);
+                let late = begun.elapsed().saturating_sub(NAP);
+                if late > NAP {
+                    let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+                    STALLED_NANOS.fetch_add(nanos, Ordering::Relaxed);
+                }
+            }
+        });
+    });
+}
+
+fn so_far() -> Duration {
+    Duration::from_nanos(STALLED_NANOS.load(Ordering::Relaxed))
+}
+
+/// Time that passed, without the stalls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch {
+    start: Instant,
+    stalled: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            stalled: so_far(),
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.stalls())
+    }
+
+    /// How long the machine stalled since it was started.
+    pub(crate) fn stalls(&self) -> Duration {
+        so_far().saturating_sub(self.stalled)
+    }
+}
