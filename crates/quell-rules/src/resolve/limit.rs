@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::algorithm::Algorithm;
 use quell_core::ban::Ban;
 use quell_core::limit::{Limit, LimitError};
-use quell_core::rate::Rate;
+use quell_core::rate::{MAX_PERIOD, Rate};
 
 use crate::fields::RULE;
 use crate::kind::Kind;
@@ -163,8 +163,13 @@ fn rate(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<RateSaid> {
     let (count, period) = said.value.in_rate();
     let rate = Rate::new(count, period);
     if rate == Err(LimitError::LongPeriod) && said.value.count.has_fraction() {
+        let one_takes = period.as_nanos() / u128::from(count.max(1));
+        let advice = match one_takes > MAX_PERIOD.as_nanos() {
+            true => "a faster rate",
+            false => "fewer decimal places",
+        };
         let message =
-            format!("in whole units this is {count} in more than 36500 days: write a faster rate");
+            format!("in whole units this is {count} in more than 36500 days: write {advice}");
         sink.problem(&said.spot, message);
         return None;
     }

@@ -357,7 +357,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1.5/36500d",
         &[
-            "3:22: rules[0].rate: in whole units this is 3 in more than 36500 days: write a faster rate",
+            "3:22: rules[0].rate: in whole units this is 3 in more than 36500 days: write fewer decimal places",
+        ],
+    ),
+    (
+        "rate: 0.7692307692307693/s",
+        &[
+            "3:22: rules[0].rate: in whole units this is 7692307692307693 in more than 36500 days: write fewer decimal places",
         ],
     ),
     (
