@@ -95,6 +95,11 @@ impl Names {
         [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}rights"].concat()
     }
 
+    /// The name of the list of nodes that owe something.
+    pub(crate) fn owing(&self) -> Vec<u8> {
+        [&self.prefix, b"owing".as_slice()].concat()
+    }
+
     /// The name of the list of banned keys.
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()

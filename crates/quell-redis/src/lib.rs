@@ -40,6 +40,7 @@ mod hold;
 mod key;
 mod link;
 mod numbers;
+mod owing;
 mod own;
 mod owned_set;
 mod reach;

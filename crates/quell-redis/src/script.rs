@@ -72,6 +72,9 @@ const POINT: &str = include_str!("script/point.lua");
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
 const NAME_BAN: &str = include_str!("script/name_ban.lua");
 
+/// Says whether a node owes something, and hears whether others do.
+const OWING: &str = include_str!("script/owing.lua");
+
 /// Scripts by name; a server that does not know one gets its text in the same call.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -80,6 +83,7 @@ pub(crate) struct Scripts {
     pub(crate) boxed: Boxed,
     pub(crate) decide_many: Loaded,
     pub(crate) name_ban: Loaded,
+    pub(crate) owing: Loaded,
     pub(crate) point: Loaded,
     pub(crate) rights: Loaded,
 }
@@ -99,6 +103,7 @@ impl Scripts {
             boxed: Boxed::new(),
             decide_many: Loaded::new(DECIDE_MANY),
             name_ban: Loaded::new(NAME_BAN),
+            owing: Loaded::new(OWING),
             point: Loaded::new(POINT),
             rights: Loaded::new(RIGHTS),
         }
@@ -168,7 +173,7 @@ mod tests {
 
     /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
     /// some of which are younger.
-    const COMMANDS: [&str; 14] = [
+    const COMMANDS: [&str; 15] = [
         "DEL",
         "GET",
         "GETRANGE",
@@ -181,6 +186,7 @@ mod tests {
         "XADD",
         "ZADD",
         "ZRANGE",
+        "ZREM",
         "ZREMRANGEBYRANK",
         "ZREMRANGEBYSCORE",
     ];
@@ -188,7 +194,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN, POINT] {
+        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN, OWING, POINT] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

@@ -145,6 +145,8 @@ struct Table {
     payments: u64,
     /// Whether some keys share states.
     has_overflowed: bool,
+    /// Whether other nodes have not paid yet.
+    waits_for_others: bool,
 }
 
 /// What this node let pass of one key.
@@ -295,8 +297,9 @@ impl LocalShare {
         self.is_due || self.payment.is_some()
     }
 
-    fn is_recovering(&self, now: Instant) -> bool {
-        self.recovers_until.is_some_and(|until| now < until)
+    fn is_recovering(&self, now: Instant, waits_for_others: bool) -> bool {
+        self.recovers_until
+            .is_some_and(|until| waits_for_others || now < until)
     }
 
     /// Whether nobody needs it any more.
@@ -346,7 +349,8 @@ impl Table {
     fn sweep(&mut self, now: Now, instant: Instant, is_full: bool) {
         let (mut freed, mut settled) = (0, 0);
         self.shares.retain(|name, share| {
-            let has_recovered = share.recovers_until.is_some_and(|until| instant >= until);
+            let has_recovered = share.recovers_until.is_some_and(|until| instant >= until)
+                && !self.waits_for_others;
             share.is_settled |= has_recovered && !share.owes();
             let is_over = share.is_over(now) || (is_full && share.is_settled);
             freed += if is_over { share.bytes(name) } else { 0 };
@@ -506,7 +510,12 @@ impl LocalShares {
     pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
-        share.is_some_and(|share| share.is_recovering(now))
+        share.is_some_and(|share| share.is_recovering(now, table.waits_for_others))
+    }
+
+    /// Notes whether other nodes have not paid yet, so that keys that were paid here go on by their shares.
+    pub(super) fn wait_for_others(&self, waits: bool) {
+        self.table.lock().waits_for_others = waits;
     }
 
     /// Forgets what was used of a key.
@@ -521,7 +530,10 @@ impl LocalShares {
     pub(super) fn answered(&self, key: &[u8], now: Instant) {
         let mut table = self.table.lock();
         let share = table.shares.get(key);
-        if share.is_none_or(|share| share.is_settled || share.owes() || share.is_recovering(now)) {
+        let waits = table.waits_for_others;
+        if share
+            .is_none_or(|share| share.is_settled || share.owes() || share.is_recovering(now, waits))
+        {
             return;
         }
         if let Some((name, mut share)) = table.take(key)

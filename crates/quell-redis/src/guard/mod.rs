@@ -14,6 +14,7 @@
 //! is the only place that applies it. A refusal by the store never asks the fallback, and what the
 //! fallback says always says that it is degraded.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +73,8 @@ struct Inner {
     shares: LocalShares,
     outage: Outage,
     recovery: Recovery,
+    /// What other nodes know this one by.
+    node: u64,
     /// Whether a task looks for what is gone and pays what is owed.
     repaying: Background,
     declared: [AtomicU64; 3],
@@ -111,6 +114,7 @@ impl GuardedStore {
                 shares: LocalShares::default(),
                 outage: Outage::default(),
                 recovery: Recovery::default(),
+                node: RandomState::new().hash_one(0_u8),
                 repaying: Background::new(),
                 declared: Default::default(),
                 remembered: AtomicU64::default(),

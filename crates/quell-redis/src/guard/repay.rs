@@ -110,6 +110,7 @@ impl Inner {
     async fn repay(self: &Arc<Self>, pause: Duration) -> Duration {
         self.look_for_the_gone().await;
         let is_paid = self.pay_all().await;
+        self.ask_others().await;
         self.shares.sweep(self.clock.now());
         let is_recovering = self.recovery.sweep(Instant::now());
         self.look_whether_it_is_over().await;
@@ -137,6 +138,19 @@ impl Inner {
         join_all(probes).await;
     }
 
+    /// Tells other nodes whether this one owes, and hears whether they do, if it is time for that.
+    async fn ask_others(&self) {
+        let link = &self.store.link;
+        let is_gone = link.is_any_gone() && !link.is_spread();
+        if is_gone || !self.recovery.is_due(Instant::now()) {
+            return;
+        }
+        let owes = self.shares.owed() > 0;
+        let others = self.store.others_owe(self.node, owes).await;
+        let waits = self.recovery.hear(others.ok(), Instant::now());
+        self.shares.wait_for_others(waits);
+    }
+
     /// Pays what is owed of all keys whose server takes it; says whether all was paid.
     async fn pay_all(self: &Arc<Self>) -> bool {
         let link = &self.store.link;
@@ -144,6 +158,8 @@ impl Inner {
         let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
         let mut refusing: Vec<Arc<Place>> = Vec::new();
         while left > 0 && skipped < most_skipped {
+            // Before the first of them, so that nobody thinks that all have paid.
+            self.ask_others().await;
             let mut payments = Vec::new();
             while left > 0 && skipped < most_skipped && payments.len() < AT_ONCE {
                 left -= 1;
