@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use quell_core::key::printable;
 use quell_rules::{ExactDuration, parse_duration};
 use serde::{Deserialize, Serialize};
 
@@ -157,7 +158,7 @@ impl List {
         let answer = self.server.client().get(&path)?.good()?;
         let listed: Listed = answer.json()?;
         if self.json {
-            output::line(&answer.text)?;
+            output::json_text(&answer.text)?;
         } else if listed.bans.is_empty() {
             output::line("no bans")?;
         } else {
@@ -198,18 +199,21 @@ impl Key {
             let name = entry.name();
             let value = std::str::from_utf8(entry.value()).map_err(|_| {
                 Usage(format!(
-                    "the value of `{name}` is not UTF-8: JSON has no such strings"
+                    "the value of `{}` is not UTF-8: JSON has no such strings",
+                    printable(name)
                 ))
             })?;
             let begins = value.starts_with(|c: char| c.is_ascii_digit() || c == ':');
             if name == "remote_address" && begins && value.parse::<IpAddr>().is_err() {
                 bail!(Usage(format!(
-                    "`{value}` is no address, so no caller has such a key: write one such as 10.0.0.1"
+                    "`{}` is no address, so no caller has such a key: write one such as 10.0.0.1",
+                    printable(value)
                 )));
             }
             if entries.insert(name, value).is_some() {
                 bail!(Usage(format!(
-                    "the entry `{name}` stands twice: write each name once"
+                    "the entry `{}` stands twice: write each name once",
+                    printable(name)
                 )));
             }
         }
@@ -231,7 +235,7 @@ impl Key {
             _ => format!("{changed} keys {done}"),
         };
         if self.json {
-            output::line(&answer.text)?;
+            output::json_text(&answer.text)?;
         } else if changed > 0 {
             output::line(line)?;
         } else {

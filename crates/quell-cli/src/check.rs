@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use quell_core::cost::Cost;
+use quell_core::key::printable;
 use quell_protocol::http::{DecisionBody, VerdictBody, encode_query};
 
 use crate::client::ServerUrl;
@@ -56,7 +57,7 @@ impl Check {
         let answer = self.server.client().post(path, &body)?.good()?;
         let verdict: VerdictBody<'_> = answer.json()?;
         if self.json {
-            output::line(&answer.text)?;
+            output::json_text(&answer.text)?;
         } else {
             for line in lines(&verdict, Paint::stdout()) {
                 output::line(line)?;
@@ -107,7 +108,7 @@ fn headline(verdict: &VerdictBody<'_>, paint: Paint) -> String {
         paint.red("refused")
     };
     match &verdict.binding {
-        Some(rule) => format!("{outcome} by {rule}"),
+        Some(rule) => format!("{outcome} by {}", printable(rule)),
         None if verdict.unmatched => format!("{outcome}: no rule applies"),
         None => outcome,
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
@@ -158,11 +159,9 @@ impl Answer {
             // Empty where something is missing, which the detail names.
             let pointer = pointer.filter(|pointer| !pointer.is_empty());
             let at = pointer.map(|pointer| format!(" (at {pointer})"));
-            bail!(
-                "the server said {status}: {}{}",
-                detail.unwrap_or(title),
-                at.unwrap_or_default()
-            );
+            let said = format!("{}{}", detail.unwrap_or(title), at.unwrap_or_default());
+            // One line, whatever was asked for and is repeated there.
+            bail!("the server said {status}: {}", printable(&said));
         }
         bail!(
             "the server said {} and not why: is it a Quell server? (--url says which one is asked)",

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
+use quell_core::key::printable;
 
 use crate::exit::Usage;
 
@@ -37,6 +38,7 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = EntryArg> {
 fn read(text: &OsString) -> Result<EntryArg, String> {
     let wrong = || {
         let shown = text.to_string_lossy();
+        let shown = printable(&shown);
         format!("`{shown}` is no entry: write NAME=VALUE, such as path=/login")
     };
     let bytes = text.as_encoded_bytes();
@@ -95,7 +97,8 @@ pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) ->
             .any(|earlier| earlier.name() == name)
         {
             bail!(Usage(format!(
-                "the entry `{name}` stands twice: write each name once"
+                "the entry `{}` stands twice: write each name once",
+                printable(name)
             )));
         }
         query = query.entry(name, entry.value());

@@ -1,21 +1,27 @@
 //! Output: lines for people, JSON for programs, colours on a terminal only.
+//!
+//! Keys, domains and what servers answer are the words of strangers: whatever they hold, the terminal
+//! of whoever reads it does nothing but show them.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use anyhow::{Context, Result};
+use quell_core::key::{is_printable, printable};
+use quell_protocol::escape_json;
 use serde::Serialize;
 
-/// Prints one line to standard output.
+/// Prints a line, or several, to standard output.
 ///
 /// # Errors
 /// If it cannot be written, such as to a full disk. A reader that has gone (`quell ... | head`) is no
 /// failure.
 pub(crate) fn line(text: impl Display) -> Result<()> {
-    bytes(format!("{text}\n").as_bytes())
+    let shown = shown(&text.to_string(), Paint::stdout());
+    bytes(format!("{shown}\n").as_bytes())
 }
 
-/// Prints these bytes to standard output.
+/// Prints these bytes to standard output, as they are.
 ///
 /// # Errors
 /// As [`line()`].
@@ -29,9 +35,10 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Prints one line to standard error.
+/// Prints a line, or several, to standard error.
 pub(crate) fn note(text: impl Display) {
-    drop(writeln!(std::io::stderr().lock(), "{text}"));
+    let shown = shown(&text.to_string(), Paint::stderr());
+    drop(writeln!(std::io::stderr().lock(), "{shown}"));
 }
 
 /// Prints why the command fails, with all its causes, to standard error.
@@ -45,8 +52,41 @@ pub(crate) fn complain(error: &anyhow::Error) {
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string_pretty(value).context("cannot write this as JSON")?)
+    json_text(&serde_json::to_string_pretty(value).context("cannot write this as JSON")?)
 }
+
+/// Prints JSON that is written already to standard output; it means what it meant.
+///
+/// # Errors
+/// As [`line()`].
+pub(crate) fn json_text(text: &str) -> Result<()> {
+    line(escape_json(text))
+}
+
+/// Text as a terminal may show it: lines stay lines, our colours stay colours, and every other
+/// character that would do something is written as `\u{1b}`.
+fn shown(text: &str, paint: Paint) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        let rest = text.get(at..).unwrap_or_default();
+        let is_ours = || paint.on && COLOURS.iter().any(|code| rest.starts_with(code));
+        if is_printable(character) || character == '\n' || is_ours() {
+            shown.push(character);
+        } else {
+            shown.push_str(&printable(character.encode_utf8(&mut [0; 4])));
+        }
+    }
+    shown
+}
+
+/// What [`Paint`] writes.
+const COLOURS: [&str; 5] = [
+    "\u{1b}[0m",
+    "\u{1b}[1m",
+    "\u{1b}[31m",
+    "\u{1b}[32m",
+    "\u{1b}[33m",
+];
 
 /// Colours, where they are seen.
 #[derive(Clone, Copy, Debug)]
@@ -117,5 +157,30 @@ mod tests {
         assert_eq!(Paint { on: false }.red("no"), "no");
         assert_eq!(Paint { on: true }.red("no"), "\u{1b}[31mno\u{1b}[0m");
         assert!(!Paint::on(false).is_on());
+    }
+
+    #[test]
+    fn a_terminal_shows_what_a_stranger_wrote_and_does_nothing() {
+        let hostile = "a\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\rb\n\tcaf\u{e9}";
+        let expected =
+            r"a\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\u{d}b".to_owned() + "\n" + r"\u{9}caf\u{e9}";
+        let expected = expected.replace(r"\u{e9}", "\u{e9}");
+        for on in [false, true] {
+            let paint = Paint { on };
+            assert_eq!(shown(hostile, paint), expected);
+            let painted = [
+                paint.red("a"),
+                paint.green("b"),
+                paint.yellow("c"),
+                paint.bold("d"),
+            ];
+            for text in painted {
+                assert_eq!(shown(&text, paint), text);
+            }
+        }
+        assert_eq!(
+            shown("\u{1b}[31mred", Paint { on: false }),
+            r"\u{1b}[31mred"
+        );
     }
 }

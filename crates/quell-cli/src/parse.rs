@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use quell_core::key::{is_printable, printable};
 
 use crate::command::{Cli, Command};
 use crate::exit::Exit;
@@ -17,8 +18,9 @@ pub(crate) fn parse() -> Result<(Command, ArgMatches), Exit> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let matches = Cli::command()
         .try_get_matches_from(&arguments)
-        .map_err(|error| tell(&error, &arguments))?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| tell(&error, &arguments))?;
+        .map_err(|error| tell(&shown(error, &arguments), &arguments))?;
+    let cli = Cli::from_arg_matches(&matches)
+        .map_err(|error| tell(&shown(error, &arguments), &arguments))?;
     let own = matches.subcommand().map(|(_, own)| own.clone());
     Ok((cli.command, own.unwrap_or_default()))
 }
@@ -42,6 +44,22 @@ fn tell(error: &Error, arguments: &[OsString]) -> Exit {
     } else {
         Exit::Fine
     }
+}
+
+/// The same error about arguments that a terminal only shows: what it repeats of the command line may be
+/// a stranger's, whom a script put there.
+fn shown(error: Error, arguments: &[OsString]) -> Error {
+    let is_harmless = |argument: &OsString| argument.to_str().is_some_and(is_shown);
+    if arguments.iter().all(is_harmless) {
+        return error;
+    }
+    let shown = |argument: &OsString| printable(&argument.to_string_lossy()).into_owned();
+    let again = Cli::command().try_get_matches_from(arguments.iter().map(shown));
+    again.err().unwrap_or(error)
+}
+
+fn is_shown(text: &str) -> bool {
+    text.chars().all(is_printable)
 }
 
 /// The argument of a wrong value that came from a variable, and the variable.

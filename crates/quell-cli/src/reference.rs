@@ -19,7 +19,7 @@ What is said by a flag counts before what an environment variable says, that bef
 
 Output is for people; `--json` is for programs. Exit codes: 0 fine or allowed, 1 refused or failed, 2 usage: something was said, on the command line, in the environment or in a configuration file, that cannot be meant.
 
-`quell serve` stops on SIGINT and SIGTERM when everything in flight is answered (exit code 0) or `--shutdown-grace` is over. A second signal, a second or more after the first, ends that wait (exit code 1); sooner ones count as the first. However it is told to stop, a server with `--data-dir` writes its last snapshot. It reads its rules again on SIGHUP; it also watches their files, and asks stores of rules every second.
+`quell serve` stops on SIGINT and SIGTERM: it [drains](http.md#when-a-server-stops), and ends when everything in flight is answered (exit code 0) or `--shutdown-grace` is over. A second signal, a second or more after the first, ends the drain, and a third one that wait (exit code 1); sooner ones count as the one before. A signal during the start ends it. However it is told to stop, a server with `--data-dir` writes its last snapshot. It reads its rules again on SIGHUP; it also watches their files, and asks stores of rules every second.
 ";
 
 /// What only a configuration file can say.

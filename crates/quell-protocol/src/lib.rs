@@ -25,9 +25,12 @@
 //! HTTP: [`http::parse_query`] reads the body of `/v1/acquire` and `/v1/peek`, [`http::authorize`]
 //! the headers of a gateway's question, [`http::VerdictBody`] is the answer's twin,
 //! [`http::RateLimitItem`] writes the `RateLimit` fields and [`http::Problem`] what goes wrong.
-//! [`query`] holds the bounds that both wires share.
+//! [`query`] holds the bounds that both wires share, and [`escape_json`] makes JSON fit for a terminal.
 
+mod escape;
 pub mod http;
 pub mod query;
 pub mod resp;
 mod rounding;
+
+pub use escape::escape_json;

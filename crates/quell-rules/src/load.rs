@@ -1,8 +1,10 @@
 //! Load: from files and directories to the rules of all domains.
 
-use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, thread};
 
 use quell_core::rule::DomainRules;
 
@@ -179,9 +181,14 @@ pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
     let most = u64::try_from(MAX_FILE_BYTES)
         .unwrap_or(u64::MAX)
         .saturating_add(1);
-    let outcome = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    let outcome = if is_pipe(path) {
+        read_pipe(path, most).map(|read| bytes = read)
+    } else {
+        let file = fs::File::open(path);
+        file.and_then(|file| file.take(most).read_to_end(&mut bytes).map(drop))
+    };
     match outcome {
-        Ok(_) => Some(bytes),
+        Ok(()) => Some(bytes),
         Err(error) => {
             sink.file_problem(format!(
                 "cannot be read ({error}): write the path of a file that can"
@@ -189,6 +196,38 @@ pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
             None
         }
     }
+}
+
+#[cfg(unix)]
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Path) -> bool {
+    false
+}
+
+/// How long a pipe may take to say what it has to say: who opens one waits for somebody at its other
+/// end, and nobody may be there.
+const PIPE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads a pipe on a thread of its own, which stays behind if nothing comes.
+fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    let path = path.to_owned();
+    let read = move || {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(path)?.take(most).read_to_end(&mut bytes);
+        read.map(|_| bytes)
+    };
+    let thread = thread::Builder::new().name("quell-pipe".to_owned());
+    thread.spawn(move || sender.send(read()))?;
+    receiver.recv_timeout(PIPE_PATIENCE).unwrap_or_else(|_| {
+        let reason = format!("nothing came through this pipe for {PIPE_PATIENCE:?}");
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+    })
 }
 
 /// Reads the rules document that `cursor` stands on, inside another file.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use quell_core::key::printable;
 use serde::Serialize;
 
 use crate::path::Spot;
@@ -30,15 +31,16 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        // What a file says may be anything, and a problem is a line.
+        f.write_str(&printable(&self.file))?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
             write!(f, ":{line}:{column}")?;
         }
         f.write_str(": ")?;
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", printable(&self.path))?;
         }
-        f.write_str(&self.message)
+        f.write_str(&printable(&self.message))
     }
 }
 

@@ -219,10 +219,17 @@ async fn accept_resp(
 /// How often a server that drains looks whether connections are open.
 const GLANCE: Duration = Duration::from_millis(10);
 
+/// How long nobody has asked when it is taken that nobody is sent here any more: a balancer that
+/// looks every second has seen by then that the server is not ready.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// What a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownWait {
+    /// Balancers that have yet to see that the server is not ready: until nobody has asked for a
+    /// second. Everything is served meanwhile, new connections as well.
+    Quiet,
     /// Clients that go elsewhere: everything is served meanwhile.
     Drain,
     /// What is in flight: nobody new is served.
@@ -262,9 +269,10 @@ impl Server {
 
     /// Drains, answers what is in flight, and ends.
     ///
-    /// While it drains it is not ready, tells HTTP connections to close, and goes on serving, until no
-    /// connection is open or `drain_timeout` is over. Then nobody new is served, and what is in flight
-    /// is waited for, at most for `shutdown_grace`.
+    /// While it drains it is not ready, tells HTTP connections to close, and goes on serving: until
+    /// nobody has asked for a second, or half of `drain_timeout` is over; and then until no connection is
+    /// open, or all of it is over. Then nobody new is served, and what is in flight is waited for, at most
+    /// for `shutdown_grace`.
     ///
     /// # Errors
     /// [`ServeError`] if the last snapshot cannot be written.
@@ -287,10 +295,18 @@ impl Server {
         tracing::info!("stopping");
         self.shared.health.stop();
         let _ = self.phase.send(Phase::Draining);
+        let (begun, at_most) = (Instant::now(), self.shared.config.bounds.drain_timeout);
+        tokio::select! {
+            biased;
+            () = self.quiet() => {}
+            // The rest is for who sends calls as long as anybody listens, and elsewhere once nobody does.
+            () = tokio::time::sleep(at_most / 2) => {}
+            () = enough(ShutdownWait::Quiet) => {}
+        }
         tokio::select! {
             biased;
             () = self.all_closed() => {}
-            () = tokio::time::sleep(self.shared.config.bounds.drain_timeout) => {}
+            () = tokio::time::sleep(at_most.saturating_sub(begun.elapsed())) => {}
             () = enough(ShutdownWait::Drain) => {}
         }
         let _ = self.phase.send(Phase::Stopping);
@@ -328,6 +344,19 @@ impl Server {
         finished
     }
 
+    /// Waits until nobody has asked for a while. Who looks whether the server is ready does not count.
+    async fn quiet(&self) {
+        let answers = || self.shared.metrics.answers();
+        let (mut last, mut since) = (answers(), Instant::now());
+        while since.elapsed() < QUIET {
+            tokio::time::sleep(GLANCE).await;
+            let now = answers();
+            if std::mem::replace(&mut last, now) != now {
+                since = Instant::now();
+            }
+        }
+    }
+
     /// Waits until no connection is open.
     async fn all_closed(&self) {
         let metrics = &self.shared.metrics;
@@ -341,7 +370,7 @@ impl Server {
         let (shared, snapshots) = (Arc::clone(&self.shared), self.snapshots.clone());
         let work = tokio::task::spawn_blocking(move || {
             if let Some(log) = &shared.log {
-                log.stop();
+                log.stop(shared.config.bounds.shutdown_grace);
             }
             match snapshots {
                 Some(snapshots) => snapshots.write(&shared).map_err(ServeError::DataDir),
@@ -355,8 +384,8 @@ impl Server {
     /// in force that are. Returns whether what files and stores say is in force. The decision log is
     /// opened again.
     pub async fn reload(&self) -> bool {
-        if let Some(log) = self.shared.log.clone() {
-            let _ = tokio::task::spawn_blocking(move || log.reopen()).await;
+        if let Some(log) = &self.shared.log {
+            log.reopen();
         }
         reload::reload(&self.shared, reload::Occasion::Asked).await
     }
@@ -379,7 +408,8 @@ impl Server {
         }
     }
 
-    /// Serves until SIGINT or SIGTERM, then shuts down; SIGHUP reloads.
+    /// Serves until SIGINT or SIGTERM, then shuts down; SIGHUP reloads. SIGINT comes from a person, who
+    /// does not wait until balancers have seen it.
     ///
     /// # Errors
     /// [`ServeError::Signals`] if the system does not deliver signals; else as
@@ -390,19 +420,24 @@ impl Server {
         let mut interrupt = listen(SignalKind::interrupt())?;
         let mut terminate = listen(SignalKind::terminate())?;
         let mut hang_up = listen(SignalKind::hangup())?;
-        loop {
+        let is_person = loop {
             tokio::select! {
-                _ = interrupt.recv() => break,
-                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break true,
+                _ = terminate.recv() => break false,
                 // A store that hangs holds up a reload, and must not hold up the end.
                 _ = hang_up.recv() => tokio::select! {
                     _ = self.reload() => {}
-                    _ = interrupt.recv() => break,
-                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break true,
+                    _ = terminate.recv() => break false,
                 },
             }
-        }
-        self.shutdown().await
+        };
+        let enough = async |wait| {
+            if !is_person || wait != ShutdownWait::Quiet {
+                std::future::pending().await
+            }
+        };
+        self.shutdown_until(enough).await
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use quell_core::cost::Cost;
+use quell_core::key::printable;
 use quell_core::rule::DomainRules;
 use quell_rules::{explain, load};
 
@@ -77,7 +78,8 @@ impl Explain {
             (_, []) => bail!("{} has no rules to explain", self.file.display()),
             (Some(said), _) if domains.iter().any(|domain| *domain.domain == **said) => Ok(said),
             (Some(said), _) => bail!(Usage(format!(
-                "no domain `{said}` in {}: write one of {}",
+                "no domain `{}` in {}: write one of {}",
+                printable(said),
                 self.file.display(),
                 names()
             ))),

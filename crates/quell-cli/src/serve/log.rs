@@ -1,9 +1,10 @@
 //! Log: what happens in the server, as lines of text or JSON on standard error.
 
-use std::io;
+use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
 use quell_core::key::printable;
+use quell_protocol::escape_json;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::{FormatFields, format};
@@ -78,13 +79,18 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
 pub(super) fn start(filter: EnvFilter, format: Format) -> Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
         // Else a line that does not fit, on a full disk, panics whoever has something to say.
         .log_internal_errors(false)
         .with_ansi(Paint::stderr().is_on());
     let started = match format {
-        Format::Text => lines.fmt_fields(fields()).finish().try_init(),
-        Format::Json => lines.json().flatten_event(true).finish().try_init(),
+        Format::Text => {
+            let lines = lines.with_writer(io::stderr).fmt_fields(fields());
+            lines.finish().try_init()
+        }
+        Format::Json => {
+            let lines = lines.with_writer(|| Escaped(io::stderr()));
+            lines.json().flatten_event(true).finish().try_init()
+        }
     };
     started.map_err(|error| anyhow!("cannot begin to log: {error}"))
 }
@@ -102,9 +108,31 @@ fn fields() -> impl for<'w> FormatFields<'w> + 'static {
     .delimited(" ")
 }
 
+/// Writes lines of JSON so that what a stranger wrote in one does nothing to the terminal.
+struct Escaped<W>(W);
+
+impl<W: Write> Write for Escaped<W> {
+    /// Takes whole lines: each event comes in one piece.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(json) => self.0.write_all(escape_json(json).as_bytes())?,
+            Err(_) => self
+                .0
+                .write_all(line.escape_ascii().to_string().as_bytes())?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+
+    use quell_core::key::is_printable;
 
     use super::*;
 
@@ -127,9 +155,31 @@ mod tests {
         assert_eq!(text.lines().count(), 1);
     }
 
+    #[test]
+    fn lines_of_json_show_what_a_stranger_wrote_and_mean_the_same() {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let writer = Arc::clone(&kept);
+        let lines = tracing_subscriber::fmt()
+            .with_writer(move || Escaped(Kept(Arc::clone(&writer))))
+            .json()
+            .flatten_event(true);
+        let hostile = "a\u{1b}[2J\n{}\u{9b}1m\u{7f}\u{202e}\u{e0041}";
+        tracing::subscriber::with_default(lines.finish(), || {
+            tracing::info!(domain = %hostile, rule = hostile, "by hand: {hostile}");
+        });
+        let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
+        assert!(text.trim_end().chars().all(is_printable), "{text:?}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&read["domain"], &read["rule"]),
+            (&hostile.into(), &hostile.into())
+        );
+        assert_eq!(read["message"], format!("by hand: {hostile}"));
+    }
+
     struct Kept(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

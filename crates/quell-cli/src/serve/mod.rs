@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
+use quell_core::key::printable;
 use quell_server::ShutdownWait;
 use quell_server::config::{Config, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -93,24 +94,37 @@ impl Serve {
 }
 
 /// Serves until the first signal to stop; a later one ends the wait for clients to go elsewhere, and
-/// one after that the wait for requests in flight. What must not be lost is written. SIGHUP reads the rules again.
+/// one after that the wait for requests in flight. What must not be lost is written. SIGHUP reads the
+/// rules again. SIGINT comes from a person, who does not wait until balancers have seen it.
 async fn serve(config: Config, format: log::Format) -> Result<Exit> {
-    // Before anything else: a signal during the start is one, too.
+    // Before anything else: a signal during the start is one, too, whatever the start waits for.
     let mut signals = Signals::new().context("cannot wait for signals")?;
-    let server = quell_server::serve(config.clone()).await?;
+    let server = tokio::select! {
+        server = quell_server::serve(config.clone()) => server?,
+        _ = signals.stop() => return Ok(Exit::Fine),
+    };
     ready::tell(&server, &config, format);
-    while signals.next().await == Told::Reload {
-        // A store that hangs holds up a reload, and must not hold up the end.
-        tokio::select! {
-            _ = server.reload() => {}
-            () = signals.stop() => break,
+    let by = loop {
+        match signals.next().await {
+            Told::Stop(by) => break by,
+            // A store that hangs holds up a reload, and must not hold up the end.
+            Told::Reload => tokio::select! {
+                _ = server.reload() => {}
+                by = signals.stop() => break by,
+            },
         }
-    }
+    };
     let mut last = Instant::now();
-    let mut is_cut_off = false;
+    let (mut is_urged, mut is_cut_off) = (false, false);
     let enough = async |wait| {
+        match wait {
+            ShutdownWait::Quiet if by == Sender::Person => return,
+            ShutdownWait::Drain if is_urged => return,
+            _ => {}
+        }
         signals.stop_after(last + SAME).await;
         last = Instant::now();
+        is_urged = true;
         is_cut_off = wait == ShutdownWait::InFlight;
     };
     server.shutdown_until(enough).await?;
@@ -130,8 +144,17 @@ struct Signals {
 /// What it was told.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
-    Stop,
+    Stop(Sender),
     Reload,
+}
+
+/// Who tells a process to stop, as far as the signal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    /// SIGINT: somebody at a keyboard.
+    Person,
+    /// SIGTERM: what started it.
+    Supervisor,
 }
 
 impl Signals {
@@ -145,28 +168,28 @@ impl Signals {
 
     async fn next(&mut self) -> Told {
         tokio::select! {
-            _ = self.interrupts.recv() => Told::Stop,
-            _ = self.terminations.recv() => Told::Stop,
+            _ = self.interrupts.recv() => Told::Stop(Sender::Person),
+            _ = self.terminations.recv() => Told::Stop(Sender::Supervisor),
             _ = self.hangups.recv() => Told::Reload,
         }
     }
 
     /// Waits until it is told to stop. Other signals stay to be heard.
-    async fn stop(&mut self) {
+    async fn stop(&mut self) -> Sender {
         tokio::select! {
-            _ = self.interrupts.recv() => {}
-            _ = self.terminations.recv() => {}
+            _ = self.interrupts.recv() => Sender::Person,
+            _ = self.terminations.recv() => Sender::Supervisor,
         }
     }
 
     /// Waits until it is told to stop later than `then`, whatever else it is told.
     async fn stop_after(&mut self, then: Instant) {
-        while self.next().await != Told::Stop || Instant::now() <= then {}
+        while self.next().await == Told::Reload || Instant::now() <= then {}
     }
 }
 
 fn read(path: &PathBuf) -> Result<File> {
-    let name = path.display().to_string();
+    let name = printable(&path.display().to_string()).into_owned();
     let text = std::fs::read_to_string(path).map_err(|error| {
         Usage(format!(
             "cannot read the configuration file {name}: {error}"

@@ -104,7 +104,7 @@ pub(super) struct Settings {
     )]
     snapshot_interval: Option<String>,
 
-    /// A file to write decisions to, as lines of JSON; - for standard output; none: nowhere
+    /// A file to write decisions to, as lines of JSON; - for standard output, /dev/stderr for standard error; none: nowhere
     #[arg(
         long,
         env = "QUELL_DECISION_LOG",
@@ -177,7 +177,7 @@ struct BoundSettings {
     /// How long a RESP connection may leave a command half sent or a reply unread [default: 1m]
     #[arg(long, env = "QUELL_STALL_TIMEOUT", value_name = "DURATION")]
     stall_timeout: Option<String>,
-    /// How long a server that is told to stop goes on serving, not ready, until its connections are closed [default: 5s]
+    /// How long a server that is told to stop goes on serving, not ready, until nobody asks any more and its connections are closed [default: 5s]
     #[arg(long, env = "QUELL_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
     /// How long a shutdown waits for what is in flight [default: 10s]

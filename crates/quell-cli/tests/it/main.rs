@@ -21,6 +21,8 @@ mod gateways;
 #[cfg(test)]
 mod pipelines;
 #[cfg(test)]
+mod pipes;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod readme;
@@ -46,6 +48,8 @@ mod shared_holds;
 mod shared_store;
 #[cfg(test)]
 mod survival;
+#[cfg(test)]
+mod terminal;
 #[cfg(test)]
 mod tls;
 #[cfg(test)]

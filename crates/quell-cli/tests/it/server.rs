@@ -52,7 +52,9 @@ impl Server {
         };
         let ready = until("the server is ready", || {
             let log = server.log();
-            let ready = log.lines().find_map(|line| line.strip_prefix("ready: "));
+            let is_ready =
+                |line: &&str| line.starts_with("ready: ") || line.contains("\"message\":\"ready\"");
+            let ready = log.lines().find(is_ready);
             if ready.is_none() {
                 let end = server.child.try_wait().unwrap();
                 assert!(end.is_none(), "the server ended: {end:?}\n{log}");
@@ -101,9 +103,9 @@ impl Server {
         wait(&mut self.child, "the server")
     }
 
-    /// Stops it as an operator does, and expects a good end.
+    /// Stops it as a person does, and expects a good end.
     pub(crate) fn stop(mut self) {
-        self.signal("TERM");
+        self.signal("INT");
         let status = self.wait();
         assert!(status.success(), "{status:?}\n{}", self.log());
     }

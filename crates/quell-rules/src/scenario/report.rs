@@ -3,6 +3,7 @@
 use std::fmt;
 
 use quell_core::decision::RetryAfter;
+use quell_core::key::printable;
 use quell_core::verdict::{RuleDecision, Verdict};
 use serde::Serialize;
 
@@ -197,16 +198,18 @@ impl fmt::Display for Report {
 
 impl fmt::Display for FileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        let file = printable(&self.file);
+        f.write_str(&file)?;
         for test in &self.tests {
             let verdict = if test.ok { "ok    " } else { "FAILED" };
             let calls = if test.calls == 1 { "call" } else { "calls" };
-            write!(f, "\n  {verdict}  {} ({} {calls})", test.name, test.calls)?;
+            let name = printable(&test.name);
+            write!(f, "\n  {verdict}  {name} ({} {calls})", test.calls)?;
             for failure in &test.failures {
-                write!(f, "\n    {}:{failure}", self.file)?;
+                write!(f, "\n    {file}:{failure}")?;
             }
             if let Some(error) = &test.error {
-                write!(f, "\n    {}: {error}", self.file)?;
+                write!(f, "\n    {file}: {}", printable(error))?;
             }
         }
         Ok(())
@@ -218,7 +221,10 @@ impl fmt::Display for Failure {
         write!(
             f,
             "{}:{}: {} at {}",
-            self.line, self.column, self.path, self.at
+            self.line,
+            self.column,
+            printable(&self.path),
+            self.at
         )?;
         match (&self.answer, self.calls) {
             (Some(_), 2..) => {
@@ -236,7 +242,12 @@ impl fmt::Display for Failure {
             got,
         } in &self.unexpected
         {
-            write!(f, "\n      {field}: expected {expected}, got {got}")?;
+            let (expected, got) = (printable(expected), printable(got));
+            write!(
+                f,
+                "\n      {}: expected {expected}, got {got}",
+                printable(field)
+            )?;
         }
         match &self.answer {
             Some(answer) => write!(f, "\n      {answer}"),
@@ -253,7 +264,7 @@ impl fmt::Display for Answer {
             "answer: {{outcome: {}, binding: {}, remaining: {}, retry_after: {}, reset_after: {}, delay: {}, \
              permanent: {}, banned: {}, unmatched: {}}}",
             self.outcome,
-            self.binding.as_deref().unwrap_or("null"),
+            printable(self.binding.as_deref().unwrap_or("null")),
             self.remaining.map_or_else(null, |units| units.to_string()),
             self.retry_after.as_deref().unwrap_or("null"),
             self.reset_after.as_deref().unwrap_or("null"),
@@ -278,6 +289,7 @@ impl fmt::Display for DecisionAnswer {
             limit,
             ..
         } = self;
+        let rule = printable(rule);
         write!(f, "{rule}: {outcome}, {remaining} of {limit} remaining")?;
         if let Some(wait) = &self.retry_after {
             write!(f, ", retry_after {wait}")?;

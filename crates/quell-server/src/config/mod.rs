@@ -1,5 +1,6 @@
 //! Configuration in two stages: [`RawConfig`] is what was said, [`Config`] what that means.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -85,10 +86,35 @@ pub struct DecisionLog {
 /// Where decisions are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// To standard output.
+    /// To standard output, whatever that is: a file, a terminal, a pipe.
     Stdout,
+    /// To standard error.
+    Stderr,
     /// To this file, at its end.
     File(PathBuf),
+}
+
+impl LogTarget {
+    /// Reads a path, or a name of standard output or standard error. Those are written to as they
+    /// are: in a container they are pipes, which cannot be opened once more.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Self::Stdout,
+            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Self::Stderr,
+            file => Self::File(PathBuf::from(file)),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("-"),
+            Self::Stderr => f.write_str("/dev/stderr"),
+            Self::File(file) => file.display().fmt(f),
+        }
+    }
 }
 
 /// The default address of a listener.

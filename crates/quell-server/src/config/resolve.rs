@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use quell_redis::StoreUrl;
@@ -118,16 +117,11 @@ impl RawConfig {
         let Some(target) = &self.decision_log else {
             return Ok(None);
         };
-        let target = match target.as_str() {
-            "" => {
-                return Err(field(
-                    "decision_log",
-                    "write a file, or - for standard output",
-                ));
-            }
-            "-" => LogTarget::Stdout,
-            file => LogTarget::File(PathBuf::from(file)),
-        };
+        if target.is_empty() {
+            let reason = "write a file, or - for standard output";
+            return Err(field("decision_log", reason));
+        }
+        let target = LogTarget::parse(target);
         let one_in = NonZeroU64::new(self.decision_log_one_in.unwrap_or(1)).ok_or_else(|| {
             field(
                 "decision_log_one_in",
@@ -338,10 +332,7 @@ impl Config {
             max_keys: Some(self.max_keys),
             data_dir: self.data_dir.clone(),
             snapshot_interval: text(self.snapshot_interval),
-            decision_log: log.map(|log| match &log.target {
-                LogTarget::Stdout => "-".to_owned(),
-                LogTarget::File(file) => file.to_string_lossy().into_owned(),
-            }),
+            decision_log: log.map(|log| log.target.to_string()),
             decision_log_one_in: log.map(|log| log.one_in.get()),
             decision_log_hash_keys: log.map(|log| log.hash_keys),
             max_connections: Some(self.bounds.connections),

@@ -5,8 +5,9 @@ use std::hash::Hasher;
 
 use jiff::Timestamp;
 use quell::store::memory::HashKey;
-use quell_core::key::{KeyName, escape, is_printable};
+use quell_core::key::{KeyName, escape};
 use quell_core::time::Wall;
+use quell_protocol::escape_json;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -88,16 +89,7 @@ fn text(time: Wall) -> String {
 fn push(line: &Line<'_>, out: &mut Vec<u8>) {
     // Text and numbers into memory: this cannot fail.
     let json = serde_json::to_string(line).unwrap_or_default();
-    // JSON escapes some of what a terminal would follow; this is the rest.
-    for character in json.chars() {
-        if is_printable(character) {
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        } else {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
-            }
-        }
-    }
+    out.extend_from_slice(escape_json(&json).as_bytes());
     out.push(b'\n');
 }
 
@@ -171,7 +163,8 @@ mod tests {
         let mut out = Vec::new();
         write(&line, None, &mut out);
         let text = String::from_utf8(out).unwrap();
-        assert!(text.trim_end().chars().all(is_printable), "{text:?}");
+        let is_shown = quell_core::key::is_printable;
+        assert!(text.trim_end().chars().all(is_shown), "{text:?}");
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["key"], hostile, "nothing is lost");
     }

@@ -2,12 +2,13 @@
 //!
 //! A decision never waits for it: what it has to say goes into a bounded queue, and is counted as
 //! dropped where that is full. A thread of its own makes text of it and writes; it flushes whenever
-//! the queue is empty, so a line is late only while there are more.
+//! the queue is empty, so a line is late only while there are more. Nor does anything else wait for it
+//! for long: a pipe that nobody reads keeps no reload and no end from coming.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,19 +33,29 @@ const QUEUE: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: SyncSender<Message>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    wanted: Arc<Wanted>,
+    /// Says nothing and ends with the writer.
+    end: Mutex<Receiver<Infallible>>,
     one_in: u64,
     seen: AtomicU64,
     metrics: Arc<Metrics>,
 }
 
-/// What the writer is told.
+/// What the writer hears of.
 #[derive(Debug)]
 enum Message {
     Decided(Decided),
+    /// Look what is [`Wanted`].
+    Look,
+}
+
+/// What the writer is to do beside writing. It has no room in the queue that could be missing.
+#[derive(Debug, Default)]
+struct Wanted {
     /// Open the file again: it was moved away.
-    Reopen,
-    Stop,
+    reopen: AtomicBool,
+    /// End once the queue is empty.
+    stop: AtomicBool,
 }
 
 /// What was decided on one query.
@@ -96,16 +107,23 @@ impl DecisionLog {
         let (queue, messages) = sync_channel(QUEUE);
         let secret = config.hash_keys.then_some(secret);
         let writer = Writer::open(config.target.clone(), secret, Arc::clone(metrics))?;
-        let spawned = std::thread::Builder::new()
+        let wanted = Arc::new(Wanted::default());
+        let heard = Arc::clone(&wanted);
+        let (ends, end) = sync_channel(0);
+        std::thread::Builder::new()
             .name("quell-decisions".to_owned())
-            .spawn(move || writer.run(&messages))
+            .spawn(move || {
+                writer.run(&messages, &heard);
+                drop(ends);
+            })
             .map_err(|source| ServeError::DecisionLog {
                 target: "its thread".to_owned(),
                 source,
             })?;
         Ok(Self {
             queue,
-            writer: Mutex::new(Some(spawned)),
+            wanted,
+            end: Mutex::new(end),
             one_in: config.one_in.get(),
             seen: AtomicU64::new(0),
             metrics: Arc::clone(metrics),
@@ -130,18 +148,24 @@ impl DecisionLog {
         }
     }
 
-    /// Has the file opened again. Waits while the queue is full.
+    /// Has the file opened again, before the next line.
     pub(crate) fn reopen(&self) {
-        let _ = self.queue.send(Message::Reopen);
+        self.wanted.reopen.store(true, Ordering::Release);
+        self.wake();
     }
 
-    /// Writes what is waiting, and ends. Waits for it.
-    pub(crate) fn stop(&self) {
-        let writer = self.writer.lock().take();
-        if let Some(writer) = writer {
-            let _ = self.queue.send(Message::Stop);
-            let _ = writer.join();
+    /// Has what is waiting written, and waits until it is, for at most as long as this.
+    pub(crate) fn stop(&self, at_most: Duration) {
+        self.wanted.stop.store(true, Ordering::Release);
+        self.wake();
+        if self.end.lock().recv_timeout(at_most) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the decision log is not taken: the last decisions are not in it");
         }
+    }
+
+    /// A writer that has something to write looks by itself.
+    fn wake(&self) {
+        let _ = self.queue.try_send(Message::Look);
     }
 }
 

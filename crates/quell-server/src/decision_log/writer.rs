@@ -1,14 +1,15 @@
 //! Writer: the thread that makes lines of decisions and writes them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use quell::store::memory::HashKey;
 
-use super::{Message, line};
+use super::{Message, Wanted, line};
 use crate::config::LogTarget;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -30,24 +31,24 @@ pub(super) struct Writer {
     has_failed: bool,
 }
 
-enum Out {
-    Stdout(io::Stdout),
-    File(File),
-}
+type Out = Box<dyn Write + Send>;
 
 fn open(target: &LogTarget) -> io::Result<Out> {
     match target {
-        LogTarget::Stdout => Ok(Out::Stdout(io::stdout())),
+        LogTarget::Stdout => Ok(Box::new(io::stdout())),
+        LogTarget::Stderr => Ok(Box::new(io::stderr())),
         // Whoever opens a pipe waits for somebody at its other end.
         LogTarget::File(path)
             if std::fs::metadata(path).is_ok_and(|of| of.file_type().is_fifo()) =>
         {
-            Err(io::Error::other("it is a pipe, and a file is needed"))
+            Err(io::Error::other(
+                "it is a pipe: write - for standard output, which may be one",
+            ))
         }
         LogTarget::File(path) => {
             let mut options = OpenOptions::new();
             options.append(true).create(true).mode(MODE);
-            Ok(Out::File(options.open(path)?))
+            Ok(Box::new(options.open(path)?))
         }
     }
 }
@@ -73,13 +74,16 @@ impl Writer {
         })
     }
 
-    /// Writes until it is told to stop, or nobody is left who could.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    /// Writes until it is told to stop and all is written, or nobody is left who could say anything.
+    pub(super) fn run(mut self, messages: &Receiver<Message>, wanted: &Wanted) {
         loop {
             let message = match messages.try_recv() {
                 Ok(message) => message,
                 Err(TryRecvError::Empty) => {
                     self.flush();
+                    if wanted.stop.load(Ordering::Acquire) {
+                        break;
+                    }
                     match messages.recv() {
                         Ok(message) => message,
                         Err(_) => break,
@@ -87,15 +91,14 @@ impl Writer {
                 }
                 Err(TryRecvError::Disconnected) => break,
             };
-            match message {
-                Message::Decided(decided) => {
-                    self.lines += line::write(&decided, self.secret, &mut self.buffer);
-                    if self.buffer.len() >= BATCH {
-                        self.flush();
-                    }
+            if wanted.reopen.swap(false, Ordering::AcqRel) {
+                self.reopen();
+            }
+            if let Message::Decided(decided) = message {
+                self.lines += line::write(&decided, self.secret, &mut self.buffer);
+                if self.buffer.len() >= BATCH {
+                    self.flush();
                 }
-                Message::Reopen => self.reopen(),
-                Message::Stop => break,
             }
         }
         self.flush();
@@ -106,10 +109,8 @@ impl Writer {
             return;
         }
         let lines = std::mem::take(&mut self.lines);
-        let written = match &mut self.out {
-            Out::Stdout(out) => out.write_all(&self.buffer).and_then(|()| out.flush()),
-            Out::File(out) => out.write_all(&self.buffer),
-        };
+        let out = &mut self.out;
+        let written = out.write_all(&self.buffer).and_then(|()| out.flush());
         self.buffer.clear();
         match written {
             Ok(()) => {
@@ -142,6 +143,7 @@ impl Writer {
 fn name(target: &LogTarget) -> String {
     match target {
         LogTarget::Stdout => "standard output".to_owned(),
+        LogTarget::Stderr => "standard error".to_owned(),
         LogTarget::File(path) => path.display().to_string(),
     }
 }

@@ -155,6 +155,8 @@ struct Handler {
     shared: Arc<Shared>,
     remote: RemoteAddress,
     requests: Arc<Requests>,
+    /// The port of the listener.
+    port: u16,
     phase: watch::Receiver<Phase>,
     http2: Arc<Http2>,
 }
@@ -162,7 +164,7 @@ struct Handler {
 impl Handler {
     /// Answers a request.
     fn answer(&self, request: Request<Incoming>) -> Answer {
-        if let Err(problem) = origin::check(&request, &self.shared.config) {
+        if let Err(problem) = origin::check(&request, self.port, &self.shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
         // Those that did not come whole, and those that are wrong.
@@ -273,6 +275,7 @@ pub(crate) async fn run(
     mut phase: watch::Receiver<Phase>,
 ) {
     let remote = RemoteAddress(accepted.remote);
+    let port = accepted.local.port();
     let requests = Arc::<Requests>::default();
     let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
     match direct::serve(&mut watched, &shared, &requests, &mut phase).await {
@@ -291,6 +294,7 @@ pub(crate) async fn run(
         shared,
         remote,
         requests,
+        port,
         phase: phase.clone(),
         http2: Arc::default(),
     };

@@ -4,7 +4,10 @@
 //! what is answered here; but its requests bear that name. So requests are answered under names that
 //! no stranger can own: addresses, `localhost`, and those that the operator allows. `/v1/authorize`
 //! hears the names of the sites behind its gateway, and the headers of their visitors; there a
-//! request that a browser sent across sites is refused if no gateway says what it is about.
+//! request by an unknown name, or that a browser sent across sites, is refused if no gateway says what
+//! it is about. A page whose name points here can say that as well, but its requests bear the port of
+//! this listener beside the name, as those of no site do. `Sec-Fetch-Site` does not help there: browsers
+//! send it over https, and to this machine by its own names only.
 
 use std::net::IpAddr;
 
@@ -18,28 +21,46 @@ use crate::config::Config;
 const AUTHORIZE: &str = "/v1/authorize";
 
 /// Refuses a request that a stranger's page may have sent.
-pub(super) fn check<B>(request: &Request<B>, config: &Config) -> Result<(), Box<Problem>> {
+///
+/// `port` is that of the listener.
+pub(super) fn check<B>(
+    request: &Request<B>,
+    port: u16,
+    config: &Config,
+) -> Result<(), Box<Problem>> {
     let (uri, headers) = (request.uri(), request.headers());
-    if uri.path() == AUTHORIZE {
-        return check_gateway(headers, &config.authorize);
-    }
     let authority = uri.authority().map(|name| name.as_str().as_bytes());
     let fields = headers.get_all(HOST).iter().map(|value| value.as_bytes());
-    let unknown = authority
+    let mut unknown = authority
         .into_iter()
         .chain(fields)
-        .find(|host| !is_answered(host, &config.allowed_hosts));
-    match unknown {
-        None => Ok(()),
-        Some(host) => {
-            let name = String::from_utf8_lossy(without_port(host)).into_owned();
-            let detail = format!(
-                "this server is not asked by the name {name:?}: ask by its address, or start it with \
-                 --allow-host {name}"
-            );
-            Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
-        }
+        .filter(|host| !is_answered(host, &config.allowed_hosts))
+        .peekable();
+    if uri.path() == AUTHORIZE {
+        let is_unknown = unknown.peek().is_some();
+        check_gateway(headers, is_unknown, &config.authorize)?;
+        let page = unknown.find(|host| is_page(host, port));
+        page.map_or(Ok(()), refuse)
+    } else {
+        unknown.next().map_or(Ok(()), refuse)
     }
+}
+
+/// Whether a page can stand under this host, so that its name pointed here once it was loaded: a name
+/// that somebody can register has a dot, and the port is that of this listener.
+fn is_page(host: &[u8], port: u16) -> bool {
+    let is_here = host.ends_with(format!(":{port}").as_bytes());
+    is_here && without_port(host).contains(&b'.')
+}
+
+/// Refuses a request by a name that a stranger can own.
+fn refuse(host: &[u8]) -> Result<(), Box<Problem>> {
+    let name = String::from_utf8_lossy(without_port(host)).into_owned();
+    let detail = format!(
+        "this server is not asked by the name {name:?}: ask by its address, or start it with \
+         --allow-host {name}"
+    );
+    Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
 }
 
 /// Whether requests that name this host are answered.
@@ -74,18 +95,23 @@ fn without_port(host: &[u8]) -> &[u8] {
     }
 }
 
-/// Refuses what a browser sent across sites by itself.
-fn check_gateway(headers: &HeaderMap, map: &AuthorizeMap) -> Result<(), Box<Problem>> {
+/// Refuses what a page may have had a browser send by itself: nobody says what it is about.
+fn check_gateway(
+    headers: &HeaderMap,
+    is_unknown: bool,
+    map: &AuthorizeMap,
+) -> Result<(), Box<Problem>> {
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     let is_across = matches!(site, Some(b"cross-site" | b"same-site"));
     let uris = map.entries.iter();
     let mut uris = uris.filter(|source| source.reading == Reading::Path);
     let is_asked_about = |header: &String| headers.contains_key(header.as_str());
-    if !is_across || uris.any(|source| source.headers.iter().any(is_asked_about)) {
+    let suspicious = is_across || is_unknown;
+    if !suspicious || uris.any(|source| source.headers.iter().any(is_asked_about)) {
         return Ok(());
     }
-    let detail = "a page of another site sent this, and no gateway says what it is about: have the \
-                  gateway send X-Original-URI or X-Forwarded-Uri";
+    let detail = "a page of another site may have sent this, since no gateway says what it is about: have \
+                  the gateway send X-Original-URI or X-Forwarded-Uri";
     Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
 }
 

@@ -1,5 +1,6 @@
 //! Replies: JSON, problem documents, and the one place that maps errors to them.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use axum::response::Response;
 use hyper::body::Frame;
 use quell::store::StoreError;
 use quell::{AskError, Verdict};
+use quell_protocol::escape_json;
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
 
@@ -68,10 +70,19 @@ pub(super) fn json(value: &impl Serialize) -> Response {
 
 /// `value` as JSON.
 pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => reply(status, JSON, body),
+    match serde_json::to_string(value) {
+        Ok(body) => reply(status, JSON, shown(body)),
         Err(error) => problem(&Problem::new(ProblemKind::Internal, error.to_string())),
     }
+}
+
+/// JSON in which keys and other words of strangers stand, for an operator's terminal.
+fn shown(json: String) -> String {
+    let escaped = match escape_json(&json) {
+        Cow::Owned(escaped) => Some(escaped),
+        Cow::Borrowed(_) => None,
+    };
+    escaped.unwrap_or(json)
 }
 
 /// A problem document.
@@ -79,8 +90,9 @@ pub(super) fn problem(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status);
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     // A document of texts and a number cannot fail to be written.
-    let body = serde_json::to_vec(problem).unwrap_or_default();
-    let mut response = reply(status, HeaderValue::from_static(PROBLEM_JSON), body);
+    let body = serde_json::to_string(problem).unwrap_or_default();
+    let kind = HeaderValue::from_static(PROBLEM_JSON);
+    let mut response = reply(status, kind, shown(body));
     if status == StatusCode::SERVICE_UNAVAILABLE {
         let soon = HeaderValue::from_static("1");
         response.headers_mut().insert(RETRY_AFTER, soon);

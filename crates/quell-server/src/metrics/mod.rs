@@ -70,6 +70,13 @@ impl Metrics {
         }
     }
 
+    /// Questions that were answered so far, peeks too.
+    pub(crate) fn answers(&self) -> u64 {
+        let ad_hoc = 0..2 * rules::OUTCOMES.len();
+        let ad_hoc = ad_hoc.map(|index| self.ad_hoc.sum(index));
+        ad_hoc.fold(self.query_seconds.count(), u64::wrapping_add)
+    }
+
     /// Charges so far, refused ones too: as long as it stays the same, no decision changed a state.
     pub(crate) fn acquires(&self) -> u64 {
         let of_tally = |tally: &RuleTally| {

@@ -107,6 +107,11 @@ impl Histogram {
         })
     }
 
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        (0..=ABOVE).fold(0, |sum, part| sum.wrapping_add(self.0.sum(part)))
+    }
+
     /// All durations together.
     pub(crate) fn sum(&self) -> Duration {
         Duration::from_nanos(self.0.sum(SUM))
@@ -139,6 +144,7 @@ mod tests {
         assert_eq!(parts.first(), Some(&("0.00000025", 2)));
         assert_eq!(parts.get(1), Some(&("0.0000005", 3)));
         assert_eq!(parts.last(), Some(&("+Inf", 4)));
+        assert_eq!(histogram.count(), 4);
         assert_eq!(histogram.sum(), Duration::from_nanos(100_000_503));
     }
 }

@@ -71,11 +71,254 @@ fn a_gateway_may_pass_on_any_host_and_a_page_may_not_ask_in_its_place() {
             assert_eq!(ask(&format!("{page}{uri}\r\n")).status, 204, "{uri}");
         }
     }
+    // Who asks by a name that is the site's has to say what it is about, whatever a browser says.
     for fields in [
         "",
         "Sec-Fetch-Site: same-origin\r\n",
         "Sec-Fetch-Site: none\r\n",
     ] {
-        assert_eq!(ask(fields).status, 204, "{fields}");
+        ask(fields).assert_problem(403, "X-Original-URI or X-Forwarded-Uri");
+        assert_eq!(
+            ask(&format!("{fields}X-Original-URI: /\r\n")).status,
+            204,
+            "{fields}"
+        );
     }
+}
+
+/// The port of this listener beside a name that somebody can register is what a page's requests bear
+/// once its name points here; a gateway that names it so is allowed, or uses an address.
+#[test]
+fn a_gateway_may_name_this_server_as_no_page_can() {
+    let server = Fixture::new(SHOP, "allow_host = ['quell.internal']");
+    let port = server.http().port();
+    for (host, status) in [
+        (format!("127.0.0.1:{port}"), 204),
+        (format!("localhost:{port}"), 204),
+        (format!("quell:{port}"), 204),
+        (format!("quell.internal:{port}"), 204),
+        ("shop.example".to_owned(), 204),
+        ("shop.example:1".to_owned(), 204),
+        (format!("shop.example:{port}"), 403),
+        (format!("shop.example.:{port}"), 403),
+    ] {
+        let request = format!(
+            "GET /v1/authorize?domain=shop HTTP/1.1\r\nHost: {host}\r\nX-Original-URI: /\r\n\
+             Connection: close\r\n\r\n"
+        );
+        let answer = Answer::read(&send(server.http(), request.as_bytes()));
+        assert_eq!(answer.status, status, "{host}: {answer:?}");
+    }
+}
+
+/// What a browser says in every request.
+const CHROMIUM: &str = "Connection: keep-alive\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) \
+    AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36\r\n\
+    Accept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n";
+
+const IMAGE: &str =
+    "Accept: image/jxl,image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8";
+const NAVIGATION: &str = "Cache-Control: max-age=0\r\nUpgrade-Insecure-Requests: 1\r\nAccept: text/html,\
+    application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+const FORM: &str = "multipart/form-data; boundary=----WebKitFormBoundarycImoMAeUEgHS4wcU";
+
+/// How a page has a browser send something: a method, a path, and what is said beside [`CHROMIUM`].
+type Sent = (&'static str, &'static str, &'static [&'static str]);
+
+/// What any page may have a browser send, without asking first: `fetch` with `no-cors`, beacons, images,
+/// scripts, frames, forms, sockets. No type at all is what Chromium 156 says of a typeless `Blob`.
+const UNASKED: [Sent; 18] = [
+    ("GET", "/v1/bans", &["Accept: */*"]),
+    ("GET", "/metrics", &["Accept: */*"]),
+    ("GET", "/v1/bans", &[IMAGE]),
+    ("GET", "/v1/bans", &[NAVIGATION]),
+    (
+        "GET",
+        "/v1/bans",
+        &[
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dFVoLXn+xXvWgGWB6U9Pcg==",
+        ],
+    ),
+    ("POST", "/v1/bans", &["Accept: */*", ORIGIN]),
+    (
+        "POST",
+        "/v1/bans",
+        &["Accept: */*", ORIGIN, "Content-Type: text/plain"],
+    ),
+    (
+        "POST",
+        "/v1/bans",
+        &[
+            "Accept: */*",
+            ORIGIN,
+            "Content-Type: text/plain;charset=UTF-8",
+        ],
+    ),
+    (
+        "POST",
+        "/v1/bans",
+        &[NAVIGATION, ORIGIN, "Content-Type: text/plain"],
+    ),
+    (
+        "POST",
+        "/v1/bans",
+        &[
+            NAVIGATION,
+            ORIGIN,
+            "Content-Type: application/x-www-form-urlencoded",
+        ],
+    ),
+    (
+        "POST",
+        "/v1/bans",
+        &[NAVIGATION, ORIGIN, "Content-Type: ", FORM],
+    ),
+    (
+        "POST",
+        "/v1/acquire",
+        &[
+            "Accept: */*",
+            ORIGIN,
+            "Content-Type: text/plain;charset=UTF-8",
+        ],
+    ),
+    ("POST", "/v1/acquire", &["Accept: */*", ORIGIN]),
+    ("GET", "/v1/authorize?domain=shop", &["Accept: */*"]),
+    ("GET", "/v1/authorize?domain=shop", &[IMAGE]),
+    (
+        "POST",
+        "/v1/authorize?domain=shop",
+        &[
+            "Accept: */*",
+            ORIGIN,
+            "Content-Type: text/plain;charset=UTF-8",
+        ],
+    ),
+    (
+        "POST",
+        "/v1/authorize?domain=shop",
+        &[NAVIGATION, ORIGIN, "Content-Type: text/plain"],
+    ),
+    (
+        "OPTIONS",
+        "/v1/authorize?domain=shop",
+        &[
+            "Accept: */*",
+            ORIGIN,
+            "Access-Control-Request-Method: GET",
+            "Access-Control-Request-Headers: x-original-uri,x-quell-entry-user",
+        ],
+    ),
+];
+
+/// What a page asks leave for first, unless it is of the same origin: then it is sent right away.
+const ASKED: [Sent; 6] = [
+    (
+        "POST",
+        "/v1/bans",
+        &["Accept: */*", ORIGIN, "Content-Type: application/json"],
+    ),
+    (
+        "DELETE",
+        "/v1/bans",
+        &["Accept: */*", ORIGIN, "Content-Type: application/json"],
+    ),
+    (
+        "DELETE",
+        "/v1/keys",
+        &["Accept: */*", ORIGIN, "Content-Type: application/json"],
+    ),
+    (
+        "POST",
+        "/v1/acquire",
+        &["Accept: */*", ORIGIN, "Content-Type: application/json"],
+    ),
+    (
+        "POST",
+        "/v1/check",
+        &["Accept: */*", ORIGIN, "Content-Type: application/json"],
+    ),
+    (
+        "GET",
+        "/v1/authorize?domain=shop",
+        &[
+            "Accept: */*",
+            "X-Original-URI: /login",
+            "X-Quell-Entry-User: victim",
+        ],
+    ),
+];
+
+/// The page's origin; its host is put in the place of the name.
+const ORIGIN: &str = "Origin: http://evil.example";
+
+fn send_as_browser(server: &Fixture, host: &str, sent: &Sent, more: &str) -> Answer {
+    let (method, path, said) = sent;
+    let body = match *method {
+        "GET" | "OPTIONS" => "",
+        _ => r#"{"domain":"shop","entries":{"path":"/login","user":"victim"},"for":"1h"}"#,
+    };
+    let said = said
+        .join("\r\n")
+        .replace("Content-Type: \r\n", "Content-Type: ");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{CHROMIUM}{more}{said}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    Answer::read(&send(server.http(), request.as_bytes()))
+}
+
+/// The requests that Chromium 156 sends for a page that tries to reach a server on this machine, as they
+/// were recorded: from another origin of its name, from a name that points here by now, and across sites
+/// to an address. They charge nothing, ban nobody, lift nothing, and read nothing.
+#[test]
+fn what_a_page_makes_a_browser_send_does_nothing() {
+    let server = Fixture::new(SHOP, "");
+    let ban = r#"{"domain":"shop","rule":"strict","entries":{"user":"victim"},"for":"1h"}"#;
+    assert_eq!(server.request("POST", "/v1/bans", ban).status, 200);
+    let port = server.http().port();
+    // A name that points here: nothing is said of sites, since that is no secure place.
+    let name = format!("evil.example:{port}");
+    for sent in UNASKED.iter().chain(&ASKED) {
+        let answer = send_as_browser(&server, &name, sent, "");
+        answer.assert_problem(403, "");
+        assert!(!answer.body.contains("victim"), "{sent:?}: {answer:?}");
+    }
+    // Through another port that leads here, only what is sent unasked is told from a gateway.
+    for sent in &UNASKED {
+        send_as_browser(&server, "evil.example:1", sent, "").assert_problem(403, "");
+    }
+    let across =
+        "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: empty\r\n";
+    for sent in &UNASKED {
+        let answer = send_as_browser(&server, &format!("127.0.0.1:{port}"), sent, across);
+        // What is read there no page gets to see: for that it would have to be allowed.
+        assert_eq!(
+            answer.field("access-control-allow-origin"),
+            None,
+            "{sent:?}"
+        );
+        let is_read = sent.0 == "GET" && !sent.1.contains("authorize");
+        assert_eq!(answer.status == 200, is_read, "{sent:?}: {answer:?}");
+    }
+    let charged = ["allow", "deny"].map(|outcome| {
+        let series = format!("quell_queries_total{{domain=\"shop\",outcome=\"{outcome}\"}}");
+        server.metric(&series)
+    });
+    assert_eq!(charged.map(|number| number.unwrap()), ["0", "0"]);
+    let bans = server.get("/v1/bans").json();
+    let bans = bans["bans"].as_array().unwrap();
+    assert_eq!(bans.len(), 1, "{bans:?}");
+    assert_eq!(bans[0]["rule"], "strict");
+    // A browser that speaks HTTP to the other listener is hung up on.
+    let post =
+        format!("POST / HTTP/1.1\r\nHost: evil.example\r\n{CHROMIUM}\r\nCL.THROTTLE a 1 1 1\r\n");
+    let told = crate::harness::try_send(server.resp(), post.as_bytes()).unwrap_or_default();
+    assert!(!String::from_utf8_lossy(&told).contains("*5"), "{told:?}");
+    assert_eq!(
+        server.metric("quell_resp_commands_total").as_deref(),
+        Some("0")
+    );
 }

@@ -228,7 +228,7 @@ fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     for (name, told) in [
         ("snapshot.quell", "is no regular file: move it away"),
         ("quell.lock", "is no regular file: move it away"),
-        ("decisions", "it is a pipe, and a file is needed"),
+        ("decisions", "it is a pipe: write - for standard output"),
     ] {
         let mut server = Fixture::prepare(SHOP, &log);
         let data = server.path("data");

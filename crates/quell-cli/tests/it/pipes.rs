@@ -1,0 +1,179 @@
+//! Pipes, sockets and directories where files are meant: a start never hangs, and a signal ends it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::files::{Folder, window_rules};
+use crate::process::{quell, run, until, wait};
+use crate::server::Server;
+
+fn make_pipe(path: &str) {
+    run(Command::new("mkfifo").arg(path)).expect_success();
+}
+
+/// Decisions go where standard output or standard error go, by whatever name they are called: in a
+/// container that is a pipe, which cannot be opened once more.
+#[test]
+fn decisions_go_to_standard_output_by_any_name() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "9/h"));
+    for (name, is_error) in [
+        ("-", false),
+        ("/dev/stdout", false),
+        ("/dev/fd/1", false),
+        ("/proc/self/fd/1", false),
+        ("/dev/stderr", true),
+        ("/dev/fd/2", true),
+        ("/proc/self/fd/2", true),
+    ] {
+        let server = Server::start(&["--rules", &rules, "--decision-log", name]);
+        server.get("/v1/authorize?domain=shop");
+        until("the decision is written", || {
+            let text = if is_error {
+                server.log()
+            } else {
+                server.stdout()
+            };
+            let mut lines = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.find(|line| line["rule"] == "per-user")
+        });
+        // As a rotation of logs does; there is nothing to open again.
+        server.signal("HUP");
+        server.stop();
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "9/h"));
+    let [pipe, socket, directory] = ["pipe", "socket", "directory"].map(|name| folder.path(name));
+    make_pipe(&pipe);
+    let _listener = UnixListener::bind(&socket).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    for (flag, path, told) in [
+        (
+            "--decision-log",
+            &pipe,
+            "it is a pipe: write - for standard output",
+        ),
+        ("--decision-log", &socket, "cannot write the decision log"),
+        (
+            "--decision-log",
+            &directory,
+            "cannot write the decision log",
+        ),
+        ("--rules", &pipe, "nothing came through this pipe"),
+        ("--rules", &socket, "cannot be read"),
+        ("--rules", &directory, "no rules in this directory"),
+        ("--data-dir", &pipe, "cannot make the directory"),
+        ("--data-dir", &socket, "cannot make the directory"),
+    ] {
+        let mut words = vec![
+            "serve",
+            "--http",
+            "127.0.0.1:0",
+            "--resp",
+            "off",
+            flag,
+            path,
+        ];
+        if flag != "--rules" {
+            words.extend(["--rules", &rules]);
+        }
+        let told_now = run(&mut quell(&words));
+        assert_eq!(told_now.code(), Some(1), "{flag} {path}: {told_now:?}");
+        assert!(
+            told_now.stderr.contains(told),
+            "{flag} {path}: {told_now:?}"
+        );
+    }
+}
+
+/// What a shell's `<(command)` gives is a pipe with somebody at its other end.
+#[test]
+fn rules_come_through_a_pipe() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "9/h"));
+    let mut shell = Command::new("bash");
+    let script = format!("exec \"$0\" rules check <(sleep 0.1; cat '{rules}')");
+    let told = run(shell.args(["-c", &script, env!("CARGO_BIN_EXE_quell")])).expect_success();
+    assert_eq!(told, "ok: 1 rule in domain shop, from 1 file\n");
+}
+
+/// A start that waits for a pipe ends when it is told to.
+#[test]
+fn a_signal_ends_a_start() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
+    make_pipe(&pipe);
+    for signal in ["TERM", "INT"] {
+        let mut command = quell(&[
+            "serve",
+            "--http",
+            "127.0.0.1:0",
+            "--resp",
+            "off",
+            "--rules",
+            &pipe,
+        ]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let number = child.id();
+        // From when the signals are its own until it gives the pipe up.
+        until("it waits for signals", || {
+            let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
+            let caught = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+            (caught & (1 << 14) != 0).then_some(())
+        });
+        let kill = format!("kill -{signal} {number}");
+        run(Command::new("sh").args(["-c", &kill])).expect_success();
+        assert_eq!(wait(&mut child, "the start").code(), Some(0), "{signal}");
+    }
+}
+
+/// A reader of the decisions who has stopped reading holds up neither a reload nor the end.
+#[test]
+fn a_pipe_that_nobody_reads_holds_up_no_end() {
+    let folder = Folder::new();
+    let text = window_rules("shop", "1000000/h");
+    let rules = folder.write("shop.yaml", &text);
+    let port = crate::server::lasting_port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = quell(&[
+        "serve", "--http", "off", "--resp", &address, "--rules", &rules,
+    ]);
+    command.args(["--decision-log", "-", "--shutdown-grace", "100ms"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it listens", || TcpStream::connect(&address).ok());
+    // More than the pipe and the queue take: no decision waits for it.
+    let calls = "CL.THROTTLE k 9 9 9\r\n".repeat(20_000);
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let mut told = String::new();
+    std::thread::scope(|scope| {
+        let mut asking = stream.try_clone().unwrap();
+        scope.spawn(move || {
+            asking.write_all(calls.as_bytes()).unwrap();
+            asking.shutdown(Shutdown::Write).unwrap();
+        });
+        stream.read_to_string(&mut told).unwrap();
+    });
+    assert_eq!(told.matches("*5\r\n").count(), 20_000);
+    let number = child.id();
+    for signal in ["HUP", "INT"] {
+        run(Command::new("sh").args(["-c", &format!("kill -{signal} {number}")])).expect_success();
+    }
+    assert_eq!(wait(&mut child, "the server").code(), Some(0));
+}
