@@ -58,6 +58,13 @@ impl Decimal {
         (product % denominator == 0).then_some(product / denominator)
     }
 
+    /// As [`simplest`] finds it.
+    pub(crate) fn simplest(self) -> Option<(u64, u64)> {
+        let dropped = 10_u64.pow(self.scale.saturating_sub(16));
+        let scale = u128::from(self.denominator() / dropped);
+        simplest_of(u128::from(self.digits / dropped), scale)
+    }
+
     /// As `(numerator, denominator)` without a common factor.
     pub(crate) const fn fraction(self) -> (u64, u64) {
         let denominator = self.denominator();
@@ -65,6 +72,47 @@ impl Decimal {
         (self.digits / divisor, denominator / divisor)
     }
 }
+
+/// The simplest fraction, as `(numerator, denominator)`, that `text` is a decimal of: one that differs
+/// from it by at most two in its last digit, as what was rounded to a float may. Of 0.7692307692307693 that is 10/13. `None` if the text is
+/// no decimal, or nothing simpler than itself is.
+pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
+    let (whole, fraction) = text.split_once('.')?;
+    let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !all_digits(whole) || !all_digits(fraction) {
+        return None;
+    }
+    let fraction = fraction.get(..MAX_DIGITS).unwrap_or(fraction);
+    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let whole: u64 = whole.parse().ok()?;
+    let said = u128::from(whole).checked_mul(scale)? + fraction.parse::<u128>().ok()?;
+    simplest_of(said, scale)
+}
+
+/// [`simplest`] of `said / scale`.
+fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
+    // Convergents of the continued fraction, each the best for its size.
+    let (mut rest, mut divisor) = (said, scale);
+    let (mut last, mut next) = ((0_u128, 1_u128), (1_u128, 0_u128));
+    while divisor > 0 {
+        let digit = rest / divisor;
+        let step = |a: u128, b: u128| digit.checked_mul(b)?.checked_add(a);
+        (last, next) = (next, (step(last.0, next.0)?, step(last.1, next.1)?));
+        (rest, divisor) = (divisor, rest % divisor);
+        let (above, below) = next;
+        let difference = said.checked_mul(below)?.abs_diff(above.checked_mul(scale)?);
+        if difference <= below.checked_mul(2)? {
+            let simpler = above > 0 && below < scale;
+            let found = (u64::try_from(above).ok()?, u64::try_from(below).ok()?);
+            return simpler.then_some(found);
+        }
+    }
+    None
+}
+
+/// The most digits after the point that [`simplest`] looks at: more of them are what a float has that was
+/// printed too long.
+const MAX_DIGITS: usize = 16;
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
@@ -94,6 +142,33 @@ mod tests {
                 (fraction, floor),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn decimals_of_fractions_are_found() {
+        for (text, expected) in [
+            ("0.7692307692307693", Some((10, 13))),
+            ("0.3333333333", Some((1, 3))),
+            ("0.333333333333333314829616256247", Some((1, 3))),
+            ("16.666666666666668", Some((50, 3))),
+            ("0.000016534391534391536", Some((1, 60_480))),
+            ("0.1428571428571428571", Some((1, 7))),
+            ("0.333333333333333315", Some((1, 3))),
+            ("1.00000000001", Some((1, 1))),
+            ("0.000000000000000001", None),
+            ("0.000000000000000000001", None),
+            ("0.25", Some((1, 4))),
+            ("3", None),
+            ("1e-3", None),
+            (".5", None),
+            ("99999999999999999999.5", None),
+            ("18446744073709551615.333333333333333333", None),
+        ] {
+            assert_eq!(simplest(text), expected, "{text}");
+            if let Some(decimal) = Decimal::parse(text).filter(|decimal| decimal.has_fraction()) {
+                assert_eq!(decimal.simplest(), expected, "{text}");
+            }
         }
     }
 

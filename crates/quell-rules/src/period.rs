@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::rate::Rate;
 
-use crate::decimal::Decimal;
+use crate::decimal::{Decimal, simplest};
 use crate::{duration, hint};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -158,6 +159,12 @@ impl PerPeriod {
             return Err(format!("`{shown}` is negative: write a count above 0"));
         }
         let Some(count) = Decimal::parse(count) else {
+            let period = Period::parse(period)?;
+            if let Some(exact) = simplest(count).and_then(|found| in_whole_units(found, period)) {
+                return Err(format!(
+                    "`{shown}` has more digits than can be exact: write `{exact}`"
+                ));
+            }
             let count = hint::shorten(count);
             return Err(format!(
                 "`{count}` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`"
@@ -165,6 +172,12 @@ impl PerPeriod {
         };
         let period = Period::parse(period)?;
         Ok(Self { count, period })
+    }
+
+    /// The simplest rate in whole units of which this is a decimal, as it is written: `10/13s` for
+    /// `0.7692307692307693/s`.
+    pub(crate) fn simplest(self) -> Option<String> {
+        in_whole_units(self.count.simplest()?, self.period)
     }
 
     /// An exact whole count per length of time; months have 30 days, years 365.
@@ -183,6 +196,14 @@ impl PerPeriod {
         };
         (count, length)
     }
+}
+
+/// This many units per period, as whole units; `None` if no limit takes that.
+fn in_whole_units((count, times): (u64, u64), period: Period) -> Option<String> {
+    let nanos = period.in_rate().as_nanos().checked_mul(u128::from(times))?;
+    let length = Duration::from_nanos(u64::try_from(nanos).ok()?);
+    Rate::new(count, length).ok()?;
+    Some(format!("{count}/{}", duration::Exact(length)))
 }
 
 /// Reads a whole number.
@@ -301,6 +322,14 @@ mod tests {
             (
                 "1e3/s",
                 "`1e3` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
+            ),
+            (
+                "0.76923076923076923076/s",
+                "`0.76923076923076923076/s` has more digits than can be exact: write `10/13s`",
+            ),
+            (
+                "0.0000000000000000000001/s",
+                "`0.0000000000000000000001` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
             ),
             ("5/60", "`60` has no unit: write `60s`, `60ms` or `60m`"),
             (

@@ -434,7 +434,7 @@ impl Server {
         };
         let enough = async |wait| {
             if !is_person || wait != ShutdownWait::Quiet {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         self.shutdown_until(enough).await

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::decision::{Outcome, RetryAfter};
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 
@@ -216,6 +217,25 @@ fn token_bucket_time_goes_backwards() {
             acquire(HOUR + 11 * SECOND, 10).allows(0, 10 * SECOND),
         ],
     );
+}
+
+/// A peek writes nothing: after a clock was set back each tells the wait from a full key, until an
+/// acquire writes down that it is one.
+#[test]
+fn a_peek_corrects_no_clock_that_was_set_back() {
+    let mut key = bench(token(1, 10), 0);
+    run(&mut key, &[acquire(2 * HOUR, 10).allows(0, 10 * SECOND)]);
+    let wait = Outcome::Deny(RetryAfter::After(Duration::from_secs(1)));
+    for now in [HOUR, HOUR + SECOND] {
+        key.now = now;
+        assert_eq!(key.peek(1).outcome, wait, "{now}");
+    }
+    run(
+        &mut key,
+        &[acquire(HOUR + SECOND, 1).denies(SECOND, 0, 10 * SECOND)],
+    );
+    key.now = HOUR + 2 * SECOND;
+    assert_eq!(key.peek(1).outcome, Outcome::Allow);
 }
 
 #[test]

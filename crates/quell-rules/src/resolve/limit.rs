@@ -164,12 +164,13 @@ fn rate(raw: &RawLimit, whole: &Spot, sink: &mut Sink) -> Option<RateSaid> {
     let rate = Rate::new(count, period);
     if rate == Err(LimitError::LongPeriod) && said.value.count.has_fraction() {
         let one_takes = period.as_nanos() / u128::from(count.max(1));
-        let advice = match one_takes > MAX_PERIOD.as_nanos() {
-            true => "a faster rate",
-            false => "fewer decimal places",
+        let instead = match (said.value.simplest(), one_takes > MAX_PERIOD.as_nanos()) {
+            (Some(exact), _) => format!("`{exact}`"),
+            (None, true) => "a faster rate".to_owned(),
+            (None, false) => "fewer decimal places".to_owned(),
         };
         let message =
-            format!("in whole units this is {count} in more than 36500 days: write {advice}");
+            format!("in whole units this is {count} in more than 36500 days: write {instead}");
         sink.problem(&said.spot, message);
         return None;
     }

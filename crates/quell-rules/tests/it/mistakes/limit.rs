@@ -117,6 +117,24 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "rate: 0.7692307692307693/s",
+        &[
+            "3:22: rules[0].rate: in whole units this is 7692307692307693 in more than 36500 days: write `10/13s`",
+        ],
+    ),
+    (
+        "rate: 0.33333333333/min",
+        &[
+            "3:22: rules[0].rate: in whole units this is 33333333333 in more than 36500 days: write `1/3m`",
+        ],
+    ),
+    (
+        "rate: 0.000016534391534391536/s",
+        &[
+            "3:22: rules[0].rate: `0.000016534391534391536/s` has more digits than can be exact: write `1/16h48m`",
+        ],
+    ),
+    (
         "rate: 1/0s",
         &["3:22: rules[0].rate: a period must be longer than 0: write a duration such as 1s"],
     ),
@@ -358,12 +376,6 @@ pub(super) const TABLE: &[Mistake] = &[
         "rate: 1.5/36500d",
         &[
             "3:22: rules[0].rate: in whole units this is 3 in more than 36500 days: write fewer decimal places",
-        ],
-    ),
-    (
-        "rate: 0.7692307692307693/s",
-        &[
-            "3:22: rules[0].rate: in whole units this is 7692307692307693 in more than 36500 days: write fewer decimal places",
         ],
     ),
     (
