@@ -98,7 +98,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "one-cut-off",
         promise: "while one of two servers is cut off, or stays so longer than the other, both admit at \
-                  most 2 - 1/2 times the limit, and what was on its way",
+                  most 2 - 1/2 times the limit, and what was on its way, and each by itself its half",
         seconds: 7,
         is_alone: false,
         run: |rng| Box::pin(one_cut_off::run(rng)),

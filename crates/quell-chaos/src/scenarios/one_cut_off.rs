@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::load::Load;
+use crate::load::{Account, Load, Running};
 use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
@@ -32,7 +32,10 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ports: servers.each_ref().map(|server| server.http).to_vec(),
         ..Load::on(0, path, "u").clients(CLIENTS).pause(8)
     };
-    let rated = load("/rated").length(6_000).start(rng);
+    let rated = servers.each_ref().map(|server| {
+        let load = Load::on(server.http, "/rated", "u").clients(CLIENTS / 2);
+        load.pause(8).length(6_000).start(rng)
+    });
     let quota = load("/quota").length(6_000).start(rng);
     tokio::time::sleep(Duration::from_millis(rng.within(50..600))).await;
     let fault = rng.pick(&[Fault::Refuse, Fault::Drop, Fault::Stall]);
@@ -55,7 +58,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     far.set(Fault::Refuse);
     tokio::time::sleep(Duration::from_millis(20)).await;
     far.set(Fault::None);
-    let (rated, quota) = (rated.finish().await?, quota.finish().await?);
+    let (rated, quota) = (finish(rated).await?, quota.finish().await?);
     times.extend(rated.given_up().into_iter().chain(quota.given_up()));
     let mut summary = Vec::new();
     let seconds = rated.length().as_secs_f64();
@@ -86,4 +89,27 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         "{cut_off} cut off ({fault:?}): {}",
         summary.join(", ")
     ))
+}
+
+/// What all servers were asked; each keeps to its share.
+async fn finish(loads: [Running; 2]) -> Result<Account> {
+    let mut all = Account::default();
+    for load in loads {
+        let account = load.finish().await?;
+        is_within_share(&account)?;
+        all.add(account);
+    }
+    Ok(all)
+}
+
+/// What a server let pass by itself is no more than its half of the rate.
+fn is_within_share(account: &Account) -> Result<()> {
+    let mut apart = account.clone();
+    apart.calls.retain(|call| call.is_degraded);
+    let (admitted, seconds) = (apart.allowed(), apart.length().as_secs_f64());
+    ensure!(
+        admitted as f64 <= 25.0 + 25.0 * seconds,
+        "a server by itself let {admitted} pass in {seconds:.1} s, and its half is 25 and 25/s; {account}"
+    );
+    Ok(())
 }

@@ -4,8 +4,12 @@ local key, missing = KEYS[1], {}
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
   local why = type(reply) == 'table' and reply.err or ''
-  if string.find(why, 'NOPERM', 1, true) or string.find(why, 'user executing the script', 1, true) then
-    missing[#missing + 1] = command
+  -- Redis 7.2, 8 and Valkey say the second, 6.2 and 7.0 the third.
+  for _, words in ipairs({'NOPERM', 'ACL failure in script', 'user executing the script'}) do
+    if string.find(why, words, 1, true) then
+      missing[#missing + 1] = command
+      break
+    end
   end
 end
 try('TIME')
