@@ -71,8 +71,7 @@ pub(crate) struct Settings {
 /// Measures and prints.
 ///
 /// # Errors
-/// If redis-server is missing, something answers otherwise than it should, or any answer is degraded:
-/// a store that goes on answering is not gone.
+/// If redis-server is missing, something answers otherwise than it should, or any answer is degraded.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.seconds > 0, "--seconds must be at least 1");
@@ -90,12 +89,19 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Some(program) => program.clone(),
         None => built_quell()?,
     };
+    let mut degraded = 0.0;
     for run in 0..settings.runs {
         progress(&format!("run {} of {}", run + 1, settings.runs));
-        one_run(settings, &program, &mut report)?;
+        degraded += one_run(settings, &program, &mut report)?;
     }
     let tables = tables(&report);
-    report.finish(&tables, settings.json)
+    report.finish(&tables, settings.json)?;
+    ensure!(
+        degraded == 0.0,
+        "{degraded} decisions were degraded: the store was silent for `--store-timeout` (is the \
+         machine busy with something else?), or it goes on answering and is taken for gone"
+    );
+    Ok(())
 }
 
 /// A server and its store.
@@ -124,6 +130,8 @@ impl Servers {
         command.args(["--http", &http.to_string()]);
         let most = settings.connections + 8;
         command.args(["--max-connections", &most.to_string()]);
+        // Connections that wait for the highest rate stay open.
+        command.args(["--header-timeout", "1h", "--idle-timeout", "1h"]);
         let quell = Running::start("overload-quell", &mut command, http)?;
         Ok(Self {
             redis,
@@ -163,7 +171,8 @@ fn text_of(rules: usize) -> String {
     text
 }
 
-fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<()> {
+/// Measures once; how many decisions were degraded.
+fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<f64> {
     let servers = Servers::start(settings, program)?;
     let mut client = Client::connect(servers.http, settings.connections)?;
     let length = Duration::from_secs(settings.seconds);
@@ -205,11 +214,7 @@ fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<(
     let failed = servers.counter("quell_store_errors_total")?;
     report.add("degraded", "quell", "decisions", degraded);
     report.add("store errors", "quell", "calls", failed);
-    ensure!(
-        degraded == 0.0,
-        "{degraded} degraded decisions, {failed} failed calls to a store that goes on answering"
-    );
-    Ok(())
+    Ok(degraded)
 }
 
 fn case(rate: f64) -> String {
