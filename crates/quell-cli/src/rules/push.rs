@@ -66,11 +66,6 @@ impl Push {
         if let Some(expected) = self.publish.unmet(in_file, &newest) {
             return self.publish.refuse_unexpected(&book, &newest, &expected);
         }
-        if sound.loaded.domains.is_empty() {
-            let reason =
-                "there is no document in these files: write one with `domain:` and `rules:`";
-            return self.publish.refuse(&newest, reason);
-        }
         let proposal = Proposal {
             text: &sound.text,
             loaded: sound.loaded,
