@@ -367,8 +367,15 @@ impl Table {
         }
     }
 
-    /// Under which name the use of `key` is kept, and whether others share it.
-    fn name(&mut self, key: Key<'_>, now: Now, most: usize) -> (Arc<[u8]>, bool) {
+    /// Under which name the use of `key` is kept, and whether others share it: none that is taken, by
+    /// another key of the same set.
+    fn name(
+        &mut self,
+        key: Key<'_>,
+        now: Now,
+        most: usize,
+        is_taken: impl Fn(&[u8]) -> bool,
+    ) -> (Arc<[u8]>, bool) {
         if let Some((name, _)) = self.shares.get_key_value(key.as_bytes()) {
             return (Arc::clone(name), false);
         }
@@ -380,8 +387,15 @@ impl Table {
         let number = key.as_bytes().iter().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
         });
-        let number = (number % OVERFLOW_STATES).to_be_bytes();
-        let shared: Arc<[u8]> = [key.scope(), &[OVERFLOW], &number].concat().into();
+        let shared = |step: u64| {
+            let number = number.wrapping_add(step) % OVERFLOW_STATES;
+            [key.scope(), &[OVERFLOW], &number.to_be_bytes()].concat()
+        };
+        let mut free = (0..OVERFLOW_STATES).map(shared);
+        let Some(shared) = free.find(|name| !is_taken(name)) else {
+            return (key.as_bytes().into(), false);
+        };
+        let shared: Arc<[u8]> = shared.into();
         // At most once for each shared state: it is there from then on, until it is at rest.
         if !self.shares.contains_key(&shared) {
             if !has_room(self) {
@@ -445,7 +459,8 @@ impl LocalShares {
         let is_full = table.bytes >= MAX_BYTES;
         let mut held: Vec<(Arc<[u8]>, Box<LocalShare>)> = Vec::with_capacity(parts.len());
         for part in parts {
-            let (name, is_shared) = table.name(part.key, now, MAX_BYTES);
+            let is_taken = |name: &[u8]| held.iter().any(|(other, _)| **other == *name);
+            let (name, is_shared) = table.name(part.key, now, MAX_BYTES, is_taken);
             let found = match how.operation {
                 Operation::Peek => table.shares.get(&name).cloned(),
                 Operation::Acquire => table.take(&name).map(|(_, share)| share),
@@ -769,5 +784,25 @@ impl Order {
             nodes: self.limits.nodes,
         });
         charge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two keys of one set that would share a state: each would be charged to a copy of it.
+    #[test]
+    fn keys_of_one_set_share_no_state() {
+        let mut table = Table::default();
+        let mut names: Vec<Arc<[u8]>> = Vec::new();
+        for user in 0..OVERFLOW_STATES {
+            let key = format!("rule{user}");
+            let key = Key::of_parts(key.as_bytes(), 4);
+            let is_taken = |name: &[u8]| names.iter().any(|other| **other == *name);
+            let (name, is_shared) = table.name(key, Now::from_nanos(0), 0, is_taken);
+            assert!(is_shared && !is_taken(&name), "{user}");
+            names.push(name);
+        }
     }
 }

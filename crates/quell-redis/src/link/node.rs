@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -118,7 +118,16 @@ impl Node {
 
     fn answered(&self, answer: Value, from: &Connection) -> Result<Value, Attempt> {
         answer.extract_error().map_err(|error| {
-            let attempt = judge(&error);
+            let here = |address: Address| match address.host() {
+                // Where the server that says so is.
+                "" => Address::new(self.address.host(), address.port()),
+                _ => address,
+            };
+            let attempt = match judge(&error) {
+                Attempt::Moved(address) => Attempt::Moved(here(address)),
+                Attempt::Ask(address) => Attempt::Ask(here(address)),
+                other => other,
+            };
             // Another server may answer at this address soon, or does already.
             if matches!(&attempt, Attempt::Away(reason) if reason.contains("READONLY ")) {
                 self.forget(from);
@@ -226,16 +235,18 @@ impl Node {
         tokio::spawn(driver.run());
         let said = settings.greeting().into_iter().map(|(command, is_needed)| {
             let connection = connection.clone();
-            async move {
-                let answer = connection.call(&Command::from(&command)).await;
-                let answer = answer.map_err(|lost| lost.to_string())?;
-                match answer.extract_error() {
-                    Err(error) if is_needed => Err(error.to_string()),
-                    _ => Ok(()),
-                }
-            }
+            async move { (connection.call(&Command::from(&command)).await, is_needed) }
         });
-        try_join_all(said).await?;
+        let mut refusal = None;
+        for (answer, is_needed) in join_all(said).await {
+            match answer.map(|answer| answer.extract_error()) {
+                Ok(Err(error)) if is_needed => return Err(error.to_string()),
+                Ok(Err(error)) => refusal = refusal.or(Some(error.to_string())),
+                Ok(Ok(_)) => {}
+                // Whoever has too many clients says so before it hangs up.
+                Err(lost) => return Err(refusal.unwrap_or_else(|| lost.to_string())),
+            }
+        }
         connection.set_timeout(settings.timeout);
         Ok(connection)
     }
@@ -261,6 +272,27 @@ mod tests {
                     }
                 }
             });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_moved_to_a_host_without_a_name_is_where_it_was_asked_for() {
+        let url = "redis://localhost".parse().unwrap();
+        let settings = Settings::new(&url, Duration::from_secs(60));
+        let node = Node::new(Address::new("h", 7_000), Arc::new(settings));
+        let (connection, _driver) = Connection::new(tokio::io::empty(), Duration::from_secs(60));
+        for (reply, expected) in [
+            (b"-MOVED 42 :7001\r\n".as_slice(), Address::new("h", 7_001)),
+            (b"-ASK 42 :7001\r\n", Address::new("h", 7_001)),
+            (b"-MOVED 42 other:7001\r\n", Address::new("other", 7_001)),
+        ] {
+            let reply = redis::parse_redis_value(reply).unwrap();
+            match node.answered(reply, &connection) {
+                Err(Attempt::Moved(address) | Attempt::Ask(address)) => {
+                    assert_eq!(address, expected);
+                }
+                other => panic!("{other:?}"),
+            }
         }
     }
 

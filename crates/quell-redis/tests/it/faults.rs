@@ -236,3 +236,16 @@ fn a_runtime_that_ends_while_it_connects_leaves_a_store_that_connects() {
         assert_eq!(runtime().block_on(store.ping()), Ok(()));
     }
 }
+
+/// A server that has too many clients says so and hangs up: that is the reason which is told.
+#[tokio::test]
+async fn a_server_with_too_many_clients_is_told_as_that() {
+    let server = Server::start(&["--maxclients", "1"]);
+    let _other = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let store = server.store().build();
+    until_it("it is told", async || {
+        let failure = store.ping().await.unwrap_err().to_string();
+        failure.contains("max number of clients")
+    })
+    .await;
+}
