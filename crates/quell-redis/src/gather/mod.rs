@@ -19,6 +19,9 @@
 //! that has more to do than it can is given larger and larger pieces, each of which costs it less; but
 //! none so large that its answer is slow to come. More than it answers in time do not wait: see `flow`.
 //!
+//! Who leaves alone is polled by its caller, and perhaps is not any more. Whoever waits for it waits for
+//! as long as a call may take, and then as if it were not on the way.
+//!
 //! Every question is decided on its own, in the order in which they came: what is wrong with one is its
 //! own answer. A caller that gives up before its question left leaves nothing behind; one that gives up
 //! later may have been charged, as ever.
@@ -79,6 +82,10 @@ struct State {
     heard: Instant,
     /// Script calls without an answer.
     on_the_way: usize,
+    /// Those of them that left alone.
+    alone: usize,
+    /// How often those were given up.
+    given_up: u64,
     /// Whether a task is about to send what waits. While it is not, nothing waits unless as many as
     /// may be are on the way.
     is_leaving: bool,
@@ -95,6 +102,8 @@ impl State {
             window: Window::new(LEAST_QUESTIONS, MOST_QUESTIONS, timeout / 4),
             heard: Instant::now(),
             on_the_way: 0,
+            alone: 0,
+            given_up: 0,
             is_leaving: false,
             is_settled: false,
             lonely: 0,
@@ -130,6 +139,8 @@ struct Trip {
     /// Whether more waited than left.
     was_full: bool,
     is_answered: bool,
+    /// How often those that left alone had been given up, if it is one.
+    alone: Option<u64>,
 }
 
 impl Trip {
@@ -140,6 +151,7 @@ impl Trip {
             questions,
             was_full,
             is_answered: false,
+            alone: None,
         }
     }
 }
@@ -149,7 +161,11 @@ impl Drop for Trip {
         let gather = &self.gather;
         let now = Instant::now();
         let mut state = gather.state.lock();
-        state.on_the_way = state.on_the_way.saturating_sub(1);
+        if self.alone.is_none_or(|given_up| given_up == state.given_up) {
+            state.on_the_way = state.on_the_way.saturating_sub(1);
+            let alone = usize::from(self.alone.is_some());
+            state.alone = state.alone.saturating_sub(alone);
+        }
         let has_settled = state.is_settled || self.questions > 1;
         state.is_settled = self.is_answered && has_settled;
         if self.is_answered {
@@ -183,8 +199,8 @@ fn tell_all(questions: Vec<Question>, failure: &Failure) {
 enum Entered {
     /// By itself: its caller sends it.
     Alone(Trip),
-    /// With others.
-    Waiting(oneshot::Receiver<Told>),
+    /// With others; and whether one that left alone has to come back first.
+    Waiting(oneshot::Receiver<Told>, bool),
 }
 
 /// The one task that is about to send what waits, until it has.
@@ -238,7 +254,17 @@ impl Gather {
                 trip.is_answered = is_answer(&answer);
                 return answer;
             }
-            Entered::Waiting(told) => told.await,
+            Entered::Waiting(told, false) => told.await,
+            Entered::Waiting(mut told, true) => {
+                let longest = self.timeout * (PATIENCE + 2);
+                match tokio::time::timeout(longest, &mut told).await {
+                    Ok(told) => told,
+                    Err(_) => {
+                        self.give_up_alone();
+                        told.await
+                    }
+                }
+            }
         };
         match told {
             Ok(Told::Answer(answer)) => answer,
@@ -257,7 +283,10 @@ impl Gather {
         let mut state = self.state.lock();
         if state.leaves_alone() {
             state.on_the_way += 1;
-            return Ok(Entered::Alone(Trip::new(self, 1, false)));
+            state.alone += 1;
+            let mut trip = Trip::new(self, 1, false);
+            trip.alone = Some(state.given_up);
+            return Ok(Entered::Alone(trip));
         }
         let (caller, told) = oneshot::channel();
         let words = Arc::clone(words);
@@ -266,7 +295,16 @@ impl Gather {
             .push(Question { words, caller }, Instant::now());
         entered.map_err(|_| Failure::Overloaded)?;
         self.send_off(&mut state);
-        Ok(Entered::Waiting(told))
+        Ok(Entered::Waiting(told, state.alone > 0))
+    }
+
+    /// Nobody waits any more for those that left alone: their callers do not poll them, perhaps.
+    fn give_up_alone(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.on_the_way = state.on_the_way.saturating_sub(state.alone);
+        state.alone = 0;
+        state.given_up += 1;
+        self.send_off(&mut state);
     }
 
     /// Has what waits sent, if it is time and nobody does already.
@@ -517,8 +555,11 @@ mod tests {
                                 shuttle::thread::yield_now();
                                 trip.is_answered = number % 2 == 0;
                             }
-                            Ok(Entered::Waiting(_)) if number == 3 => {}
-                            Ok(Entered::Waiting(told)) => {
+                            Ok(Entered::Waiting(..)) if number == 3 => {}
+                            Ok(Entered::Waiting(told, _)) => {
+                                if number == 4 {
+                                    ours.give_up_alone();
+                                }
                                 let told = shuttle::future::block_on(told);
                                 assert!(matches!(told, Ok(Told::Answer(_))));
                             }

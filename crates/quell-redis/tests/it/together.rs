@@ -359,3 +359,20 @@ async fn calls_go_one_by_one_where_that_is_asked_for() {
     assert!(all(&subject, 40).await.iter().all(|told| *told == Ok(true)));
     assert_eq!(scripts(&server) - before, 40);
 }
+
+/// A caller asks and does not look for its answer: the others wait for a while, and not for ever.
+#[tokio::test]
+async fn a_caller_that_is_not_polled_holds_nobody_up_for_ever() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(SECOND / 2);
+    let subject = limiter(store.build(), &[five()]);
+    assert_eq!(passes(&subject, "warm").await, Ok(true));
+    let mut first = pin!(passes(&subject, "first"));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    for _ in 0..3 {
+        let others = tokio::time::timeout(PATIENCE, all(&subject, 40)).await;
+        assert!(others.unwrap().iter().all(|told| *told == Ok(true)));
+    }
+    assert_eq!(first.await, Ok(true));
+}
