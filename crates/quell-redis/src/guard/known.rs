@@ -33,6 +33,9 @@ const OLD: Duration = Duration::from_millis(900);
 /// After this long whoever went to ask is not waited for.
 const ASKING: Duration = Duration::from_millis(100);
 
+/// For so long after a refusal those who ask about a key are a crowd: it has room, and not for all.
+const HOT: Duration = Duration::from_secs(10);
+
 /// Keys, in sets of [`WAYS`]: at most 60 MB, and 150 MB if each is refused for [`COSTS`] costs.
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
@@ -58,6 +61,8 @@ struct Slot {
     asking: Option<Monotonic>,
     banned_until: Option<Monotonic>,
     refusals: Vec<Refusal>,
+    /// When a refusal was heard last, or the first call after it passed.
+    refused: Option<Monotonic>,
     /// Those who ask since the refusals are over, while there are any.
     crowd: Weak<Crowd>,
 }
@@ -119,6 +124,7 @@ impl Known {
         });
         self.with(key, |print, set| {
             let index = set.iter().position(|slot| slot.key == print);
+            let mut refused = refusal.is_some().then_some(heard);
             let (mut refusals, mut crowd) = (Vec::new(), Weak::new());
             if let Some(index) = index {
                 let mut before = set.swap_remove(index);
@@ -129,6 +135,12 @@ impl Known {
                 }
                 if before.limit == charge.installed.id {
                     crowd = std::mem::take(&mut before.crowd);
+                    let was_refused = !before.refusals.is_empty();
+                    refused = refused.or(if was_refused {
+                        Some(heard)
+                    } else {
+                        before.refused
+                    });
                 }
                 if refusal.is_some() && before.limit == charge.installed.id {
                     refusals = before.refusals;
@@ -154,6 +166,7 @@ impl Known {
                 asking: None,
                 banned_until: ban,
                 refusals,
+                refused,
                 crowd,
             });
         });
@@ -182,8 +195,8 @@ impl Known {
         answer.flatten()
     }
 
-    /// Those who ask about a key since its refusal of calls like `charge` is over. `None`: there was
-    /// none, or it is not over.
+    /// Those who ask about a key since its refusal is over. `None`: there was none lately, or it is not
+    /// over.
     pub(super) fn crowd(
         &self,
         key: Key<'_>,
@@ -198,8 +211,8 @@ impl Known {
             if let Some(crowd) = slot.crowd.upgrade() {
                 return Some(crowd);
             }
-            let cost = charge.cost.get();
-            let was_refused = slot.refusals.iter().any(|refusal| refusal.cost() <= cost);
+            let is_hot = slot.refused.is_some_and(|heard| now.since(heard) < HOT);
+            let was_refused = is_hot || !slot.refusals.is_empty();
             if !was_refused || slot.answer(charge, now).is_some() {
                 return None;
             }

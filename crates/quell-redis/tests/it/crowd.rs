@@ -86,8 +86,10 @@ async fn as_many_pass_as_fit_when_the_wait_is_over() {
         use_up(&node, limit, 1).await;
         let before = scripts(&server);
         node.clock.advance(10 * SECOND);
+        // It comes before the others, and takes the last unit perhaps.
+        assert!(node.ask("eve", 1).await.is_allow());
         let answers = answers(ask(&node, CROWD, 1)).await;
-        assert_eq!(passed(&answers) as u64, limit);
+        assert_eq!(passed(&answers) as u64, limit - 1);
         let wait = Some(RetryAfter::After(10 * SECOND));
         let refused = answers.iter().filter(|answer| !answer.is_allow());
         assert!(refused.clone().all(|answer| answer.retry_after == wait));
