@@ -29,8 +29,15 @@ pub const MAX_ID: usize = 64;
 /// Holds that one key may have at a time: a look at the key walks over them.
 pub const MAX_HOLDS: usize = 10_000;
 
+/// The same where what is charged is given back when its time is over ([`OnExpiry::Release`]), permits
+/// aside: each such end changes what every later one gives back.
+pub const MAX_RELEASED: usize = 2_000;
+
 /// Holds that one key may have on a store that servers share, whose script walks over them.
 pub const MAX_SHARED_HOLDS: usize = 1_000;
+
+/// [`MAX_RELEASED`] on such a store.
+pub const MAX_SHARED_RELEASED: usize = 200;
 
 /// Holds that may wait on one key: who comes next rehearses the whole line.
 pub const MAX_LINE: usize = 1_000;

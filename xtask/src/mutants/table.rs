@@ -400,8 +400,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hold: who does not wait goes before those who do",
         file: "crates/quell-core/src/hold/held.rs",
-        original: "if self.line() == 0 && engine.check",
-        replacement: "if engine.check",
+        original: "if self.line() == 0 {",
+        replacement: "if self.line() < usize::MAX {",
         package: "quell-core",
         caught_by: "holds::those_who_wait_go_in_turn",
     },

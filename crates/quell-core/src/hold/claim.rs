@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, OnExpiry, Place, Rehearsal, taken};
+use super::{ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, MAX_RELEASED, OnExpiry, Place, Rehearsal, taken};
 use crate::algorithm::Mechanics;
 use crate::charge::{Entry, Operation, decide};
 use crate::decision::{Decision, Outcome, RetryAfter};
@@ -62,17 +62,14 @@ pub struct Claimed {
 /// takes that place: nothing is charged yet, and shadow limits are left out. A refusal changes no
 /// more than that of an acquire. Permits are held for their lease whatever `claim.hold` says.
 ///
-/// `None` if a key has [`MAX_HOLDS`] holds already.
+/// `None` if a key has [`MAX_HOLDS`] holds already, or [`MAX_RELEASED`] of a kind that is given back
+/// when its time is over.
 ///
 /// Cost: linear in the holds on the keys, where there are any.
 pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Option<Claimed> {
     let first = decide(now, Operation::Peek, entries);
     let mut passes = may_pass(entries, &first);
-    let is_full = |entry: &Entry<'_, '_>| match &entry.state.usage {
-        Usage::Held(held) => held.holds.len() >= MAX_HOLDS,
-        _ => false,
-    };
-    if entries.iter().any(is_full) && (passes || claim.hold.is_some()) {
+    if entries.iter().any(|entry| is_full(claim, entry)) && (passes || claim.hold.is_some()) {
         return None;
     }
     if let Some(wait) = claim.wait {
@@ -109,6 +106,19 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
         held,
         wait: None,
     })
+}
+
+/// Whether there is no room for another hold on a key.
+fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
+    let Usage::Held(held) = &entry.state.usage else {
+        return false;
+    };
+    let is_permit = entry.charge.installed.limit.lease().is_some();
+    let most = match on_expiry(claim, entry) {
+        OnExpiry::Release if !is_permit => MAX_RELEASED,
+        _ => MAX_HOLDS,
+    };
+    held.holds.len() >= most
 }
 
 /// Whether a limit that has a say asks for a longer delay than this.
@@ -223,7 +233,7 @@ fn queue(
         return None;
     }
     let has_room = |entry: &Entry<'_, '_>| match &entry.state.usage {
-        Usage::Held(held) => held.line() < MAX_LINE && held.holds.len() < MAX_HOLDS,
+        Usage::Held(held) => held.line() < MAX_LINE && !is_full(claim, entry),
         _ => true,
     };
     if !entries

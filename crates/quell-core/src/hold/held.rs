@@ -132,8 +132,13 @@ impl Held {
 
     /// Whether `cost` fits; of a settled usage.
     pub(crate) fn check(&self, engine: &Engine, at: &At, cost: u64) -> Outcome {
-        if self.line() == 0 && engine.check(&self.usage, at, cost).is_allow() {
-            return Outcome::Allow;
+        if self.line() == 0 {
+            let outcome = engine.check(&self.usage, at, cost);
+            let is_permit = engine.lease().is_some();
+            let gives_back = |hold: &Hold| is_permit || hold.on_expiry == OnExpiry::Release;
+            if outcome.is_allow() || !self.holds.iter().any(gives_back) {
+                return outcome;
+            }
         }
         let mut one = [Rehearsal::new(engine, self.clone(), *at, cost)];
         match Rehearsal::first_fit(&mut one, at.now.monotonic) {

@@ -7,9 +7,12 @@ use quell::conformance::{
     Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
 };
 use quell::store::memory::MemoryStore;
-use quell::{Cost, Limit, LimitError, Operation, Query, Rate};
+use quell::store::{Fate, StoreError};
+use quell::{AskError, Cost, Limit, LimitError, Operation, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::hold::{Claim, HoldId, OnExpiry, Patience};
+use quell_core::hold::{
+    Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_RELEASED, OnExpiry, Patience,
+};
 use quell_redis::StoreClock;
 
 use crate::conformance::seeds;
@@ -102,16 +105,17 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
 #[tokio::test]
 async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
     const MOST: u64 = 450;
+    const RELEASED: u64 = MAX_SHARED_RELEASED as u64;
     let server = Server::start(&[]);
     let released = |limit: Result<_, _>| built(limit).on_expiry(OnExpiry::Release);
     let limits = [
         released(
             Limit::token_bucket(Rate::new(1, 7 * SECOND).unwrap())
-                .burst(900)
+                .burst(500)
                 .build(),
         ),
-        released(TokenBucket::refill(3, 40 * SECOND).burst(900).build()),
-        released(Limit::sliding_log(900, 3_000 * SECOND).build()),
+        released(TokenBucket::refill(3, 40 * SECOND).burst(500).build()),
+        released(Limit::sliding_log(500, 3_000 * SECOND).build()),
         built(Limit::concurrency(MOST).lease(900 * SECOND).build()),
     ];
     for (number, limit) in limits.iter().enumerate() {
@@ -119,7 +123,7 @@ async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
         let shared = limiter(store.clock(StoreClock::Caller).build(), from_ref(limit));
         let local = limiter(MemoryStore::new(), from_ref(limit));
         let ask = Query::new("d").entry("user", "u");
-        for hold in 0..MOST {
+        for hold in 0..if number == 3 { MOST } else { RELEASED } {
             let id = HoldId::new("d", &format!("hold-{hold}")).unwrap();
             let claim = Claim {
                 id: &id,
@@ -149,6 +153,54 @@ async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
                 assert_eq!(got, expected, "limit {number}, {cost} at {second} s");
             }
         }
+    }
+}
+
+/// The bounds that a script keeps in about a millisecond: what is beyond is an error, and nothing is
+/// charged or forgotten for it.
+#[tokio::test]
+async fn more_holds_than_a_script_walks_over_are_refused() {
+    let server = Server::start(&[]);
+    let rate = |on_expiry| {
+        let limit = Limit::per_second(1).burst(10_000).build();
+        built(limit).on_expiry(on_expiry)
+    };
+    let cases = [
+        (rate(OnExpiry::Release), MAX_SHARED_RELEASED),
+        (rate(OnExpiry::Charge), MAX_SHARED_HOLDS),
+    ];
+    for (number, (limit, most)) in cases.into_iter().enumerate() {
+        let store = server.store().test_keys(&format!("bound-{number}"));
+        let shared = limiter(store.clock(StoreClock::Caller).build(), from_ref(&limit));
+        let query = Query::new("d").entry("user", "u");
+        let reserve = async |name: usize| {
+            let id = HoldId::new("d", &format!("hold-{name}")).unwrap();
+            let claim = Claim {
+                id: &id,
+                hold: Some(3_600 * SECOND),
+                wait: None,
+                is_named: true,
+            };
+            shared.hold_at(&query, &claim, at(START)).await
+        };
+        for name in 0..most {
+            assert!(reserve(name).await.unwrap().is_allow(), "{name}");
+        }
+        let beyond = reserve(most).await.unwrap_err();
+        assert!(
+            matches!(beyond, AskError::Store(StoreError::TooManyHolds)),
+            "{beyond:?}"
+        );
+        let left = shared
+            .ask(Operation::Peek, &query, at(START))
+            .await
+            .unwrap();
+        assert_eq!(left.remaining, Some(10_000 - most as u64));
+        let id = HoldId::new("d", "hold-7").unwrap();
+        let ended = shared.end_at(&id, Ending::Cancel, at(START)).await.unwrap();
+        assert_eq!(ended.unwrap().fate, Fate::Cancelled);
+        assert!(reserve(most).await.unwrap().is_allow());
+        server.command(&["FLUSHALL"]);
     }
 }
 

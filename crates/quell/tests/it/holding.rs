@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell::clock::ManualClock;
-use quell::store::Fate;
 use quell::store::memory::MemoryStore;
+use quell::store::{Fate, StoreError};
 use quell::{
     AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
 };
+use quell_core::hold::{MAX_HOLDS, MAX_RELEASED};
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -513,5 +514,32 @@ async fn a_runtime_without_a_timer_will_do() {
     let limiter = KeyedLimiter::<str>::new(Limit::per_second(100).burst(1)).unwrap();
     for _ in 0..5 {
         assert!(limiter.acquire("alice").await.outcome.is_allow());
+    }
+}
+
+/// What is given back by itself is bounded more narrowly: a look at the key works out what becomes of
+/// each.
+#[tokio::test]
+async fn more_reservations_that_come_back_than_a_look_walks_over_are_refused() {
+    for (on_expiry, most) in [
+        (OnExpiry::Release, MAX_RELEASED),
+        (OnExpiry::Charge, MAX_HOLDS),
+    ] {
+        let limit = Limit::per_second(1).burst(20_000).build().unwrap();
+        let (subject, _clock) = limiter(vec![rule("r", limit.on_expiry(on_expiry))]);
+        for name in 0..most {
+            let held = reserve(&subject, 1, 60 * SECOND, &format!("job-{name}")).await;
+            assert!(held.unwrap().is_allow(), "{name}");
+        }
+        let beyond = reserve(&subject, 1, 60 * SECOND, "beyond").await;
+        assert!(
+            matches!(beyond, Err(AskError::Store(StoreError::TooManyHolds))),
+            "{beyond:?}"
+        );
+        let left = subject.peek(&query("alice", 1)).await.unwrap();
+        assert_eq!(left.remaining, Some(20_000 - most as u64));
+        subject.cancel("d", "job-7").await.unwrap();
+        let held = reserve(&subject, 1, 60 * SECOND, "beyond").await;
+        assert!(held.unwrap().is_allow());
     }
 }

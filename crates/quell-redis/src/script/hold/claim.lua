@@ -49,7 +49,7 @@ local function queue(claim, states)
     if not state.ask.shadow then
       local is_hopeless = not state.fits and state.wait < 0
       if is_hopeless or state.is_banned then return nil end
-      if state.holds.waiting >= MOST_LINE or state.holds.n >= MOST_HOLDS then return nil end
+      if state.holds.waiting >= MOST_LINE or is_full(state) then return nil end
       insert(copies, state)
     end
   end
@@ -68,6 +68,7 @@ local function queue(claim, states)
     if state.is_held then
       local hold = new_hold(claim, state, delay)
       hold.due, hold.flags = go, hold.flags + WAITING
+      state.ahead = nil
       columns.add(state.holds, claim.id, hold)
       state.fits, state.delay = true, wait + delay
     end
@@ -155,14 +156,14 @@ local function claim_all()
     state.is_released, state.scales = asked.flags % 2 == 1, asked.flags >= 2
     states[i] = state
   end
-  local passes, is_full, most = judge(states), false, 0
+  local passes, has_full, most = judge(states), false, 0
   passes = passes and claim.part ~= 1
   conclude(states, passes, false)
   for _, state in ipairs(states) do
-    is_full = is_full or state.holds.n >= MOST_HOLDS
+    has_full = has_full or is_full(state)
     if not state.ask.shadow then most = max(most, state.delay) end
   end
-  if is_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end
+  if has_full and (passes or claim.keep >= 0) then return pack('>ddddd', mono, 3, -1, 0, 0) end
   local wait
   if claim.turn >= 0 and passes and (most > claim.in_all or claim.part == 2) then
     too_long(claim, states)

@@ -174,16 +174,15 @@ end
 -- Leaves out those that are `over`, which are counted no more.
 function columns.drop(holds, over)
   flush(holds)
-  local runs, from, left = {}, nil, 0
-  for i = 1, holds.n + 1 do
-    local stays = i <= holds.n and not over[i]
-    if stays then
-      from, left = from or i, left + 1
-    elseif from then
-      insert(runs, {from, i - 1})
-      from = nil
-    end
+  local gone, runs, from = {}, {}, 1
+  for i in pairs(over) do insert(gone, i) end
+  table.sort(gone)
+  for at, i in ipairs(gone) do
+    runs[at] = {from, i - 1}
+    from = i + 1
   end
+  insert(runs, {from, holds.n})
+  local left = holds.n - #gone
   local function picked(raw, width)
     local parts = {}
     for i, run in ipairs(runs) do parts[i] = sub(raw, (run[1] - 1) * width + 1, run[2] * width) end

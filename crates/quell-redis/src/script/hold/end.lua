@@ -19,9 +19,11 @@ local function finish(state, hold, ending, units, scales)
   local holds, mark, part, back, back_r = state.holds, hold.mark, hold.part, 0, 0
   state.usage, back, back_r = return_units(state.ask, state.usage, mark, part, less)
   if back + back_r > 0 then
-    local marks, parts = columns.edit(holds, 'mark'), columns.edit(holds, 'part')
+    local marks, parts, flags = holds.mark, holds.part, holds.flags
     for i = 1, holds.n do
-      if holds.flags[i] < WAITING and is_before(mark, part, marks[i], parts[i]) then
+      local later = marks[i] > mark or (marks[i] == mark and parts[i] > part)
+      if later and flags[i] < WAITING then
+        marks, parts = columns.edit(holds, 'mark'), columns.edit(holds, 'part')
         marks[i], parts[i] = moved_back(state.ask.limit, marks[i], parts[i], back, back_r)
       end
     end

@@ -1,5 +1,5 @@
 -- A state with its holds: see columns.lua.
-local MOST_HOLDS, MOST_LINE, ARRIVAL, RETENTION = 1000, 200, 10000000, 120000000
+local MOST_HOLDS, MOST_RELEASED, MOST_LINE, ARRIVAL, RETENTION = 1000, 200, 200, 10000000, 120000000
 -- Entries of windows, and ends of holds, that are walked to find out when a charge fits.
 local MOST_STEPS = 20000
 
@@ -74,12 +74,12 @@ local function copy_of(state, last)
 end
 
 -- When something happens next to a copy that has no room for its units, as far as that may matter:
--- nobody waits any more, so that permits are only given back.
+-- nobody waits any more, so that permits are only given back, and no ceiling rises for it.
 local function next_due(copy)
   local limit, holds, timeline = copy.ask.limit, copy.holds, copy.timeline
   local at = timeline.next
-  if limit.kind == PERMITS and not limit.least then
-    local missing = holds.taken + copy.units - limit.limit
+  if limit.kind == PERMITS then
+    local missing = holds.taken + copy.units - limit_now(limit, copy.usage)
     for later = at, #timeline.order do
       at, missing = later, missing - holds.units[timeline.order[later]]
       if missing <= 0 then break end
@@ -122,6 +122,13 @@ local function first_fit(copies)
   if fits_ever then return instant, delay end
 end
 
+-- Whether there is no room for another hold; less where what is charged may be given back by itself,
+-- since then more is worked out of what is to come.
+local function is_full(state)
+  local gives = state.is_released and state.ask.limit.kind ~= PERMITS
+  return state.holds.n >= (gives and MOST_RELEASED or MOST_HOLDS)
+end
+
 -- Whether the state's units fit, and else how long until they do; -1 for never.
 local function check_state(state)
   local holds, limit = state.holds, state.ask.limit
@@ -133,7 +140,8 @@ local function check_state(state)
     end
     if fits or not can_change or not can_ever(state.ask, state.units) then return fits, wait end
   end
-  state.turn, state.turn_delay = first_fit({copy_of(state)})
+  state.ahead = copy_of(state)
+  state.turn, state.turn_delay = first_fit({state.ahead})
   return false, state.turn and state.turn - mono or -1
 end
 
@@ -174,7 +182,10 @@ local function reset_of(state, roughly)
   if roughly then return last - mono + owed + rest + longest_rest(state.ask) end
   -- Nobody waits: what is given back makes it less.
   if state.holds.waiting == 0 and not state.ask.limit.least and rest <= last - mono then return last - mono end
-  local now, now_wall, copy = mono, wall, copy_of(state)
+  local now, now_wall, copy = mono, wall, state.ahead
+  -- That which was led on to the turn goes on from there.
+  if not (copy and state.turn and state.turn <= last) then copy = copy_of(state) end
+  state.ahead, copy.only_rests = nil, true
   timelines.run(copy, copy.timeline, last)
   mono, wall = last, now_wall + (last - now)
   copy.usage = settle_plain(copy.ask, copy.usage)

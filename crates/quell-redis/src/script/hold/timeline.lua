@@ -147,8 +147,14 @@ local function happen(state, timeline, i)
   end
   holds.taken = holds.taken - units
   if ask.limit.least then
-    -- Its holder was not heard of again: that is no way for a call to end.
-    state.usage = learn(ask, settle_plain(ask, state.usage), units)
+    -- Its holder was not heard of again: that is no way for a call to end. A copy was settled.
+    local usage = state.usage
+    if holds.origin then usage = usage and usage.till > mono and usage or nil
+    else usage = settle_plain(ask, usage) end
+    -- To know until when it is remembered takes no more.
+    if usage and state.only_rests then usage.till = mono + ask.limit.lease
+    else usage = learn(ask, usage, units) end
+    state.usage = usage
   end
   timeline.over[i] = true
   if flag % 8 >= COUNTED then state.lapsed = (state.lapsed or 0) + 1 end
