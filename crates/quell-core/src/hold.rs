@@ -37,7 +37,7 @@ pub const MAX_RELEASED: usize = 2_000;
 pub const MAX_SHARED_HOLDS: usize = 1_000;
 
 /// [`MAX_RELEASED`] on such a store.
-pub const MAX_SHARED_RELEASED: usize = 200;
+pub const MAX_SHARED_RELEASED: usize = 100;
 
 /// Holds that may wait on one key: who comes next rehearses the whole line.
 pub const MAX_LINE: usize = 1_000;

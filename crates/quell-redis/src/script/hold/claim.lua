@@ -68,7 +68,6 @@ local function queue(claim, states)
     if state.is_held then
       local hold = new_hold(claim, state, delay)
       hold.due, hold.flags = go, hold.flags + WAITING
-      state.ahead = nil
       columns.add(state.holds, claim.id, hold)
       state.fits, state.delay = true, wait + delay
     end

@@ -1,5 +1,5 @@
 -- A state with its holds: see columns.lua.
-local MOST_HOLDS, MOST_RELEASED, MOST_LINE, ARRIVAL, RETENTION = 1000, 200, 200, 10000000, 120000000
+local MOST_HOLDS, MOST_RELEASED, MOST_LINE, ARRIVAL, RETENTION = 1000, 100, 200, 10000000, 120000000
 -- Entries of windows, and ends of holds, that are walked to find out when a charge fits.
 local MOST_STEPS = 20000
 
@@ -140,8 +140,7 @@ local function check_state(state)
     end
     if fits or not can_change or not can_ever(state.ask, state.units) then return fits, wait end
   end
-  state.ahead = copy_of(state)
-  state.turn, state.turn_delay = first_fit({state.ahead})
+  state.turn, state.turn_delay = first_fit({copy_of(state)})
   return false, state.turn and state.turn - mono or -1
 end
 
@@ -182,10 +181,8 @@ local function reset_of(state, roughly)
   if roughly then return last - mono + owed + rest + longest_rest(state.ask) end
   -- Nobody waits: what is given back makes it less.
   if state.holds.waiting == 0 and not state.ask.limit.least and rest <= last - mono then return last - mono end
-  local now, now_wall, copy = mono, wall, state.ahead
-  -- That which was led on to the turn goes on from there.
-  if not (copy and state.turn and state.turn <= last) then copy = copy_of(state) end
-  state.ahead, copy.only_rests = nil, true
+  local now, now_wall, copy = mono, wall, copy_of(state)
+  copy.only_rests = true
   timelines.run(copy, copy.timeline, last)
   mono, wall = last, now_wall + (last - now)
   copy.usage = settle_plain(copy.ask, copy.usage)
