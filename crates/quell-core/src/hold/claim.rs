@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, MAX_RELEASED, OnExpiry, Place, Rehearsal, taken};
+use super::{
+    ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, MAX_RELEASED, OnExpiry, Place, Rehearsal,
+    taken,
+};
 use crate::algorithm::Mechanics;
 use crate::charge::{Entry, Operation, decide};
 use crate::decision::{Decision, Outcome, RetryAfter};
