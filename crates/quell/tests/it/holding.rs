@@ -252,7 +252,7 @@ async fn a_reservation_is_settled_once_over_all_its_limits() {
     let other = limiter
         .reserve(&query("bob", 4_000), minute, Some("a"))
         .await;
-    let taken = quell::store::StoreError::HoldTaken;
+    let taken = StoreError::HoldTaken;
     assert_eq!(other, Err(AskError::Store(taken)));
 
     let settled = limiter.settle("d", "a", 1_500).await.unwrap();
