@@ -4,6 +4,7 @@
 //! in a command of its own. A ban whose server dies in between stands all the same and is only not
 //! listed. Whoever reads the list looks at the states, so what was lifted meanwhile does not show.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use quell::store::Banned;
@@ -16,8 +17,10 @@ use crate::answer::Reply;
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
 
-/// States that are looked at in one call: a fraction of a millisecond of the server's time.
-const AT_ONCE: usize = 200;
+/// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
+/// of the server's time. Of the longest names (64 values of 8 KiB) they are half of the longest reply
+/// that is taken.
+const PAGE: usize = 64;
 
 /// The list of banned keys in one store.
 #[derive(Debug)]
@@ -51,31 +54,48 @@ impl<'a> Bans<'a> {
 
     /// Bans that stand, the longest first, at most `most`.
     pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
+        let most = most.min(MAX_NAMED_BANS);
         let mut bans = Vec::new();
-        let listed = self.members(most.min(MAX_NAMED_BANS)).await?;
-        for members in listed.chunks(AT_ONCE) {
-            let left = self.left(members, now).await?;
-            for (member, left) in members.iter().zip(left) {
-                match (left, split(member).and_then(|(_, key)| KeyName::parse(key))) {
-                    (0, _) | (_, None) => self.drop(member).await?,
-                    (left, Some(key)) => bans.push(Banned {
-                        key,
-                        left: Duration::from_micros(left),
-                    }),
+        let mut seen = HashSet::new();
+        let mut start = 0;
+        while bans.len() < most {
+            let page = self.page(start).await?;
+            let mut listed = Vec::with_capacity(page.len());
+            for member in &page {
+                match self.read(member) {
+                    Some((state, key)) => listed.push((member, state, key)),
+                    None => self.drop(member).await?,
                 }
+            }
+            let states: Vec<_> = listed.iter().map(|(_, state, _)| state.clone()).collect();
+            let left = self.left(&states, now).await?;
+            for ((member, state, key), left) in listed.into_iter().zip(left) {
+                if left == 0 {
+                    self.drop(member).await?;
+                    continue;
+                }
+                start += 1;
+                // A ban that began meanwhile moves some that were read into the next page.
+                if seen.insert(state) {
+                    let left = Duration::from_micros(left);
+                    bans.push(Banned { key, left });
+                }
+            }
+            if page.len() < PAGE {
+                break;
             }
         }
         bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
+        bans.truncate(most);
         Ok(bans)
     }
 
-    async fn members(&self, most: usize) -> Result<Vec<Vec<u8>>, Failure> {
-        let Some(last) = most.checked_sub(1) else {
-            return Ok(Vec::new());
-        };
+    /// The members from rank `start` on, the last to end first.
+    async fn page(&self, start: usize) -> Result<Vec<Vec<u8>>, Failure> {
         let list = self.store.names.bans();
         let mut range = Cmd::new();
-        range.arg("ZREVRANGE").arg(list.as_slice()).arg(0).arg(last);
+        range.arg("ZREVRANGE").arg(list.as_slice());
+        range.arg(start).arg(start + PAGE - 1);
         let members = self.store.link.call(&list, &range);
         match self.store.in_time(&list, members).await {
             // Something else stands there, until the next ban begins.
@@ -92,17 +112,19 @@ impl<'a> Bans<'a> {
         }
     }
 
-    /// How much longer the bans on these keys stand, in microseconds.
-    async fn left(&self, members: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
+    /// The name of the state that a member stands for, and its key as it is shown.
+    fn read(&self, member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
+        let (scope, key) = split(member)?;
+        let state = self.store.names.of_parts(key, scope);
+        Some((state, KeyName::parse(key)?))
+    }
+
+    /// How much longer the bans in these states stand, in microseconds.
+    async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
         let store = self.store;
-        let names: Vec<_> = members
-            .iter()
-            .filter_map(|member| split(member))
-            .map(|(scope, key)| store.names.of_parts(key, scope))
-            .collect();
         let head = [store.head(Request::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
-        for keys in store.link.together(&names) {
+        for keys in store.link.together(names) {
             match self.left_of(keys, &head).await {
                 // Something else stands under one of them. It is no ban, and is replaced when its key
                 // is charged.

@@ -88,3 +88,41 @@ async fn the_longest_bans_are_listed_first() {
     let left: i64 = server.command(&["PTTL", "quell:1:bans"]).parse().unwrap();
     assert!((290_000..=301_000).contains(&left), "{left}");
 }
+
+/// A reply of all these names would be longer than a connection takes.
+#[tokio::test]
+async fn a_list_of_the_longest_names_is_read_in_pages() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[banning()]);
+    let query = |number: u64| {
+        let value = format!("{number:03}{}", "x".repeat(500_000));
+        Query::new("d").entry("user", value)
+    };
+    for number in 0..150 {
+        let length = Duration::from_secs(1_000 - number);
+        let query = query(number);
+        let banned = subject.administer(&query, Action::Ban(length));
+        assert_eq!(banned.await, Ok(1));
+    }
+    let numbers = async |most| {
+        let listed = subject.bans(most).await.unwrap();
+        let names = listed.iter().map(|ban| ban.key.to_string());
+        names
+            .map(|name| name["user=".len()..][..3].parse().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    assert_eq!(numbers(1_000).await, Vec::from_iter(0..150));
+    assert_eq!(numbers(70).await, Vec::from_iter(0..70));
+    // What was lifted and what is no name leave their page, and nothing behind them is missed.
+    let add = "for i = 1, 200 do redis.call('ZADD', KEYS[1], 9e15, 'x' .. i) end";
+    server.command(&["EVAL", add, "1", "quell:1:bans"]);
+    for number in (0..150).step_by(2) {
+        let query = query(number);
+        let lifted = subject.administer(&query, Action::Lift);
+        assert_eq!(lifted.await, Ok(1));
+    }
+    let odd = Vec::from_iter((0..150).skip(1).step_by(2));
+    assert_eq!(numbers(40).await, odd[..40]);
+    assert_eq!(numbers(1_000).await, odd);
+    assert_eq!(server.command(&["ZCARD", "quell:1:bans"]), "75");
+}
