@@ -3,11 +3,12 @@
 //! Waiting out a timeout per call is how a store that is gone takes its servers with it. So after a
 //! few failures in a row calls fail at once, and one at a time may try whether the store is back: the
 //! first after a short pause, each next one after twice as long, spread at random so that a fleet does
-//! not come back all at once.
+//! not come back all at once. A store that stops for a moment fails all calls that are on the way at
+//! the same time, however many: that alone does not open it.
 //!
 //! ```text
-//! closed --MOST failures in a row--> open --pause over--> half open (one probe) --answer--> closed
-//!                                     ^------------------------ failure ----'
+//! closed --FAILURES in a row, over SILENCE--> open --pause over--> half open (one probe) --answer--> closed
+//!                                              ^------------------------ failure ----'
 //! ```
 //!
 //! Only what says nothing came back counts as a failure. A store that refuses a call is there.
@@ -17,8 +18,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Failures in a row that open it: one timeout is a hiccup, five are 250 ms of everyone's time.
-const MOST_FAILURES: u32 = 5;
+/// Failures in a row that open it.
+const FAILURES: u32 = 5;
+
+/// From the first of them to the last: with a timeout of 50 ms nothing came back for 250 ms then.
+const SILENCE: Duration = Duration::from_millis(200);
 
 /// The first pause: about how long a restart or a short fail-over takes.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -41,6 +45,8 @@ pub(crate) struct Breaker {
 enum State {
     Closed {
         failures: u32,
+        /// When the first of them was noted.
+        since: Option<Instant>,
     },
     Open {
         /// When the next probe may go.
@@ -48,6 +54,13 @@ enum State {
         pause: Duration,
         reason: String,
     },
+}
+
+impl State {
+    const CLOSED: Self = Self::Closed {
+        failures: 0,
+        since: None,
+    };
 }
 
 /// What a call may do.
@@ -71,7 +84,7 @@ pub(crate) enum Turn {
 impl Breaker {
     pub(crate) const fn new() -> Self {
         Self {
-            state: Mutex::new(State::Closed { failures: 0 }),
+            state: Mutex::new(State::CLOSED),
             is_open: AtomicBool::new(false),
         }
     }
@@ -107,8 +120,8 @@ impl Breaker {
         let mut state = self.state.lock();
         let turn = matches!(*state, State::Open { .. }).then_some(Turn::Closed);
         self.is_open.store(false, Ordering::Release);
-        if !matches!(*state, State::Closed { failures: 0 }) {
-            *state = State::Closed { failures: 0 };
+        if !matches!(*state, State::Closed { failures: 0, .. }) {
+            *state = State::CLOSED;
         }
         turn
     }
@@ -131,14 +144,15 @@ impl Breaker {
         reason: &str,
     ) -> Option<Turn> {
         let mut state = self.state.lock();
-        let (pause, turn) = match &*state {
-            State::Closed { failures } if failures + 1 < MOST_FAILURES => {
-                *state = State::Closed {
-                    failures: failures + 1,
-                };
-                return None;
+        let (pause, turn) = match &mut *state {
+            State::Closed { failures, since } => {
+                *failures = failures.saturating_add(1);
+                let since = *since.get_or_insert(now);
+                if *failures < FAILURES || now.saturating_duration_since(since) < SILENCE {
+                    return None;
+                }
+                (FIRST_PAUSE, Some(Turn::Opened))
             }
-            State::Closed { .. } => (FIRST_PAUSE, Some(Turn::Opened)),
             // A call that left before it opened says nothing new.
             State::Open { .. } if *leave != Leave::Probe => return None,
             State::Open { pause, .. } => ((*pause * 2).min(LONGEST_PAUSE), None),
@@ -158,10 +172,11 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    /// One that opens `now`.
     fn opened(now: Instant) -> Breaker {
         let breaker = Breaker::new();
-        for _ in 1..MOST_FAILURES {
-            assert_eq!(breaker.failed(&Leave::Go, now, 255, "gone"), None);
+        for _ in 1..FAILURES {
+            assert_eq!(breaker.failed(&Leave::Go, now - SILENCE, 255, "gone"), None);
             assert_eq!(breaker.leave(now), Leave::Go);
         }
         assert!(!breaker.is_open());
@@ -178,14 +193,29 @@ mod tests {
         let now = Instant::now();
         let breaker = Breaker::new();
         for _ in 0..10 {
-            for _ in 1..MOST_FAILURES {
-                assert_eq!(breaker.failed(&Leave::Go, now, 0, "gone"), None);
+            for number in 1..FAILURES {
+                let at = now + SILENCE * number;
+                assert_eq!(breaker.failed(&Leave::Go, at, 0, "gone"), None);
             }
             assert_eq!(breaker.answered(), None);
         }
         assert_eq!(breaker.leave(now), Leave::Go);
         let breaker = opened(now);
         assert_eq!(breaker.leave(now), Leave::Stay("gone".to_owned()));
+    }
+
+    #[test]
+    fn many_calls_that_fail_together_are_a_hiccup() {
+        let now = Instant::now();
+        let breaker = Breaker::new();
+        let just_before = now + SILENCE - Duration::from_millis(1);
+        for at in [now, just_before] {
+            for _ in 0..1_000 {
+                assert_eq!(breaker.failed(&Leave::Go, at, 0, "slow"), None);
+            }
+        }
+        let (later, turn) = (now + SILENCE, Some(Turn::Opened));
+        assert_eq!(breaker.failed(&Leave::Go, later, 0, "slow"), turn);
     }
 
     #[test]
@@ -245,8 +275,13 @@ mod tests {
     fn pauses_are_spread() {
         let now = Instant::now();
         let breaker = Breaker::new();
-        for _ in 0..MOST_FAILURES {
-            breaker.failed(&Leave::Go, now, 0, "gone");
+        for number in 0..FAILURES {
+            breaker.failed(
+                &Leave::Go,
+                now - SILENCE * (FAILURES - 1 - number),
+                0,
+                "gone",
+            );
         }
         assert_eq!(breaker.leave(now + FIRST_PAUSE / 2), Leave::Probe);
     }

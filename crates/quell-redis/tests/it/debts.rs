@@ -268,7 +268,7 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
         .await;
     }
     // Those of the second are paid in this order.
-    for user in 0..2_000 {
+    for user in 0..1_200 {
         nodes[1].ask(&format!("user-{user}"), 1).await;
     }
     for node in &nodes {
@@ -277,7 +277,7 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
         }
     }
     assert!(passed <= 1_000, "{passed}");
-    // Answers to the second are late, so that it needs some 6 s.
+    // Answers to the second are late, so that it needs some 4 s.
     proxies[0].set(Weather::Fine);
     proxies[1].set(Weather::Slow);
     let began = Instant::now();
@@ -288,10 +288,10 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
         if owed == 0 && took.is_none() {
             took = Some(began.elapsed());
         }
-        assert!(began.elapsed() < PATIENCE, "{owed} keys are owed");
+        assert!(began.elapsed() < PATIENCE * 2, "{owed} keys are owed");
         tokio::time::sleep(SECOND / 100).await;
     }
-    assert!(took > Some(4 * SECOND), "it was not late: {took:?}");
+    assert!(took > Some(SECOND * 5 / 2), "it was not late: {took:?}");
     assert!(passed <= 1_000, "{passed}");
     proxies[1].set(Weather::Fine);
     for node in &nodes {
