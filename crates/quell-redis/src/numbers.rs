@@ -55,7 +55,7 @@ impl Counts {
             Some(Failure::Unknown(_)) => 1,
             Some(Failure::Refused(_) | Failure::NoScript) => 2,
             Some(Failure::Foreign(_)) => 3,
-            Some(Failure::NotReady(_)) => 4,
+            Some(Failure::NotReady(_) | Failure::Moving(_)) => 4,
         };
         if let Some(count) = self.failures.get(kind) {
             count.fetch_add(1, Ordering::Relaxed);

@@ -245,8 +245,9 @@ impl Cluster {
                     let reason = "its servers send a key back and forth".to_owned();
                     return Err(Failure::Refused(reason));
                 }
-                Err(Attempt::Away(reason)) => Failure::NotReady(reason),
-                Err(Attempt::Failed(failure @ Failure::Unreachable(_))) => failure,
+                Err(
+                    Attempt::Away(failure) | Attempt::Failed(failure @ Failure::Unreachable(_)),
+                ) => failure,
                 Err(Attempt::Failed(failure)) => return Err(failure),
             };
             // It ran nothing. Somebody else has or will have the slot. Redis 6.2 sends on every time

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -18,6 +19,8 @@ pub(crate) struct Command {
 struct Attempts {
     /// Whether a connection has it, waiting or on the way: that limits the time.
     is_on_connection: AtomicBool,
+    /// When it was on its way last.
+    sent: Mutex<Option<Instant>>,
     /// Why the last attempt came to nothing.
     reason: Mutex<Option<String>>,
 }
@@ -59,6 +62,21 @@ impl Command {
 
     pub(super) fn is_on_connection(&self) -> bool {
         self.attempts.is_on_connection.load(Ordering::Acquire)
+    }
+
+    /// Notes that it leaves for its server.
+    pub(super) fn set_sent(&self, now: Instant) {
+        *self.attempts.sent.lock() = Some(now);
+    }
+
+    /// When it left for its server last; `None`: it waited, or there was no connection.
+    pub(super) fn sent(&self) -> Option<Instant> {
+        *self.attempts.sent.lock()
+    }
+
+    /// Whether a connection has it that has not sent it.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_on_connection() && self.sent().is_none()
     }
 
     /// Notes why an attempt came to nothing.

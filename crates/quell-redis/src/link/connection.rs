@@ -156,6 +156,11 @@ impl Connection {
         self.end.traffic.lock().is_over
     }
 
+    /// Whether any answer came since then.
+    pub(super) fn is_heard_since(&self, then: Instant) -> bool {
+        self.end.traffic.lock().heard >= then
+    }
+
     /// Sends a command and waits for its last answer.
     pub(super) async fn call(&self, command: &Command) -> Result<Value, Lost> {
         let answer = self.end.traffic.lock().enter(command, Instant::now())?;
@@ -250,6 +255,7 @@ impl Traffic {
             if self.on_the_way.is_empty() && now.saturating_duration_since(self.heard) >= QUIET {
                 self.was_quiet = true;
             }
+            command.set_sent(now);
             self.on_the_way.push_back(Sent {
                 caller: Some(caller),
                 answers: command.answers(),

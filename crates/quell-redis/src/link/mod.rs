@@ -54,6 +54,9 @@ pub enum Failure {
     /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
     /// cluster is down. Nobody else was found in time who could.
     NotReady(String),
+    /// The keys of the command are on their way from one server to another, and were so until its
+    /// time was over. Both servers are there, and ran nothing.
+    Moving(String),
     /// The server does not know the script. It is sent along in the same call, so nobody sees this.
     NoScript,
     /// A value stands under one of our names that is none of ours.
@@ -68,6 +71,7 @@ impl fmt::Display for Failure {
             Self::Overloaded => f.write_str("more calls wait for it than it answers in time"),
             Self::Refused(reason) => write!(f, "it refused: {reason}"),
             Self::NotReady(reason) => write!(f, "it takes no calls now: {reason}"),
+            Self::Moving(reason) => write!(f, "its keys move to another server: {reason}"),
             Self::NoScript => f.write_str("it forgets scripts at once"),
             Self::Foreign(reason) => write!(
                 f,
@@ -89,8 +93,9 @@ pub(crate) enum Attempt {
     Moved(Address),
     /// Not run: somebody else has the key, for this once.
     Ask(Address),
-    /// Not run: this server is no primary (any more), or not yet up.
-    Away(String),
+    /// Not run: this server is no primary (any more), or not yet up, or has not all of the keys. To be
+    /// asked again; this is the failure if that is of no use.
+    Away(Failure),
 }
 
 /// The way to the servers.
@@ -264,9 +269,9 @@ async fn call_single(node: &Arc<Node>, command: &Command) -> Result<Value, Failu
                         .to_owned(),
                 ));
             }
-            Err(Attempt::Away(reason)) => {
-                tracing::debug!(?node, reason, "asking again");
-                search.pause(Failure::NotReady(reason)).await?;
+            Err(Attempt::Away(failure)) => {
+                tracing::debug!(?node, %failure, "asking again");
+                search.pause(failure).await?;
             }
         }
     }
@@ -294,9 +299,10 @@ fn judge(error: &RedisError) -> Attempt {
     match error.kind() {
         redis::ErrorKind::Server(ServerErrorKind::NoScript) => Attempt::Failed(Failure::NoScript),
         _ => match code {
-            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
-                Attempt::Away(text())
+            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
+                Attempt::Away(Failure::NotReady(text()))
             }
+            "TRYAGAIN" => Attempt::Away(Failure::Moving(text())),
             "WRONGTYPE" => Attempt::Failed(Failure::Foreign(text())),
             _ => of_script(text()),
         },
@@ -331,9 +337,12 @@ fn of_script(text: String) -> Attempt {
     if is_own || text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
         return Attempt::Failed(Failure::Foreign(text));
     }
+    if text.contains("-READONLY ") {
+        return Attempt::Away(Failure::NotReady(text));
+    }
     // A key that a script found by itself is on its way to another server: nothing was written.
-    if text.contains("-READONLY ") || text.contains("non local key") {
-        return Attempt::Away(text);
+    if text.contains("non local key") {
+        return Attempt::Away(Failure::Moving(text));
     }
     Attempt::Failed(Failure::Refused(text))
 }

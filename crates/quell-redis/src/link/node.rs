@@ -84,7 +84,10 @@ impl Node {
     /// Sends a command and waits for the answer.
     pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Attempt> {
         let answer = self.try_call(command).await;
-        if let Err(Attempt::Away(reason) | Attempt::Failed(Failure::Unreachable(reason))) = &answer
+        if let Err(
+            Attempt::Failed(Failure::Unreachable(reason))
+            | Attempt::Away(Failure::NotReady(reason) | Failure::Moving(reason)),
+        ) = &answer
         {
             command.note(reason);
         }
@@ -102,7 +105,7 @@ impl Node {
         }
         let timeout = self.settings.timeout;
         Err(match lost {
-            Lost::Unsent => Attempt::Away(lost.to_string()),
+            Lost::Unsent => Attempt::Away(Failure::NotReady(lost.to_string())),
             Lost::Silent => {
                 let reason = format!("no answer within {timeout:?} to the calls before it");
                 Attempt::Failed(Failure::Unreachable(reason))
@@ -129,7 +132,9 @@ impl Node {
                 other => other,
             };
             // Another server may answer at this address soon, or does already.
-            if matches!(&attempt, Attempt::Away(reason) if reason.contains("READONLY ")) {
+            if let Attempt::Away(Failure::NotReady(reason)) = &attempt
+                && reason.contains("READONLY ")
+            {
                 self.forget(from);
             }
             attempt
@@ -141,6 +146,25 @@ impl Node {
         let mut state = self.state.lock();
         if matches!(*state, State::Live(_)) {
             *state = State::Idle;
+        }
+    }
+
+    /// Gives the connection up if nothing was heard on it since then; says whether anything was.
+    pub(super) fn hang_up_if_silent(&self, since: Instant) -> bool {
+        let mut state = self.state.lock();
+        let is_heard =
+            matches!(&*state, State::Live(connection) if connection.is_heard_since(since));
+        if !is_heard && matches!(*state, State::Live(_)) {
+            *state = State::Idle;
+        }
+        is_heard
+    }
+
+    #[cfg(test)]
+    pub(super) fn live(&self) -> Option<Connection> {
+        match &*self.state.lock() {
+            State::Live(connection) => Some(connection.clone()),
+            _ => None,
         }
     }
 

@@ -57,26 +57,146 @@ impl Search {
     }
 }
 
-/// Asks one server, and not for long: who is silent gets a new connection the next time.
+/// Asks one server, and not for long: who is silent gets a new connection the next time. A server that
+/// has more to do than it can is left alone, with what is known of its pace: that calls wait for it, or
+/// that it answers others first, proves nothing.
 pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
-    match timeout(ASK_TIME, node.call(&Command::from(command))).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(Attempt::Failed(failure))) => {
-            if matches!(failure, Failure::Unknown(_) | Failure::Unreachable(_)) {
-                node.hang_up();
-            }
-            Err(failure)
+    let command = Command::from(command);
+    let address = node.address();
+    let failure = match timeout(ASK_TIME, node.call(&command)).await {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(Attempt::Away(failure))) => return Err(failure),
+        Ok(Err(Attempt::Moved(_) | Attempt::Ask(_))) => {
+            return Err(Failure::Refused(format!("{address} sends us elsewhere")));
         }
-        Ok(Err(Attempt::Away(reason))) => Err(Failure::NotReady(reason)),
-        Ok(Err(Attempt::Moved(_) | Attempt::Ask(_))) => Err(Failure::Refused(format!(
-            "{} sends us elsewhere",
-            node.address()
-        ))),
-        Err(_) => {
-            node.hang_up();
-            let address = node.address();
-            let reason = format!("{address}: no answer within {ASK_TIME:?}");
-            Err(Failure::Unreachable(reason))
+        Ok(Err(Attempt::Failed(failure @ (Failure::Unknown(_) | Failure::Unreachable(_))))) => {
+            failure
+        }
+        Ok(Err(Attempt::Failed(failure))) => return Err(failure),
+        Err(_) if command.is_waiting() => return Err(Failure::Overloaded),
+        Err(_) => Failure::Unreachable(format!("{address}: no answer within {ASK_TIME:?}")),
+    };
+    match command.sent() {
+        Some(sent) if node.hang_up_if_silent(sent) => Err(Failure::Overloaded),
+        _ => Err(failure),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use futures_util::future::join_all;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+
+    use super::super::Settings;
+    use super::*;
+    use crate::url::Address;
+
+    /// A server that answers every command the same, as often as it is told to.
+    pub(crate) struct Fake {
+        pub(crate) address: Address,
+        /// How many commands it may answer.
+        pub(crate) answers: Arc<Semaphore>,
+    }
+
+    impl Fake {
+        pub(crate) async fn start(reply: &'static [u8]) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = Address::new("127.0.0.1", listener.local_addr().unwrap().port());
+            let answers = Arc::new(Semaphore::new(0));
+            let allowed = Arc::clone(&answers);
+            tokio::spawn(async move {
+                while let Ok((mut stream, _)) = listener.accept().await {
+                    let allowed = Arc::clone(&allowed);
+                    tokio::spawn(async move {
+                        let mut bytes = [0; 4_096];
+                        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                            for _ in bytes[..count].iter().filter(|byte| **byte == b'*') {
+                                allowed.acquire().await.unwrap().forget();
+                                if stream.write_all(reply).await.is_err() {
+                                    return;
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            Self { address, answers }
+        }
+
+        /// Calls that may take for ever; returns once a connection has them all.
+        pub(crate) async fn calls(
+            &self,
+            node: &Arc<Node>,
+            count: usize,
+        ) -> tokio::task::JoinHandle<usize> {
+            let commands: Vec<_> = (0..count)
+                .map(|_| Command::from(&redis::cmd("PING")))
+                .collect();
+            let (node, sent) = (Arc::clone(node), commands.clone());
+            let calls = tokio::spawn(async move {
+                let calls = sent.iter().map(|command| node.call(command));
+                let answers = join_all(calls).await;
+                answers.iter().filter(|answer| answer.is_ok()).count()
+            });
+            while !commands.iter().all(Command::is_on_connection) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            calls
+        }
+    }
+
+    /// More than may be on the way.
+    pub(crate) const MANY: usize = 1_100;
+
+    pub(crate) fn settings() -> Arc<Settings> {
+        let url = "redis://localhost".parse().unwrap();
+        Arc::new(Settings::new(&url, Duration::from_secs(60)))
+    }
+
+    /// A node with a connection, on which so much waits.
+    async fn busy(fake: &Fake, count: usize) -> (Arc<Node>, tokio::task::JoinHandle<usize>) {
+        let node = Node::new(fake.address.clone(), settings());
+        fake.answers.add_permits(Semaphore::MAX_PERMITS);
+        look_at(&node, &redis::cmd("PING")).await.unwrap();
+        fake.answers.forget_permits(Semaphore::MAX_PERMITS);
+        let calls = fake.calls(&node, count).await;
+        (node, calls)
+    }
+
+    #[tokio::test]
+    async fn a_look_that_waits_in_the_queue_leaves_the_connection_alone() {
+        let fake = Fake::start(b"+OK\r\n").await;
+        let (node, calls) = busy(&fake, MANY).await;
+        let before = node.live().unwrap();
+        let looked = look_at(&node, &redis::cmd("PING")).await;
+        assert_eq!(looked, Err(Failure::Overloaded));
+        assert!(node.live().is_some_and(|live| live.is_same(&before)));
+        fake.answers.add_permits(MANY + 1);
+        assert_eq!(calls.await.unwrap(), MANY);
+    }
+
+    #[tokio::test]
+    async fn a_look_hangs_up_on_who_is_silent_and_not_on_who_answers_others() {
+        for is_silent in [false, true] {
+            let fake = Fake::start(b"+OK\r\n").await;
+            let (node, calls) = busy(&fake, 16).await;
+            let before = node.live().unwrap();
+            let look = redis::cmd("PING");
+            let (looked, ()) = futures_util::future::join(look_at(&node, &look), async {
+                sleep(ASK_TIME / 5).await;
+                fake.answers.add_permits(if is_silent { 0 } else { 8 });
+            })
+            .await;
+            match looked {
+                Err(Failure::Unreachable(_)) => assert!(is_silent),
+                other => assert!(!is_silent && other == Err(Failure::Overloaded)),
+            }
+            let is_kept = node.live().is_some_and(|live| live.is_same(&before));
+            assert_eq!(is_kept, !is_silent);
+            fake.answers.add_permits(17);
+            assert_eq!(calls.await.unwrap(), 16);
         }
     }
 }

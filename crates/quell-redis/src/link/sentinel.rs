@@ -155,7 +155,7 @@ impl Watch {
             Attempt::Failed(failure @ Failure::Unknown(_)) => (failure, true),
             // The server answered: it is the primary as before.
             Attempt::Failed(failure) => return Err(failure),
-            Attempt::Away(reason) => (Failure::NotReady(reason), false),
+            Attempt::Away(failure) => (failure, false),
             Attempt::Moved(_) | Attempt::Ask(_) => {
                 let reason = format!("{} is one of a cluster", node.address());
                 (Failure::NotReady(reason), false)
@@ -187,18 +187,22 @@ impl Watch {
         for Named { address, .. } in named {
             let node = self.known_or_new(&address);
             match look_at(&node, &role).await {
-                Ok(reply) if is_primary(&reply) => {
-                    *self.current.lock() = Some(Current {
-                        node,
-                        found: Some(Instant::now()),
-                    });
-                    return Ok(());
-                }
+                Ok(reply) if is_primary(&reply) => return self.found(node),
+                // It answers calls, late: those tell whether it is a primary.
+                Err(Failure::Overloaded) => return self.found(node),
                 Ok(_) => failure = Failure::Unreachable(format!("{address} is no primary yet")),
                 Err(reason) => failure = reason,
             }
         }
         Err(failure)
+    }
+
+    fn found(&self, node: Arc<Node>) -> Result<(), Failure> {
+        *self.current.lock() = Some(Current {
+            node,
+            found: Some(Instant::now()),
+        });
+        Ok(())
     }
 
     /// Whom the sentinels name, as soon as more than half of them name the same; and why others name
@@ -288,4 +292,38 @@ fn address(reply: &Value) -> Option<Address> {
 fn is_primary(reply: &Value) -> bool {
     matches!(reply, Value::Array(parts)
         if matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::super::search::tests::{Fake, MANY, settings};
+    use super::*;
+
+    /// Whoever is named and has more to do than it can stays the primary, on the connection that it has.
+    #[tokio::test]
+    async fn a_primary_that_is_overloaded_is_found_again() {
+        let primary = Fake::start(b"*1\r\n$6\r\nmaster\r\n").await;
+        primary.answers.add_permits(Semaphore::MAX_PERMITS);
+        let port = primary.address.port().to_string();
+        let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+        let sentinel = Fake::start(named.leak().as_bytes()).await;
+        sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
+        let subject = Sentinel::new(&[sentinel.address], "shop", settings());
+        let watch = &subject.watch;
+        let node = watch.primary().await.unwrap();
+        let before = node.live().unwrap();
+        primary.answers.forget_permits(Semaphore::MAX_PERMITS);
+        let calls = primary.calls(&node, MANY).await;
+        if let Some(current) = &mut *watch.current.lock() {
+            // A call failed.
+            current.found = None;
+        }
+        let again = watch.primary().await.unwrap();
+        assert!(Arc::ptr_eq(&node, &again));
+        assert!(again.live().is_some_and(|live| live.is_same(&before)));
+        primary.answers.add_permits(MANY + 1);
+        assert_eq!(calls.await.unwrap(), MANY);
+    }
 }

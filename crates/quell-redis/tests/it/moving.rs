@@ -130,3 +130,32 @@ async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
     assert_eq!(passes(&subject).await, Ok(true));
     assert_eq!(passes(&subject).await, Ok(false));
 }
+
+/// To try again later is an answer: however many calls get it, the server is there for all its other
+/// keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_keys_move_is_not_gone() {
+    let cluster = Cluster::start(0);
+    let subject = limiter(&cluster, &[3, 5], Duration::from_millis(300));
+    while passes(&subject).await != Ok(true) {}
+    let moving = Moving::begin(&cluster);
+    moving.carry(0);
+    let failures = |kind: &str| {
+        let numbers = subject.store().numbers();
+        assert!(!numbers.is_gone, "{numbers:?}");
+        let mut failures = numbers.failures.into_iter();
+        failures.find(|(name, _)| *name == kind).unwrap().1
+    };
+    while failures("not_ready") < 8 {
+        let error = passes(&subject).await.unwrap_err();
+        assert!(error.contains("TRYAGAIN"), "{error}");
+    }
+    for number in 0..30 {
+        // Some of them lie on either server.
+        let other = Query::new("d").entry("tenant", format!("t{number}"));
+        assert!(subject.try_acquire(&other).await.unwrap().is_allow());
+    }
+    moving.carry(1);
+    assert_eq!(passes(&subject).await, Ok(true));
+    moving.end();
+}
