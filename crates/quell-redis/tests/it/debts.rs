@@ -171,6 +171,10 @@ async fn a_refill_is_not_granted_twice() {
                 tokio::time::sleep(SECOND / 100).await;
             }
         }
+        // What a busy machine had no time to ask for is still there.
+        while node.ask("a", 1).await.is_allow() {
+            passed += 1;
+        }
         let most = 200.0 + 20.0 * began.elapsed().as_secs_f64();
         assert!(f64::from(passed) <= most, "{bucket}: {passed} of {most}");
         assert!(
