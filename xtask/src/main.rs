@@ -29,7 +29,7 @@ cargo xtask COMMAND
   chaos [WORDS]    attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list
   packages         only pack, unpack and build the published crates
   mutants [WORD]   every mistake of the mutation table (whose name contains WORD);
-                   `test` makes those whose text changed since they were caught
+                   --changed: as `test`, those whose text changed since they were caught
   help             this text";
 
 fn main() -> ExitCode {
@@ -52,6 +52,7 @@ fn run() -> Result<()> {
         ["chaos", words @ ..] => chaos::run(words),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
+        ["mutants", "--changed"] => mutants::run_changed(),
         ["mutants", word] => mutants::run(word),
         [] | ["help" | "--help" | "-h"] => {
             terminal::line(HELP);

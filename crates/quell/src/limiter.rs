@@ -406,7 +406,8 @@ impl Limiter<MemoryStore> {
     /// Takes over what a snapshot holds; its limits get names of this limiter.
     ///
     /// To be called after the rules came into force and before the first query. States under limits
-    /// that are not among `limits` are left out.
+    /// that are not among `limits` are left out: such a key begins fresh, also where it was used under
+    /// another limit before.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
         self.restore_into(&self.store, limits, states, now);
     }

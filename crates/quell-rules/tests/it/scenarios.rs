@@ -205,6 +205,20 @@ fn calls_that_wait_can_be_repeated() {
     assert!(report.is_ok(), "{report}");
 }
 
+/// Two wait; the first goes away, and the second's turn is a second earlier.
+#[test]
+fn who_waits_behind_a_call_that_is_cancelled_moves_up() {
+    let report = steps(
+        "      - { at: 0s, entries: { user: a }, cost: 2 }
+      - { at: 0s, entries: { user: a }, id: first, max_wait: 3s, expect: { delay: 1s } }
+      - { at: 0s, entries: { user: a }, id: second, max_wait: 3s, expect: { delay: 2s } }
+      - { at: 500ms, op: cancel, id: first, expect: { outcome: cancelled } }
+      - { at: 1500ms, op: peek, entries: { user: a }, expect: { outcome: deny, retry_after: 500ms } }
+",
+    );
+    assert!(report.is_ok(), "{report}");
+}
+
 #[test]
 fn a_file_may_have_several_documents() {
     let document = |name: &str, limit: u32| {

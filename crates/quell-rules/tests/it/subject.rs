@@ -1,12 +1,13 @@
 //! A subject for scenarios: the core and a map of states, as plain as can be.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
-use quell_core::charge::{self, Action, Entry, LimitSet, Operation};
+use quell_core::charge::{self, Action, Charge, Entry, LimitSet, Operation};
+use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::hold::{self, Claim, Ending, HoldId};
 use quell_core::limit::{Installed, LimitId};
@@ -31,9 +32,18 @@ pub(crate) struct Plain {
 #[derive(Debug)]
 struct Kept {
     outcome: &'static str,
-    /// Keys, and whether the cost there was the descriptor's.
-    places: Vec<(Vec<u8>, bool)>,
+    places: Vec<Place>,
     verdict: Verdict,
+}
+
+/// What was asked of one key.
+#[derive(Clone, Debug)]
+struct Place {
+    key: Vec<u8>,
+    cost: Cost,
+    /// Whether the cost was the descriptor's.
+    scales: bool,
+    edges: Option<Edges>,
 }
 
 impl Subject for Plain {
@@ -92,7 +102,12 @@ impl Subject for Plain {
         let verdict = set.combine(&claimed.decisions);
         let places = charges.iter().zip(&keys).zip(claimed.held);
         let places = places.filter(|(_, held)| *held);
-        let places = places.map(|((charge, key), _)| (key.clone(), !charge.counts_calls));
+        let places = places.map(|((charge, key), _)| Place {
+            key: key.clone(),
+            cost: charge.cost,
+            scales: !charge.counts_calls,
+            edges: charge.edges,
+        });
         let kept = Kept {
             outcome: "stands",
             places: places.collect(),
@@ -113,19 +128,21 @@ impl Subject for Plain {
             });
         };
         let mut repeated = true;
+        let mut next = VecDeque::new();
         if kept.outcome == "stands" {
             let mut stands = false;
-            for (key, scales) in &kept.places {
-                let state = self.states.get_mut(key).ok_or("no state")?;
+            for place in &kept.places {
+                let state = self.states.get_mut(&place.key).ok_or("no state")?;
                 let installed = self.limits.get(&state.limit).ok_or("no limit")?;
                 let at = At {
                     now,
                     since: installed.since,
-                    edges: None,
+                    edges: place.edges,
                 };
-                let ended = hold::end(state, &installed.limit, &at, id, ending, *scales);
+                let ended = hold::end(state, &installed.limit, &at, id, ending, place.scales);
                 repeated &= !ended.found;
                 stands |= ended.stands;
+                next.extend(ended.next);
             }
             kept.outcome = match ending {
                 _ if stands => "stands",
@@ -135,10 +152,14 @@ impl Subject for Plain {
                 _ => "released",
             };
         }
-        Ok(EndAnswer {
+        let answer = EndAnswer {
             outcome: kept.outcome,
             repeated,
-        })
+        };
+        while let Some(id) = next.pop_front() {
+            next.extend(self.advance(&id, now)?);
+        }
+        Ok(answer)
     }
 
     fn administer(
@@ -180,6 +201,30 @@ impl Subject for Plain {
 }
 
 impl Plain {
+    /// Moves up one who waits, as far as it goes; who stands right behind it.
+    fn advance(&mut self, id: &HoldId, now: Now) -> Result<Vec<HoldId>, String> {
+        let places = self.held.get(id).ok_or("no hold")?.places.clone();
+        let mut states = Vec::new();
+        let mut charges = Vec::new();
+        for place in &places {
+            let state = self.states.get(&place.key).ok_or("no state")?;
+            let installed = self.limits.get(&state.limit).ok_or("no limit")?;
+            let mut charge = Charge::alone(installed, place.cost);
+            charge.edges = place.edges;
+            charges.push(charge);
+            states.push(state.clone());
+        }
+        let mut entries: Vec<_> = charges
+            .iter()
+            .zip(&mut states)
+            .map(|(charge, state)| Entry { charge, state })
+            .collect();
+        let advanced = hold::advance(now, id, &mut entries);
+        let keys = places.into_iter().map(|place| place.key);
+        self.states.extend(keys.zip(states));
+        Ok(advanced.map_or_else(Vec::new, |(_, behind)| behind))
+    }
+
     /// The keys of a set and their states, each under the limit that is charged.
     fn load(&self, set: &LimitSet<'_>, now: Now) -> Result<(Vec<Vec<u8>>, Vec<State>), String> {
         let (mut keys, mut states) = (Vec::new(), Vec::new());
