@@ -3,15 +3,21 @@
 //! A state's name in Redis does not say what the key was, so a key whose ban begins is put on a list
 //! in a command of its own. A ban whose server dies in between stands all the same and is only not
 //! listed. Whoever reads the list looks at the states, so what was lifted meanwhile does not show.
+//!
+//! People choose the values of keys, so long ones are cut. A state's name cannot be told from such a
+//! key and is listed with it, on a list of its own that servers of before do not read; their list has
+//! whole keys.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
 use quell::store::Banned;
 use quell::store::memory::MAX_NAMED_BANS;
-use quell_core::key::{Key, KeyName};
+use quell_core::key::{Key, KeyName, shortened};
 use quell_core::time::Now;
 use redis::{Cmd, Value};
+use sha2::{Digest, Sha256};
 
 use crate::answer::Reply;
 use crate::link::Failure;
@@ -31,9 +37,13 @@ pub(crate) struct Bans<'a> {
 impl RedisStore {
     /// Lists `key` as banned until an instant of the store's clock.
     pub(crate) async fn name_ban(&self, key: Key<'_>, until: u64, now: u64) {
-        let list = [self.names.bans()];
+        let (list, member) = match shortened(key.as_bytes(), &mark(key.as_bytes())) {
+            Cow::Borrowed(_) => (self.names.bans(), member(key)),
+            Cow::Owned(short) => (self.names.cut_bans(), cut(&self.names.of(key), &short)),
+        };
+        let list = [list];
         let arguments = [
-            member(key),
+            member,
             text(until),
             text(now),
             text(MAX_NAMED_BANS as u64),
@@ -56,48 +66,64 @@ impl<'a> Bans<'a> {
     pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
         let most = most.min(MAX_NAMED_BANS);
         let mut bans = Vec::new();
+        for list in [self.store.names.bans(), self.store.names.cut_bans()] {
+            bans.extend(self.listed(&list, most, now).await?);
+        }
+        bans.sort_by_key(|(_, ban)| std::cmp::Reverse(ban.left));
+        // A server of before may list a key that is on the other list, too.
+        let mut seen = HashSet::new();
+        bans.retain(|(state, _)| seen.insert(state.clone()));
+        bans.truncate(most);
+        Ok(bans.into_iter().map(|(_, ban)| ban).collect())
+    }
+
+    /// The first bans of one list that stand, with the names of their states.
+    async fn listed(
+        &self,
+        list: &[u8],
+        most: usize,
+        now: Now,
+    ) -> Result<Vec<(Vec<u8>, Banned)>, Failure> {
+        let mut bans = Vec::new();
         let mut seen = HashSet::new();
         let mut start = 0;
         while bans.len() < most {
-            let page = self.page(start).await?;
+            let page = self.page(list, start).await?;
             let mut listed = Vec::with_capacity(page.len());
             for member in &page {
-                match self.read(member) {
+                match self.read(list, member) {
                     Some((state, key)) => listed.push((member, state, key)),
-                    None => self.drop(member).await?,
+                    None => self.drop(list, member).await?,
                 }
             }
             let states: Vec<_> = listed.iter().map(|(_, state, _)| state.clone()).collect();
             let left = self.left(&states, now).await?;
             for ((member, state, key), left) in listed.into_iter().zip(left) {
                 if left == 0 {
-                    self.drop(member).await?;
+                    self.drop(list, member).await?;
                     continue;
                 }
                 start += 1;
                 // A ban that began meanwhile moves some that were read into the next page.
-                if seen.insert(state) {
+                if seen.insert(state.clone()) {
                     let left = Duration::from_micros(left);
-                    bans.push(Banned { key, left });
+                    bans.push((state, Banned { key, left }));
                 }
             }
             if page.len() < PAGE {
                 break;
             }
         }
-        bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
-        bans.truncate(most);
         Ok(bans)
     }
 
     /// The members from rank `start` on, the last to end first.
-    async fn page(&self, start: usize) -> Result<Vec<Vec<u8>>, Failure> {
-        let list = self.store.names.bans();
+    async fn page(&self, list: &[u8], start: usize) -> Result<Vec<Vec<u8>>, Failure> {
         let mut range = Cmd::new();
-        range.arg("ZREVRANGE").arg(list.as_slice());
+        range.arg("ZREVRANGE").arg(list);
         range.arg(start).arg(start + PAGE - 1);
-        let members = self.store.link.call(&list, &range);
-        match self.store.in_time(&list, members).await {
+        let members = self.store.link.call(list, &range);
+        match self.store.in_time(list, members).await {
             // Something else stands there, until the next ban begins.
             Err(Failure::Foreign(_)) => Ok(Vec::new()),
             Err(failure) => Err(failure),
@@ -113,10 +139,16 @@ impl<'a> Bans<'a> {
     }
 
     /// The name of the state that a member stands for, and its key as it is shown.
-    fn read(&self, member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
+    fn read(&self, list: &[u8], member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
+        if list == self.store.names.cut_bans() {
+            let (length, rest) = member.split_first_chunk::<2>()?;
+            let length = usize::from(u16::from_be_bytes(*length));
+            let (state, short) = rest.split_at_checked(length)?;
+            return Some((state.to_vec(), KeyName::parse(short)?));
+        }
         let (scope, key) = split(member)?;
         let state = self.store.names.of_parts(key, scope);
-        Some((state, KeyName::parse(key)?))
+        Some((state, KeyName::parse(&shortened(key, &mark(key)))?))
     }
 
     /// How much longer the bans in these states stand, in microseconds.
@@ -158,12 +190,11 @@ impl<'a> Bans<'a> {
         Ok(left)
     }
 
-    async fn drop(&self, member: &[u8]) -> Result<(), Failure> {
-        let list = self.store.names.bans();
+    async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
         let mut remove = Cmd::new();
-        remove.arg("ZREM").arg(list.as_slice()).arg(member);
-        let removed = self.store.link.call(&list, &remove);
-        self.store.in_time(&list, removed).await.map(|_| ())
+        remove.arg("ZREM").arg(list).arg(member);
+        let removed = self.store.link.call(list, &remove);
+        self.store.in_time(list, removed).await.map(|_| ())
     }
 }
 
@@ -176,6 +207,19 @@ fn member(key: Key<'_>) -> Vec<u8> {
 fn split(member: &[u8]) -> Option<(usize, &[u8])> {
     let (scope, key) = member.split_first_chunk::<4>()?;
     Some((usize::try_from(u32::from_be_bytes(*scope)).ok()?, key))
+}
+
+/// The name of a state with its length before it, and its key with long values cut.
+fn cut(state: &[u8], short: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(state.len()).unwrap_or(u16::MAX);
+    [&length.to_be_bytes(), state, short].concat()
+}
+
+/// What tells keys apart that begin alike.
+fn mark(key: &[u8]) -> String {
+    let digest = Sha256::digest(key);
+    let first = digest.iter().take(8);
+    first.map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn text(number: u64) -> Vec<u8> {

@@ -104,6 +104,11 @@ impl Names {
     pub(crate) fn bans(&self) -> Vec<u8> {
         [&self.prefix, b"bans".as_slice()].concat()
     }
+
+    /// The name of the list of banned keys whose long values are cut.
+    pub(crate) fn cut_bans(&self) -> Vec<u8> {
+        [&self.prefix, b"cut_bans".as_slice()].concat()
+    }
 }
 
 /// What puts a name into the slot that `tag` names.

@@ -138,7 +138,7 @@ impl RedisStore {
             return Ok(());
         };
         let mut names = rehearsal.take_all();
-        names.push(self.names.bans());
+        names.extend([self.names.bans(), self.names.cut_bans()]);
         self.delete(names).await
     }
 

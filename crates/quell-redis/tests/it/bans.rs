@@ -1,5 +1,6 @@
 //! Bans: listed by name, lifted, and alike for every server.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quell::store::Action;
@@ -8,7 +9,7 @@ use quell_core::ban::Ban;
 use quell_core::descriptor::Descriptor;
 
 use crate::limits::{SECOND, START, ask, built, limiter};
-use crate::server::Server;
+use crate::server::{Server, try_command};
 
 fn banning() -> Limit {
     let ban = Ban::new(2, Some(60 * SECOND), vec![60 * SECOND, 600 * SECOND]).unwrap();
@@ -89,21 +90,37 @@ async fn the_longest_bans_are_listed_first() {
     assert!((290_000..=301_000).contains(&left), "{left}");
 }
 
+/// The list as a server wrote it that did not cut names.
+fn list_as_before(server: &Server, value: &str, until: u64) {
+    let part = |part: &[u8]| [&u32::try_from(part.len()).unwrap().to_be_bytes(), part].concat();
+    let (domain, rule, entry) = (part(b"d"), part(b"rule-0"), part(b"user"));
+    let scope = [b"r".as_slice(), &domain, &rule, &[1], &entry, &[0]].concat();
+    let size = u32::try_from(scope.len()).unwrap().to_be_bytes();
+    let member = [&size, &*scope, &[1], &part(value.as_bytes())].concat();
+    let until = until.to_string();
+    let words: [&[u8]; 4] = [b"ZADD", b"quell:1:bans", until.as_bytes(), &member];
+    assert_eq!(try_command(server.port(), &words).unwrap(), "1");
+}
+
+fn numbered(number: u64) -> String {
+    format!("{number:03}{}", "x".repeat(500_000))
+}
+
 /// A reply of all these names would be longer than a connection takes.
 #[tokio::test]
 async fn a_list_of_the_longest_names_is_read_in_pages() {
     let server = Server::start(&[]);
     let subject = limiter(server.store().build(), &[banning()]);
-    let query = |number: u64| {
-        let value = format!("{number:03}{}", "x".repeat(500_000));
-        Query::new("d").entry("user", value)
+    let administer = async |number, action| {
+        let query = Query::new("d").entry("user", numbered(number));
+        assert_eq!(subject.administer(&query, action).await, Ok(1));
     };
     for number in 0..150 {
         let length = Duration::from_secs(1_000 - number);
-        let query = query(number);
-        let banned = subject.administer(&query, Action::Ban(length));
-        assert_eq!(banned.await, Ok(1));
+        administer(number, Action::Ban(length)).await;
+        list_as_before(&server, &numbered(number), 9_000_000 - number);
     }
+    server.command(&["DEL", "quell:1:cut_bans"]);
     let numbers = async |most| {
         let listed = subject.bans(most).await.unwrap();
         let names = listed.iter().map(|ban| ban.key.to_string());
@@ -117,12 +134,51 @@ async fn a_list_of_the_longest_names_is_read_in_pages() {
     let add = "for i = 1, 200 do redis.call('ZADD', KEYS[1], 9e15, 'x' .. i) end";
     server.command(&["EVAL", add, "1", "quell:1:bans"]);
     for number in (0..150).step_by(2) {
-        let query = query(number);
-        let lifted = subject.administer(&query, Action::Lift);
-        assert_eq!(lifted.await, Ok(1));
+        administer(number, Action::Lift).await;
     }
     let odd = Vec::from_iter((0..150).skip(1).step_by(2));
     assert_eq!(numbers(40).await, odd[..40]);
     assert_eq!(numbers(1_000).await, odd);
     assert_eq!(server.command(&["ZCARD", "quell:1:bans"]), "75");
+}
+
+/// People choose the values of keys: the list keeps no more of them than it shows. Servers that list
+/// whole keys may be there at the same time.
+#[tokio::test]
+async fn long_values_are_listed_short_beside_older_servers() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[banning()]);
+    let long = |end: &str| format!("{}{end}", "x".repeat(8_000));
+    let query = |value: &str| Query::new("d").entry("user", value.to_owned());
+    let names = async || {
+        let listed = subject.bans(10).await.unwrap();
+        let names = listed.iter().map(|ban| ban.key.to_string());
+        names.collect::<BTreeSet<_>>()
+    };
+    for value in [&long("a"), &long("b"), "short"] {
+        let query = query(value);
+        let banned = subject.administer(&query, Action::Ban(60 * SECOND));
+        assert_eq!(banned.await, Ok(1));
+    }
+    let bytes = server.command(&["MEMORY", "USAGE", "quell:1:cut_bans", "SAMPLES", "0"]);
+    assert!(bytes.parse::<usize>().unwrap() < 2_000, "{bytes}");
+    let all = names().await;
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all.iter().all(|name| name.len() < 100), "{all:?}");
+    // Older servers find what has no long values where they look for it.
+    assert_eq!(server.command(&["ZCARD", "quell:1:bans"]), "1");
+    // One of them lists a key that is listed short, and alone.
+    list_as_before(&server, &long("a"), 9_000_000_000_000_000);
+    assert_eq!(subject.bans(10).await.unwrap().len(), 3, "each once");
+    assert_eq!(names().await, all);
+    server.command(&["DEL", "quell:1:cut_bans"]);
+    let some = names().await;
+    assert!(some.len() == 2 && some.is_subset(&all), "{some:?}");
+    for value in [&long("a"), "short"] {
+        let query = query(value);
+        let lifted = subject.administer(&query, Action::Lift);
+        assert_eq!(lifted.await, Ok(1));
+    }
+    assert_eq!(subject.bans(10).await.unwrap(), []);
+    assert_eq!(server.command(&["EXISTS", "quell:1:bans"]), "0");
 }
