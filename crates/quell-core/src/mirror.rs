@@ -6,11 +6,11 @@
 
 use core::time::Duration;
 
-use crate::algorithm::Engine;
+use crate::algorithm::{At, Engine};
 use crate::charge::{Charge, Entry, Operation, decide_one};
 use crate::cost::Cost;
 use crate::decision::Decision;
-use crate::limit::{Installed, LimitId};
+use crate::limit::{Installed, Limit, LimitId};
 use crate::state::{State, Usage};
 use crate::time::{Now, Wall};
 
@@ -68,13 +68,20 @@ pub fn used_from(installed: &Installed, units: u64, charge: &Charge<'_>, now: No
     state
 }
 
+/// Charges what was admitted elsewhere to the state of a key under `limit`, whether or not it fits: what
+/// does not is waited off.
+pub fn charge_anyway(limit: &Limit, state: &mut State, units: u64, at: &At) {
+    state.settle(limit, at);
+    limit.engine().owe(&mut state.usage, units, at);
+    state.count(limit, at, units);
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::sync::Arc;
 
     use super::*;
     use crate::decision::{Outcome, RetryAfter};
-    use crate::limit::Limit;
     use crate::rate::Rate;
     use crate::time::Monotonic;
 

@@ -267,16 +267,19 @@ impl RedisStore {
         Ok((decisions, clock.unwrap_or(0)))
     }
 
-    /// Charges as much of a set of one limit as fits, and counts no refusal; what is left then.
+    /// Charges as much of a set of one limit as fits, and counts no refusal; what is left then, and the
+    /// clock of the server, in microseconds.
     pub(crate) async fn try_pay(
         &self,
         set: &LimitSet<'_>,
         now: Now,
-    ) -> Result<Vec<Decision>, Undecided> {
+    ) -> Result<(Vec<Decision>, u64), Undecided> {
         let asked = Asked::new(self, set);
         let said = asked.pay(now).await?;
         let (charges, numbers) = (set.charges(), asked.numbers());
-        Ok(decisions(charges, numbers, &said, Operation::Acquire))
+        let clock = said.iter().map(|said| said.now()).max();
+        let decisions = decisions(charges, numbers, &said, Operation::Acquire);
+        Ok((decisions, clock.unwrap_or(0)))
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.

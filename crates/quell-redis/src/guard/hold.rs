@@ -30,7 +30,8 @@ impl Inner {
         }
         match self.store.try_hold(set, claim, now).await {
             Ok(placed) => {
-                self.answered(set);
+                // What it charged stays there, as that of any claim.
+                self.answered(set, Operation::Peek, &[], now);
                 Ok(placed)
             }
             Err(Trouble::Refused(error)) => Err(error),

@@ -36,7 +36,7 @@ const ASKING: Duration = Duration::from_millis(100);
 /// For so long after a refusal those who ask about a key are a crowd: it has room, and not for all.
 const HOT: Duration = Duration::from_secs(10);
 
-/// Keys, in sets of [`WAYS`]: at most 60 MB, and 150 MB if each is refused for [`COSTS`] costs.
+/// Keys, in sets of [`WAYS`]: at most 64 MB, and 155 MB if each is refused for [`COSTS`] costs.
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
 
@@ -56,7 +56,7 @@ struct Slot {
     used: u64,
     /// From then on nothing is used.
     rest: Monotonic,
-    asked: Monotonic,
+    answered: Answered,
     /// When somebody went to ask again.
     asking: Option<Monotonic>,
     banned_until: Option<Monotonic>,
@@ -65,6 +65,29 @@ struct Slot {
     refused: Option<Monotonic>,
     /// Those who ask since the refusals are over, while there are any.
     crowd: Weak<Crowd>,
+}
+
+/// When the store answered a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    /// Before it was asked, and after its answer was heard.
+    pub(super) asked: Monotonic,
+    pub(super) heard: Monotonic,
+    /// When it decided, by its own clock, in microseconds.
+    pub(super) decided: u64,
+}
+
+impl Answered {
+    /// Whether the store decided this before `other`. Its clock is believed of calls that were on their
+    /// way at the same time: nothing else tells their order. `None`: both at one instant, as in a batch.
+    fn is_before(&self, other: &Self) -> Option<bool> {
+        let is_together = self.asked < other.heard && other.asked < self.heard;
+        match is_together {
+            true if self.decided == other.decided => None,
+            true => Some(self.decided < other.decided),
+            false => Some(self.heard < other.asked),
+        }
+    }
 }
 
 /// Where a node that goes on by itself finds a key.
@@ -103,15 +126,16 @@ impl Known {
         Some(act(print, &mut self.sets.get(set)?.lock()))
     }
 
-    /// Notes what the store said to a charge. `asked` and `heard` lie around its answer.
+    /// Notes what the store said to a charge.
     pub(super) fn note(
         &self,
         key: Key<'_>,
         charge: &Charge<'_>,
         decision: &Decision,
-        asked: Monotonic,
-        heard: Monotonic,
+        answered: Answered,
     ) {
+        let Answered { asked, heard, .. } = answered;
+        let used = decision.limit.saturating_sub(decision.remaining);
         let refusal = Refusal::new(charge.cost, asked, heard, decision);
         // Refusals that count towards a ban have to reach the store.
         let counts = charge.installed.limit.ban().is_some() && !decision.banned;
@@ -128,8 +152,10 @@ impl Known {
             let (mut refusals, mut crowd) = (Vec::new(), Weak::new());
             if let Some(index) = index {
                 let mut before = set.swap_remove(index);
-                if before.asked > asked {
-                    // This answer was overtaken by a later one.
+                let is_before = answered.is_before(&before.answered);
+                // Nothing drains within an instant: whoever finds more used comes later.
+                if is_before.unwrap_or(used < before.used) {
+                    // A later answer was heard before this one.
                     set.push(before);
                     return;
                 }
@@ -160,9 +186,9 @@ impl Known {
             set.push(Slot {
                 key: print,
                 limit: charge.installed.id,
-                used: decision.limit.saturating_sub(decision.remaining),
+                used,
                 rest: heard.saturating_add(decision.reset_after),
-                asked,
+                answered,
                 asking: None,
                 banned_until: ban,
                 refusals,
@@ -272,12 +298,62 @@ fn make_room(set: &mut Vec<Slot>, now: Monotonic) {
 
 #[cfg(test)]
 mod tests {
+    use quell_core::cost::Cost;
+    use quell_core::decision::Outcome;
+    use quell_core::limit::Limit;
+    use quell_core::rule::OnFailure;
+
     use super::*;
+
+    /// Callers who read their clocks, ask and hear in any order: the store's clock tells the last one.
+    #[test]
+    fn what_the_store_decided_last_counts_in_whatever_order_it_is_heard() {
+        let limit = Limit::fixed_window(9, Duration::from_secs(60)).build();
+        let installed = Installed {
+            id: LimitId(1),
+            limit: limit.expect("possible"),
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let mut charge = Charge::alone(&installed, Cost::ONE);
+        charge.on_failure = Some(OnFailure::Deny);
+        let key = Key::of_parts(b"key", 3);
+        let used_after = |answers: &[(u64, u64, u64, u64)]| {
+            let known = Known::new();
+            for (asked, heard, decided, used) in answers {
+                let decision = Decision {
+                    outcome: Outcome::Allow,
+                    limit: 9,
+                    remaining: 9 - used,
+                    reset_after: Duration::from_secs(60),
+                    delay: Duration::ZERO,
+                    banned: false,
+                };
+                let answered = Answered {
+                    asked: Monotonic::from_nanos(*asked),
+                    heard: Monotonic::from_nanos(*heard),
+                    decided: *decided,
+                };
+                known.note(key, &charge, &decision, answered);
+            }
+            let last = known.last(key, &installed, Monotonic::from_nanos(9));
+            9 - last.expect("it was noted").left
+        };
+        // Who read the clock first is decided last, as a caller that waits for a payment.
+        assert_eq!(used_after(&[(2, 3, 50, 1), (1, 5, 60, 2)]), 2);
+        // Who is decided last is noted first.
+        assert_eq!(used_after(&[(1, 5, 60, 2), (2, 6, 50, 1)]), 2);
+        // A batch has one instant.
+        assert_eq!(used_after(&[(1, 5, 60, 2), (2, 5, 60, 1)]), 2);
+        // One after the other, though the store's clock was set back, or nobody's goes on.
+        assert_eq!(used_after(&[(1, 2, 60, 2), (3, 4, 50, 1)]), 1);
+        assert_eq!(used_after(&[(1, 1, 60, 2), (1, 1, 60, 1)]), 1);
+    }
 
     #[test]
     fn a_key_takes_as_much_as_is_said() {
         let (key, refusal) = (size_of::<Slot>(), size_of::<Refusal>());
-        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Vec<Slot>>>()) < 60_000_000);
-        assert!(SETS * (WAYS * (key + COSTS * refusal)) < 150_000_000);
+        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Vec<Slot>>>()) < 64_000_000);
+        assert!(SETS * (WAYS * (key + COSTS * refusal)) < 155_000_000);
     }
 }

@@ -31,7 +31,7 @@ use quell_core::debt::Debt;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
 use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::mirror::used_from;
+use quell_core::mirror::{charge_anyway, used_from};
 use quell_core::rule::OnFailure;
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
@@ -540,22 +540,27 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// The store answered about a key: of a share of which nothing is owed no more is needed than what
-    /// is not certain.
-    pub(super) fn answered(&self, key: &[u8], now: Instant) {
+    /// The store answered about a key, and charged so many units. Of a share of which nothing is owed no
+    /// more is needed than what is not certain; any other goes on, without what was charged beside it.
+    pub(super) fn answered(&self, key: &[u8], units: u64, at: &At, now: Instant) {
         let mut table = self.table.lock();
-        let share = table.shares.get(key);
         let waits = table.waits_for_others;
-        if share
-            .is_none_or(|share| share.is_settled || share.owes() || share.is_recovering(now, waits))
-        {
+        let share = table.shares.get(key).filter(|share| !share.is_settled);
+        let Some(goes_on) = share.map(|share| share.owes() || share.is_recovering(now, waits))
+        else {
+            return;
+        };
+        if (goes_on && units == 0) || share.is_some_and(|share| share.scope.is_none()) {
             return;
         }
-        if let Some((name, mut share)) = table.take(key)
-            && share.uncertain.is_some()
-        {
-            share.is_settled = true;
-            table.put(name, share);
+        if let Some((name, mut share)) = table.take(key) {
+            if goes_on {
+                charge_anyway(&share.limits.share.limit, &mut share.state, units, at);
+                table.put(name, share);
+            } else if share.uncertain.is_some() {
+                share.is_settled = true;
+                table.put(name, share);
+            }
         }
         self.counted(&table);
     }

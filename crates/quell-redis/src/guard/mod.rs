@@ -26,7 +26,7 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS};
 use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
-use quell_core::time::{Now, Wall};
+use quell_core::time::{Monotonic, Now, Wall};
 
 use crate::asked::Undecided;
 use crate::flow::PATIENCE;
@@ -49,7 +49,7 @@ mod schedules;
 
 use background::Background;
 use crowd::{Crowd, Heard};
-use known::Known;
+use known::{Answered, Known};
 use local_share::{How, LocalShares};
 use outage::Outage;
 use recovery::Recovery;
@@ -267,8 +267,8 @@ impl Inner {
         }
         match self.store.try_decide(set, operation, now).await {
             Ok((decisions, clock)) => {
-                self.note(set, &decisions, now);
-                self.answered(set);
+                self.note(set, &decisions, now.monotonic, clock);
+                self.answered(set, operation, &decisions, now);
                 Ok(Answer {
                     decisions: decisions.into(),
                     store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
@@ -324,25 +324,45 @@ impl Inner {
     }
 
     /// The store answered about a set.
-    fn answered(&self, set: &LimitSet<'_>) {
+    fn answered(&self, set: &LimitSet<'_>, operation: Operation, decisions: &[Decision], now: Now) {
         if self.shares.is_settled() {
             return;
         }
-        let now = Instant::now();
-        for charge in set.charges() {
-            self.shares.answered(set.key(charge).as_bytes(), now);
+        let now = read_again(now, &*self.clock);
+        let each = || set.charges().iter().zip(decisions);
+        let passes = each().all(|(charge, said)| said.outcome.is_allow() || charge.shadow);
+        let is_charged = passes && operation == Operation::Acquire;
+        for (charge, said) in each() {
+            let is_charged = is_charged && said.outcome.is_allow();
+            let units = if is_charged { charge.cost.get() } else { 0 };
+            let (key, at) = (set.key(charge), charge.at(now));
+            self.shares
+                .answered(key.as_bytes(), units, &at, Instant::now());
         }
     }
 
-    fn note(&self, set: &LimitSet<'_>, decisions: &[Decision], now: Now) {
+    /// Notes what the store said to a set, at `decided` by its clock; returns when that was heard.
+    fn note(
+        &self,
+        set: &LimitSet<'_>,
+        decisions: &[Decision],
+        asked: Monotonic,
+        decided: u64,
+    ) -> Monotonic {
         let heard = self.clock.monotonic();
+        let answered = Answered {
+            asked,
+            heard,
+            decided,
+        };
         let each = set.charges().iter().zip(decisions);
         // Permits come back: how many are held is not remembered.
         let has_permits = |charge: &Charge<'_>| charge.installed.limit.lease().is_some();
         for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
             let key = set.key(charge);
-            self.known.note(key, charge, decision, now.monotonic, heard);
+            self.known.note(key, charge, decision, answered);
         }
+        heard
     }
 
     /// What is declared for a store that cannot tell.

@@ -258,8 +258,7 @@ impl OnItsWay {
             let set = &LimitSet::written_down(&order.key, order.scope, &charge);
             // A refusal would count towards a ban.
             if charge.installed.limit.ban().is_none() {
-                let asked = inner.store.try_decide(set, Operation::Acquire, now);
-                let decided = async { Ok(asked.await?.0) };
+                let decided = inner.store.try_decide(set, Operation::Acquire, now);
                 (is_made, rests) = inner.answer(set, outcome, decided).await?;
             }
             if !is_made {
@@ -278,7 +277,7 @@ impl Inner {
         &self,
         set: &LimitSet<'_>,
         outcome: &mut Outcome,
-        attempt: impl Future<Output = Result<Vec<Decision>, Undecided>>,
+        attempt: impl Future<Output = Result<(Vec<Decision>, u64), Undecided>>,
     ) -> Result<(bool, Option<Monotonic>), Failure> {
         let asked = self.clock.monotonic();
         // Should this task end here, nobody knows.
@@ -288,22 +287,11 @@ impl Inner {
         if !answer.as_ref().is_err_and(is_uncertain) {
             *outcome = Outcome::Unpaid;
         }
-        let decisions = answer.map_err(|undecided| undecided.failure)?;
+        let (decisions, decided) = answer.map_err(|undecided| undecided.failure)?;
+        let heard = self.note(set, &decisions, asked, decided);
         let decision = decisions.first();
         let is_allowed = decision.is_some_and(|decision| decision.outcome.is_allow());
-        Ok((
-            is_allowed,
-            decision.map(|decision| self.heard(set, decision, asked)),
-        ))
-    }
-
-    /// Notes what the store said to a payment; returns when its state rests.
-    fn heard(&self, set: &LimitSet<'_>, decision: &Decision, asked: Monotonic) -> Monotonic {
-        let heard = self.clock.monotonic();
-        for charge in set.charges() {
-            let key = set.key(charge);
-            self.known.note(key, charge, decision, asked, heard);
-        }
-        heard.saturating_add(decision.reset_after)
+        let rests = decision.map(|decision| heard.saturating_add(decision.reset_after));
+        Ok((is_allowed, rests))
     }
 }

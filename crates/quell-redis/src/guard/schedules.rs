@@ -72,6 +72,10 @@ impl Node {
 
     /// Asks once, as if the store had failed; a call that is lost may have been charged.
     fn ask(&self, is_lost: bool) {
+        self.ask_at(is_lost, now());
+    }
+
+    fn ask_at(&self, is_lost: bool, now: Now) {
         let charge = Charge::alone(&self.installed, Cost::ONE);
         let set = LimitSet::written_down(KEY, KEY.len(), &charge);
         let declared = OnFailure::Share {
@@ -90,10 +94,16 @@ impl Node {
         };
         let decisions = self
             .shares
-            .decide(&parts, how, now(), &self.known, &self.clock);
+            .decide(&parts, how, now, &self.known, &self.clock);
         let passed = decisions.iter().filter(|said| said.outcome.is_allow());
         self.admitted
             .fetch_add(passed.count() as u64, Ordering::SeqCst);
+    }
+
+    /// The store answered about the key, and charged so many units.
+    fn answered(&self, units: u64) {
+        let at = Charge::alone(&self.installed, Cost::ONE).at(now());
+        self.shares.answered(KEY, units, &at, Instant::now());
     }
 
     /// Pays what is owed, if nobody does.
@@ -174,17 +184,46 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
             for call in 0..4 * SHARE {
                 node.ask(true);
                 if call % 3 == 0 {
-                    node.shares.answered(KEY, Instant::now());
+                    node.answered(0);
                     assert!(node.shares.is_settled() && !node.shares.is_empty());
                 }
             }
             assert_eq!(node.admitted.load(Ordering::SeqCst), SHARE, "{limit}");
             assert_eq!(node.shares.owed(), 0);
             // Later it is as if nothing had been.
-            node.shares.answered(KEY, Instant::now());
+            node.answered(0);
             let hours = Duration::from_secs(3 * 3_600);
             node.shares.sweep(later(hours));
             assert!(node.shares.is_empty(), "{limit}");
+        };
+        shuttle::check_random(schedule, 1);
+    }
+}
+
+/// A store that takes writes again answers calls that were sent before the share began: what it charged
+/// them is no part of the share, and what both let pass of one unit is waited off.
+#[test]
+fn what_the_store_charges_beside_a_share_leaves_less_of_it() {
+    let known = Arc::new(Known::new());
+    for limit in limits() {
+        let known = Arc::clone(&known);
+        let schedule = move || {
+            let node = Node::new(limit.clone(), &known);
+            let admitted = || node.admitted.load(Ordering::SeqCst);
+            node.ask(false);
+            node.answered(2);
+            (0..SHARE).for_each(|_| node.ask(false));
+            assert_eq!(admitted(), SHARE - 2, "{limit}");
+            node.answered(1);
+            node.ask(false);
+            assert_eq!(admitted(), SHARE - 2, "{limit}");
+            if limit == Limit::per_hour(SHARE).build().expect("possible") {
+                let (one, two) = (Duration::from_secs(720), Duration::from_secs(1_440));
+                node.ask_at(false, later(one));
+                assert_eq!(admitted(), SHARE - 2, "one too many is waited off");
+                node.ask_at(false, later(two));
+                assert_eq!(admitted(), SHARE - 1);
+            }
         };
         shuttle::check_random(schedule, 1);
     }
