@@ -55,8 +55,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a share for lost calls each time the store answers",
         file: "crates/quell-redis/src/guard/local_share.rs",
-        original: "&& share.uncertain.is_some()",
-        replacement: "&& share.uncertain.is_none()",
+        original: "} else if share.uncertain.is_some() {",
+        replacement: "} else if share.uncertain.is_none() {",
         package: "quell-redis",
         caught_by: "guard::schedules::calls_that_are_lost_have_one_share_however_often_the_store_answers",
     },
