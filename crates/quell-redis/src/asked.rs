@@ -29,13 +29,13 @@ pub(crate) const MOST_LOOKS: usize = 3;
 
 /// A set that was not decided.
 #[derive(Clone, Debug)]
-pub(crate) struct Undecided {
+pub(crate) struct SetFailure {
     pub(crate) failure: Failure,
     /// Places of those charges that were made all the same, or may have been.
     pub(crate) uncertain: Vec<usize>,
 }
 
-impl Undecided {
+impl SetFailure {
     /// All of `places` were charged or none, as far as the failure says.
     pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> Self {
         let is_uncertain = matches!(failure, Failure::Unknown(_));
@@ -47,7 +47,7 @@ impl Undecided {
 }
 
 /// Nothing of it was charged.
-impl From<Failure> for Undecided {
+impl From<Failure> for SetFailure {
     fn from(failure: Failure) -> Self {
         Self {
             failure,
@@ -116,7 +116,7 @@ impl<'a> Asked<'a> {
         &self,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<Said>, Undecided> {
+    ) -> Result<Vec<Said>, SetFailure> {
         let request = match operation {
             Operation::Acquire => Request::Acquire,
             Operation::Peek => Request::Peek,
@@ -160,18 +160,18 @@ impl<'a> Asked<'a> {
             }
         }
         match failure {
-            Some(failure) => Err(Undecided { failure, uncertain }),
+            Some(failure) => Err(SetFailure { failure, uncertain }),
             None => Ok(all),
         }
     }
 
-    async fn charge_group(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, Undecided> {
+    async fn charge_group(&self, group: &[usize], head: &[u8]) -> Result<Vec<Said>, SetFailure> {
         let said = self.in_time(group, self.say(group, head)).await;
-        said.map_err(|failure| Undecided::whole(failure, group.iter().copied()))
+        said.map_err(|failure| SetFailure::whole(failure, group.iter().copied()))
     }
 
     /// Charges as much of a set of one limit as fits.
-    pub(crate) async fn pay(&self, now: Now) -> Result<Vec<Said>, Undecided> {
+    pub(crate) async fn pay(&self, now: Now) -> Result<Vec<Said>, SetFailure> {
         let head = self.store.head(Request::Pay, Duration::ZERO, now);
         self.charge_group(&[0], &head).await
     }

@@ -15,7 +15,7 @@ use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
 use crate::answer::{Said, decisions};
-use crate::asked::{Asked, Undecided};
+use crate::asked::{Asked, SetFailure};
 use crate::bans::Bans;
 use crate::calls::Calls;
 use crate::code::{code, micros_up, whole};
@@ -235,17 +235,18 @@ impl RedisStore {
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Result<(Vec<Decision>, u64), Undecided> {
+    ) -> Result<(Vec<Decision>, u64), SetFailure> {
         let is_one = !self.link.is_spread() || set.charges().len() == 1;
         if is_one || operation == Operation::Peek {
             return self.decide_here(set, operation, now).await;
         }
+        let places = 0..set.charges().len();
         let (store, set) = (self.clone(), OwnedSet::new(set));
         let decided =
             tokio::spawn(async move { store.decide_here(&set.as_set(), operation, now).await });
         decided.await.unwrap_or_else(|_| {
             let failure = Failure::Unknown("the runtime ended".to_owned());
-            Err(failure.into())
+            Err(SetFailure::whole(failure, places))
         })
     }
 
@@ -254,7 +255,7 @@ impl RedisStore {
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Result<(Vec<Decision>, u64), Undecided> {
+    ) -> Result<(Vec<Decision>, u64), SetFailure> {
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let said = asked.charge(operation, now).await?;
@@ -273,7 +274,7 @@ impl RedisStore {
         &self,
         set: &LimitSet<'_>,
         now: Now,
-    ) -> Result<(Vec<Decision>, u64), Undecided> {
+    ) -> Result<(Vec<Decision>, u64), SetFailure> {
         let asked = Asked::new(self, set);
         let said = asked.pay(now).await?;
         let (charges, numbers) = (set.charges(), asked.numbers());

@@ -39,7 +39,7 @@ struct State {
 
 /// What a call heard that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum CrowdNews {
     Refusal,
     /// It passed, and so many more like it would.
     Room(u64),
@@ -51,7 +51,7 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub(super) struct Turn {
     crowd: Arc<Crowd>,
-    heard: Option<Heard>,
+    heard: Option<CrowdNews>,
 }
 
 impl Crowd {
@@ -78,18 +78,18 @@ impl Crowd {
     }
 
     /// Ends the turn of one that heard this.
-    fn end(self: &Arc<Self>, heard: Option<Heard>) {
+    fn end(self: &Arc<Self>, heard: Option<CrowdNews>) {
         let mut state = self.state.lock();
         state.asking = state.asking.saturating_sub(1);
         let more = match heard {
             None => 0,
-            Some(Heard::Refusal) => 1,
-            Some(Heard::Room(room)) => usize::try_from(room).map_or(MOST, |room| room.max(1)),
-            Some(Heard::Nothing) => MOST,
+            Some(CrowdNews::Refusal) => 1,
+            Some(CrowdNews::Room(room)) => usize::try_from(room).map_or(MOST, |room| room.max(1)),
+            Some(CrowdNews::Nothing) => MOST,
         };
         state.more = state.more.saturating_add(more).min(MOST - 1);
         let mut next = Vec::new();
-        let has_news = matches!(heard, Some(Heard::Refusal | Heard::Nothing));
+        let has_news = matches!(heard, Some(CrowdNews::Refusal | CrowdNews::Nothing));
         let all = has_news.then(|| std::mem::take(&mut state.waiting));
         while state.asking <= state.more
             && let Some(waiting) = state.waiting.pop_front()
@@ -110,7 +110,7 @@ impl Crowd {
 
 impl Turn {
     /// Ends it.
-    pub(super) fn end(mut self, heard: Heard) {
+    pub(super) fn end(mut self, heard: CrowdNews) {
         self.heard = Some(heard);
     }
 }

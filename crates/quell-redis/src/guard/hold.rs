@@ -14,7 +14,7 @@ use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::time::Now;
 
 use super::{Inner, Unready};
-use crate::asked::Undecided;
+use crate::asked::SetFailure;
 use crate::hold::Trouble;
 use crate::link::Failure;
 
@@ -41,7 +41,7 @@ impl Inner {
                 if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
-                let undecided = Undecided::whole(failure, 0..set.charges().len());
+                let undecided = SetFailure::whole(failure, 0..set.charges().len());
                 self.declared(set, claim, now, &Unready::Failed(undecided))
             }
         }

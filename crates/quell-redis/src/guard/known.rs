@@ -56,7 +56,7 @@ struct Slot {
     used: u64,
     /// From then on nothing is used.
     rest: Monotonic,
-    answered: Answered,
+    answered: AnswerTime,
     /// When somebody went to ask again.
     asking: Option<Monotonic>,
     banned_until: Option<Monotonic>,
@@ -69,7 +69,7 @@ struct Slot {
 
 /// When the store answered a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answered {
+pub(super) struct AnswerTime {
     /// Before it was asked, and after its answer was heard.
     pub(super) asked: Monotonic,
     pub(super) heard: Monotonic,
@@ -77,7 +77,7 @@ pub(super) struct Answered {
     pub(super) decided: u64,
 }
 
-impl Answered {
+impl AnswerTime {
     /// Whether the store decided this before `other`. Its clock is believed of calls that were on their
     /// way at the same time: nothing else tells their order. `None`: both at one instant, as in a batch.
     fn is_before(&self, other: &Self) -> Option<bool> {
@@ -132,9 +132,9 @@ impl Known {
         key: Key<'_>,
         charge: &Charge<'_>,
         decision: &Decision,
-        answered: Answered,
+        answered: AnswerTime,
     ) {
-        let Answered { asked, heard, .. } = answered;
+        let AnswerTime { asked, heard, .. } = answered;
         let used = decision.limit.saturating_sub(decision.remaining);
         let refusal = Refusal::new(charge.cost, asked, heard, decision);
         // Refusals that count towards a ban have to reach the store.
@@ -329,7 +329,7 @@ mod tests {
                     delay: Duration::ZERO,
                     banned: false,
                 };
-                let answered = Answered {
+                let answered = AnswerTime {
                     asked: Monotonic::from_nanos(*asked),
                     heard: Monotonic::from_nanos(*heard),
                     decided: *decided,

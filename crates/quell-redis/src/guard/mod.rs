@@ -28,7 +28,7 @@ use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Monotonic, Now, Wall};
 
-use crate::asked::Undecided;
+use crate::asked::SetFailure;
 use crate::flow::PATIENCE;
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
@@ -48,8 +48,8 @@ mod repay;
 mod schedules;
 
 use background::Background;
-use crowd::{Crowd, Heard};
-use known::{Answered, Known};
+use crowd::{Crowd, CrowdNews};
+use known::{AnswerTime, Known};
 use local_share::{How, LocalShares};
 use outage::Outage;
 use recovery::Recovery;
@@ -350,7 +350,7 @@ impl Inner {
         decided: u64,
     ) -> Monotonic {
         let heard = self.clock.monotonic();
-        let answered = Answered {
+        let answered = AnswerTime {
             asked,
             heard,
             decided,
@@ -452,7 +452,7 @@ impl Inner {
 /// Why the store is not asked, or did not answer.
 #[derive(Debug)]
 enum Unready {
-    Failed(Undecided),
+    Failed(SetFailure),
     /// It answers again, and other nodes may not have paid yet.
     Recovering,
 }
@@ -475,9 +475,9 @@ impl Unready {
 }
 
 /// What an answer says of more sets like this one.
-fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> Heard {
+fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> CrowdNews {
     let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
-        return Heard::Nothing;
+        return CrowdNews::Nothing;
     };
     let each = set.charges().iter().zip(&answer.decisions);
     let each = each.filter(|(charge, _)| !charge.shadow);
@@ -486,7 +486,9 @@ fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> Heard {
         Outcome::Deny(_) => None,
     });
     // Refused by one is refused; `None` comes first.
-    room.min().flatten().map_or(Heard::Refusal, Heard::Room)
+    room.min()
+        .flatten()
+        .map_or(CrowdNews::Refusal, CrowdNews::Room)
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use super::Inner;
 use super::local_share::{Begun, Order, Outcome, Paid};
-use crate::asked::Undecided;
+use crate::asked::SetFailure;
 use crate::link::{Failure, Place};
 
 /// Payments that are on their way at once in the background.
@@ -277,13 +277,13 @@ impl Inner {
         &self,
         set: &LimitSet<'_>,
         outcome: &mut Outcome,
-        attempt: impl Future<Output = Result<(Vec<Decision>, u64), Undecided>>,
+        attempt: impl Future<Output = Result<(Vec<Decision>, u64), SetFailure>>,
     ) -> Result<(bool, Option<Monotonic>), Failure> {
         let asked = self.clock.monotonic();
         // Should this task end here, nobody knows.
         *outcome = Outcome::Unknown;
         let answer = attempt.await;
-        let is_uncertain = |undecided: &Undecided| !undecided.uncertain.is_empty();
+        let is_uncertain = |undecided: &SetFailure| !undecided.uncertain.is_empty();
         if !answer.as_ref().is_err_and(is_uncertain) {
             *outcome = Outcome::Unpaid;
         }

@@ -21,7 +21,7 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::{future, thread};
 
 use super::background::Background;
-use super::crowd::{Crowd, Heard};
+use super::crowd::{Crowd, CrowdNews};
 use super::known::Known;
 use super::local_share::{Begun, How, LocalShares, Outcome};
 
@@ -296,7 +296,7 @@ struct Hot {
 
 impl Hot {
     /// Asks once as a caller does, and is told what `heard` says. `None`: it goes away in between.
-    fn ask(&self, heard: impl Fn() -> Option<Heard>) {
+    fn ask(&self, heard: impl Fn() -> Option<CrowdNews>) {
         loop {
             if self.is_refused.load(Ordering::SeqCst) {
                 return;
@@ -313,7 +313,7 @@ impl Hot {
             thread::yield_now();
             self.asking.fetch_sub(1, Ordering::SeqCst);
             let heard = heard();
-            if heard == Some(Heard::Refusal) {
+            if heard == Some(CrowdNews::Refusal) {
                 self.is_refused.store(true, Ordering::SeqCst);
             }
             if let Some(heard) = heard {
@@ -333,7 +333,7 @@ impl Hot {
 }
 
 /// Lets five come at once, of whom one goes away; what became of it.
-fn crowd(heard: impl Fn() -> Option<Heard> + Copy + Send + Sync + 'static) -> Arc<Hot> {
+fn crowd(heard: impl Fn() -> Option<CrowdNews> + Copy + Send + Sync + 'static) -> Arc<Hot> {
     let hot = Arc::new(Hot::default());
     let callers = (0..5).map(|number| {
         let hot = Arc::clone(&hot);
@@ -353,9 +353,9 @@ fn crowd(heard: impl Fn() -> Option<Heard> + Copy + Send + Sync + 'static) -> Ar
 fn nobody_who_waits_for_others_is_left_behind() {
     let any = || match thread_rng().gen_range(0..5) {
         0 => None,
-        1 => Some(Heard::Refusal),
-        2 => Some(Heard::Nothing),
-        room => Some(Heard::Room(room - 3)),
+        1 => Some(CrowdNews::Refusal),
+        2 => Some(CrowdNews::Nothing),
+        room => Some(CrowdNews::Room(room - 3)),
     };
     let schedule = move || drop(crowd(any));
     shuttle::check_random(schedule, SCHEDULES);
@@ -368,7 +368,7 @@ fn one_asks_for_all_until_it_is_known_that_more_fit() {
             let hot = crowd(|| None);
             assert_eq!(hot.most.load(Ordering::SeqCst), 1, "one after the other");
             assert_eq!(hot.asked.load(Ordering::SeqCst), 4);
-            let hot = crowd(|| Some(Heard::Refusal));
+            let hot = crowd(|| Some(CrowdNews::Refusal));
             // Whoever had looked before the refusal was known may ask as well.
             assert!(hot.most.load(Ordering::SeqCst) <= 2);
         },

@@ -33,7 +33,7 @@ const QUEUE: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: SyncSender<Message>,
-    wanted: Arc<Wanted>,
+    wanted: Arc<WriterOrders>,
     /// Says nothing and ends with the writer.
     end: Mutex<Receiver<Infallible>>,
     one_in: u64,
@@ -45,13 +45,13 @@ pub(crate) struct DecisionLog {
 #[derive(Debug)]
 enum Message {
     Decided(Decided),
-    /// Look what is [`Wanted`].
+    /// Look what is [`WriterOrders`].
     Look,
 }
 
 /// What the writer is to do beside writing. It has no room in the queue that could be missing.
 #[derive(Debug, Default)]
-struct Wanted {
+struct WriterOrders {
     /// Open the file again: it was moved away.
     reopen: AtomicBool,
     /// End once the queue is empty.
@@ -107,7 +107,7 @@ impl DecisionLog {
         let (queue, messages) = sync_channel(QUEUE);
         let secret = config.hash_keys.then_some(secret);
         let writer = Writer::open(config.target.clone(), secret, Arc::clone(metrics))?;
-        let wanted = Arc::new(Wanted::default());
+        let wanted = Arc::new(WriterOrders::default());
         let heard = Arc::clone(&wanted);
         let (ends, end) = sync_channel(0);
         std::thread::Builder::new()

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use quell::store::memory::HashKey;
 
-use super::{Message, Wanted, line};
+use super::{Message, WriterOrders, line};
 use crate::config::LogTarget;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -75,7 +75,7 @@ impl Writer {
     }
 
     /// Writes until it is told to stop and all is written, or nobody is left who could say anything.
-    pub(super) fn run(mut self, messages: &Receiver<Message>, wanted: &Wanted) {
+    pub(super) fn run(mut self, messages: &Receiver<Message>, wanted: &WriterOrders) {
         loop {
             let message = match messages.try_recv() {
                 Ok(message) => message,

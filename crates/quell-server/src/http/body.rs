@@ -30,12 +30,12 @@ const PIECES: usize = 2 * MAX_HEAD;
 
 /// A body that is here, and what is drawn for it.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct BufferedBody {
     bytes: Bytes,
     _share: BudgetShare,
 }
 
-impl Deref for Whole {
+impl Deref for BufferedBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -47,7 +47,7 @@ impl Deref for Whole {
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<Whole, Problem>
+pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<BufferedBody, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -84,7 +84,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     is_unsaid && !is_browser
 }
 
-async fn collect<B>(mut body: B, most: usize, mut share: BudgetShare) -> Result<Whole, Problem>
+async fn collect<B>(
+    mut body: B,
+    most: usize,
+    mut share: BudgetShare,
+) -> Result<BufferedBody, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -133,7 +137,7 @@ where
     let bytes = if all.is_empty() { first } else { all.into() };
     let held = Some(bytes.len()).filter(|bytes| *bytes > SMALL);
     share.resize(held.unwrap_or_default());
-    Ok(Whole {
+    Ok(BufferedBody {
         bytes,
         _share: share,
     })

@@ -112,12 +112,12 @@ struct Http2 {
 }
 
 /// An answer's body, and what is drawn for it until the last of it is sent.
-struct Drawn {
+struct BudgetedBody {
     bytes: Bytes,
     _share: BudgetShare,
 }
 
-impl AsRef<[u8]> for Drawn {
+impl AsRef<[u8]> for BudgetedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -131,7 +131,7 @@ async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     if !share.resize(share.held().saturating_add(bytes.len())) {
         return None;
     }
-    let bytes = Bytes::from_owner(Drawn {
+    let bytes = Bytes::from_owner(BudgetedBody {
         bytes,
         _share: share,
     });

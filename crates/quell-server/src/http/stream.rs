@@ -75,7 +75,7 @@ pub(super) struct Watched {
     timer: Pin<Box<Sleep>>,
     has_moved: bool,
     requests: Arc<Requests>,
-    input: Came,
+    input: HeadInput,
     /// Bytes that could not be sent.
     unsent: usize,
     output: BudgetShare,
@@ -87,14 +87,14 @@ pub(super) struct Watched {
 
 /// What came of a head.
 #[derive(Debug)]
-struct Came {
+struct HeadInput {
     bytes: usize,
     /// Requests before it.
     before: u32,
     share: BudgetShare,
 }
 
-impl Came {
+impl HeadInput {
     /// Notes `count` bytes more; returns whether there is room for them.
     fn add(&mut self, count: usize, requests: &Requests) -> bool {
         if requests.is_body() {
@@ -120,7 +120,7 @@ impl Watched {
             timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
             has_moved: false,
             requests,
-            input: Came {
+            input: HeadInput {
                 bytes: 0,
                 before: 0,
                 share: shared.buffers.share(),
