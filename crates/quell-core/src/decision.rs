@@ -64,6 +64,17 @@ impl Decision {
         }
     }
 
+    /// The same answer with what `later` says of the key: how much is left, and until when.
+    #[must_use]
+    pub const fn with_numbers_of(self, later: &Self) -> Self {
+        Self {
+            limit: later.limit,
+            remaining: later.remaining,
+            reset_after: later.reset_after,
+            ..self
+        }
+    }
+
     /// The wait after which the same call could pass; `None` if it passes now.
     #[must_use]
     pub const fn retry_after(&self) -> Option<RetryAfter> {

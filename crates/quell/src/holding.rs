@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use quell_core::charge::LimitSet;
+use quell_core::charge::{LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
 use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD, Patience};
@@ -243,7 +243,7 @@ impl<S: Store> Limiter<S> {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Verdict, AskError> {
-        let (placed, waited) = self.hold(set, claim, now).await?;
+        let (placed, waited) = self.hold(query, set, claim, now).await?;
         let is_over = claim.hold.is_none() && !has_permits(set);
         let mut placement = Placement::of(placed, claim.id.clone());
         placement.waited = waited;
@@ -256,6 +256,7 @@ impl<S: Store> Limiter<S> {
     /// Makes a claim, and waits for what it says to wait for.
     async fn hold(
         &self,
+        query: &Query<'_>,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
@@ -298,8 +299,11 @@ impl<S: Store> Limiter<S> {
             if !is_in_time && has_permits(set) {
                 return Err(AskError::Overslept);
             }
+            // Until then who goes away gives back what it holds.
+            let (mut placed, waited) = self.waited_since(now, placed);
+            self.refresh(query, set, &mut placed.decisions).await;
             leaving.is_placed = false;
-            return Ok(self.waited_since(now, placed));
+            return Ok((placed, waited));
         }
         leaving.is_placed = false;
         Ok((placed, Duration::ZERO))
@@ -312,6 +316,28 @@ impl<S: Store> Limiter<S> {
             *decision = decision.waited_for(waited);
         }
         (placed, waited)
+    }
+
+    /// Says what is left now of limits that were waited for: others came and went meanwhile, and
+    /// windows ended. If the store cannot tell, what was said before stays.
+    async fn refresh(&self, query: &Query<'_>, set: &LimitSet<'_>, decisions: &mut [Decision]) {
+        let now = self.now();
+        let rules = self.rules.load_full();
+        let current = rules.resolve(query, now, &self.calendar);
+        let keys = |set: &LimitSet<'_>| {
+            let keys = set.charges().iter().map(|charge| set.key(charge));
+            keys.map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>()
+        };
+        if keys(&current) != keys(set) {
+            return;
+        }
+        let answer = self.store.decide(&current, Operation::Peek, now).await;
+        let Some(answer) = answer.ok().filter(|answer| !answer.degraded) else {
+            return;
+        };
+        for (decision, current) in decisions.iter_mut().zip(&answer.decisions) {
+            *decision = decision.with_numbers_of(current);
+        }
     }
 
     /// What is declared for a caller whose store failed while it waited in line since `began`.

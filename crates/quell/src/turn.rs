@@ -100,7 +100,8 @@ pub(crate) async fn acquire(
             Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
             None => {
                 leaving.is_placed = false;
-                return decision.waited_for(now.monotonic.since(began.monotonic));
+                let waited = decision.waited_for(now.monotonic.since(began.monotonic));
+                return waited.with_numbers_of(&peek(line));
             }
         }
     }
@@ -108,16 +109,17 @@ pub(crate) async fn acquire(
 
 /// What a key says that has as many holds as may be: not now.
 fn refused(line: &impl Line) -> Decision {
-    line.with(|now, charge, state| {
-        let entry = &mut Entry { charge, state };
-        let decision = decide_one(now, Operation::Peek, entry);
-        let wait = RetryAfter::After(Duration::from_secs(1));
-        Decision {
-            outcome: match decision.outcome {
-                Outcome::Allow => Outcome::Deny(wait),
-                outcome => outcome,
-            },
-            ..decision
-        }
-    })
+    let decision = peek(line);
+    let wait = RetryAfter::After(Duration::from_secs(1));
+    Decision {
+        outcome: match decision.outcome {
+            Outcome::Allow => Outcome::Deny(wait),
+            outcome => outcome,
+        },
+        ..decision
+    }
+}
+
+fn peek(line: &impl Line) -> Decision {
+    line.with(|now, charge, state| decide_one(now, Operation::Peek, &mut Entry { charge, state }))
 }

@@ -108,10 +108,36 @@ fn canonical(network: IpNet) -> IpNet {
     network
 }
 
-/// `value` as an address, if it is one; those of IPv4 that are written as IPv6 are of IPv4.
+/// `value` as an address, if it is one, however it is spelt: in brackets, with a port, with a zone.
+/// Those of IPv4 that are written as IPv6 are of IPv4.
 pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
-    let address: IpAddr = core::str::from_utf8(value).ok()?.parse().ok()?;
+    let text = core::str::from_utf8(value).ok()?;
+    let address = text.parse().ok().or_else(|| decorated_address(text))?;
     Some(address.to_canonical())
+}
+
+/// `192.0.2.1:80`, `[2001:db8::1]:80`, `[2001:db8::1]` and `fe80::1%eth0`: who writes an address down
+/// with where it was seen. A caller has as many ports as it likes, so they make no keys.
+fn decorated_address(text: &str) -> Option<IpAddr> {
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(inside) = text.strip_prefix('[') {
+        let (address, rest) = inside.split_once(']')?;
+        let is_whole = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return without_zone(address).filter(|_| is_whole);
+    }
+    if let Some((address, port)) = text.split_once(':')
+        && let Ok(address) = address.parse()
+    {
+        return is_port(port).then_some(IpAddr::V4(address));
+    }
+    without_zone(text)
+}
+
+fn without_zone(text: &str) -> Option<IpAddr> {
+    let (address, zone) = text.split_once('%').unwrap_or((text, ""));
+    let is_zone = zone.bytes().all(|byte| byte.is_ascii_graphic());
+    let address = address.parse().ok().filter(|_| is_zone)?;
+    Some(IpAddr::V6(address))
 }
 
 /// What stands before the first star must begin the value and what stands after the last must end
@@ -174,6 +200,7 @@ mod tests {
         assert!(Pattern::parse("::ffff:10.0.0.0/104").matches(b"10.1.2.3"));
         assert!(!v4.matches(b"11.0.0.1"));
         assert!(!v4.matches(b"10.0.0.0/8"));
+        assert!(v4.matches(b"10.1.2.3:443"));
         assert!(Pattern::parse("2001:db8::/32").matches(b"2001:db8::1"));
         assert!(Pattern::parse("10.0.0.1").matches(b"10.0.0.1"));
     }

@@ -137,6 +137,29 @@ fn addresses_are_cut_to_their_prefix() {
         ),
         (whole, &["10.0.0.1", "::ffff:10.0.0.1"], 1),
         (None, &["10.0.0.1", "::ffff:10.0.0.1"], 2),
+        // A caller has as many ports as it likes.
+        (
+            whole,
+            &["10.0.0.1", "10.0.0.1:443", "[::ffff:10.0.0.1]:80"],
+            1,
+        ),
+        (
+            whole,
+            &["fe80::1", "[fe80::1]", "[fe80::1]:80", "[fe80::1%eth0]:1"],
+            1,
+        ),
+        (whole, &["fe80::1", "fe80::1%eth0", "FE80::1%1"], 1),
+        (cut, &["fe80::1%eth0", "[fe80::2%eth0]:443"], 1),
+        (
+            whole,
+            &["10.0.0.1", "10.0.0.1:", "10.0.0.1:http", "10.0.0.1%1"],
+            3,
+        ),
+        (
+            whole,
+            &["fe80::1", "[fe80::1", "[fe80::1]x", "[10.0.0.1]"],
+            4,
+        ),
     ];
     for (prefix, values, expected) in table {
         assert_eq!(keys(*prefix, values), *expected, "{prefix:?} {values:?}");

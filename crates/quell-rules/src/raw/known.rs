@@ -181,6 +181,9 @@ fn address(text: &str) -> Result<Read, String> {
         Pattern::Exact(_) => Some(format!(
             "`{shown}` is no address: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`"
         )),
+        Pattern::Glob(_) if text.contains(|letter| letter != '*') => Some(format!(
+            "`{shown}` is compared as text, and an address has many spellings: write a network such as `10.0.0.0/8`"
+        )),
         Pattern::Glob(_) | Pattern::Network(_) => None,
     };
     Ok(Read {

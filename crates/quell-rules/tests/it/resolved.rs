@@ -337,6 +337,11 @@ fn what_may_surprise_is_told() {
             "`localhost` is no address: write one such as `10.0.0.1`",
         ),
         (
+            "match: { remote_address: \"10.*\" }",
+            "`10.*` is compared as text, and an address has many spellings: write a network such as",
+        ),
+        ("match: { remote_address: \"*\" }", ""),
+        (
             "ban: { after: 1, for: 1m }",
             "its ban refuses everybody because of one: write `per`",
         ),
@@ -387,6 +392,8 @@ fn known_entries_match_as_they_are_read() {
         ("Shop.example:80", "host", "shop.example", true),
         ("10.0.0.1", "remote_address", "10.0.0.1", true),
         ("10.0.0.1", "remote_address", "::ffff:10.0.0.1", true),
+        ("10.0.0.1", "remote_address", "10.0.0.1:443", true),
+        ("10.0.0.1", "remote_address", "10.0.0.2:443", false),
         ("2001:DB8::1", "remote_address", "2001:db8:0::1", true),
         ("2001:DB8::1", "remote_address", "2001:db8::2", false),
         ("unknown", "remote_address", "unknown", true),

@@ -223,6 +223,55 @@ async fn a_leaky_bucket_s_delay_is_waited_for() {
     }
 }
 
+/// A window that ended while somebody waited, and what others took and gave back meanwhile, count in
+/// the answer.
+#[tokio::test]
+async fn who_waited_is_told_what_is_left_then() {
+    let window = Limit::fixed_window(5, 2 * SECOND).build().unwrap();
+    let hourly = Limit::fixed_window(100, 3_600 * SECOND).build().unwrap();
+    let (limiter, clock) = limiter(vec![rule("window", window), rule("hourly", hourly)]);
+    let five = query("alice", 5);
+    let first = limiter.reserve(&five, 60 * SECOND, Some("first"));
+    assert!(first.await.unwrap().is_allow());
+    let waiting = Arc::clone(&limiter);
+    let call = tokio::spawn(async move { waiting.acquire(&query("alice", 1)).await });
+    quiet().await;
+    clock.advance(SECOND);
+    quiet().await;
+    limiter.settle("d", "first", 7).await.unwrap();
+    clock.advance(SECOND);
+    let verdict = call.await.unwrap().unwrap();
+    let peeked = limiter.peek(&query("alice", 1)).await.unwrap();
+    let numbers = |verdict: &Verdict| {
+        let of = |index: usize| {
+            let told = &verdict.decisions[index].decision;
+            (told.remaining, told.reset_after)
+        };
+        (verdict.binding, verdict.remaining, of(0), of(1))
+    };
+    assert_eq!(numbers(&verdict), numbers(&peeked));
+    assert_eq!((verdict.waited, verdict.remaining), (2 * SECOND, Some(4)));
+    let rest = 3_600 * SECOND - 2 * SECOND;
+    assert_eq!(numbers(&verdict).3, (92, rest));
+}
+
+/// The same without rules.
+#[tokio::test]
+async fn who_waited_on_a_key_is_told_what_is_left_then() {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_790_000_000_000_000_000)));
+    let limit = Limit::fixed_window(5, 2 * SECOND).build().unwrap();
+    let keyed = KeyedLimiter::<str, _>::with(limit, 10, Arc::clone(&clock)).unwrap();
+    let keyed = Arc::new(keyed);
+    let five = Cost::new(5).unwrap();
+    assert!(keyed.try_acquire_n("alice", five).outcome.is_allow());
+    let waiting = Arc::clone(&keyed);
+    let call = tokio::spawn(async move { waiting.acquire("alice").await });
+    quiet().await;
+    clock.advance(2 * SECOND);
+    let decision = call.await.unwrap();
+    assert_eq!((decision.remaining, decision.reset_after), (4, 2 * SECOND));
+}
+
 /// An LLM gateway: tokens per minute and requests per minute in one query.
 fn gateway() -> (Subject, Arc<ManualClock>) {
     let tokens = rule("tokens", Limit::per_minute(10_000).build().unwrap());
