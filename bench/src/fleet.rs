@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use quell_core::fleet::leader::{Coordinator, Effect, Elected};
-use quell_core::fleet::ledger::Ledger;
-use quell_core::fleet::message::{Answer, Join, Load, Report as FromMember, Request};
-use quell_core::fleet::plan::{
-    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing,
-};
 use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect, Elected};
+use quell_shares::ledger::Ledger;
+use quell_shares::message::{Answer, Join, Load, Report as FromMember, Request};
+use quell_shares::plan::{Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing};
 use serde::Serialize;
 
 use crate::draws::Random;

@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<()> {
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(root)?),
         ("paths", paths::check(&repository)),
-        ("purity of the core", purity::check(&repository)),
+        ("purity", purity::check(&repository)),
         ("shape", shape::check(&repository)),
         ("words", words::check(&repository)?),
     ];

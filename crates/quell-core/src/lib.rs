@@ -18,7 +18,6 @@ pub mod debt;
 pub mod decision;
 pub mod descriptor;
 mod few;
-pub mod fleet;
 pub mod hold;
 pub mod key;
 pub mod limit;

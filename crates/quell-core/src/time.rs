@@ -92,7 +92,8 @@ impl Now {
 }
 
 /// `duration` in nanoseconds, at most `u64::MAX` (584 years).
-pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
+#[must_use]
+pub fn saturating_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -1,8 +1,8 @@
 //! Checks: what must hold after every event, whatever happened before it.
 
-use quell_core::fleet::audit::Auditor;
-use quell_core::fleet::plan::{Drift, Quota};
 use quell_core::time::Monotonic;
+use quell_shares::audit::Auditor;
+use quell_shares::plan::{Drift, Quota};
 
 use crate::sum::Sum;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::leader::{Coordinator, Elected};
-use quell_core::fleet::message::CoordinatorId;
-use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::{Drift, Record};
 use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Elected};
+use quell_shares::message::CoordinatorId;
+use quell_shares::mistake::Mistake;
+use quell_shares::plan::{Drift, Record};
 
 use crate::clock::Clock;
 use crate::setup::SECOND;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::{Fallback, MICRO, Plan, Sizing};
+use quell_shares::mistake::Mistake;
+use quell_shares::plan::{Fallback, MICRO, Plan, Sizing};
 
 use crate::setup::MILLI;
 use crate::world::{Event, World};

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use quell_core::fleet::plan::MICRO;
+use quell_shares::plan::MICRO;
 
 use crate::fault::{Fault, happen};
 use crate::schedules::{begin, may};

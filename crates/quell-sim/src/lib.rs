@@ -1,6 +1,6 @@
 //! The seeded simulation of Quell fleets: one seed, one queue of events, no threads and no clock.
 //!
-//! It drives the state machines of [`quell_core::fleet`] as a node and a coordinator would, over a
+//! It drives the state machines of [`quell_shares`] as a node and a coordinator would, over a
 //! network that loses, doubles and delays, with processes that stop and die and clocks that drift,
 //! and checks after every event what the protocol promises. A seed replays to the same event.
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use quell_core::fleet::mistake::Mistake;
+use quell_shares::mistake::Mistake;
 use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
 use quell_sim::setup::Wish;

@@ -3,8 +3,8 @@
 //! A bucket that is right never lets through more than that, whatever it was handed meanwhile. What
 //! a full bucket loses is not taken off, so this is a bound and no second bucket.
 
-use quell_core::fleet::schedule::Schedule;
 use quell_core::time::Monotonic;
+use quell_shares::schedule::Schedule;
 
 use crate::check::Violation;
 

@@ -1,6 +1,6 @@
 //! Mix: faults at random, of every kind and at any time.
 
-use quell_core::fleet::plan::{Fallback, Sizing};
+use quell_shares::plan::{Fallback, Sizing};
 
 use crate::fault::{Change, Fault};
 use crate::rng::Rng;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::member::{Adopt, Member, Stage};
-use quell_core::fleet::message::{Join, Kept, Load};
-use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::{MICRO, MemberId};
-use quell_core::fleet::schedule::{Bucket, Schedule};
+use quell_shares::member::{Adopt, Member, Stage};
+use quell_shares::message::{Join, Kept, Load};
+use quell_shares::mistake::Mistake;
+use quell_shares::plan::{MICRO, MemberId};
+use quell_shares::schedule::{Bucket, Schedule};
 
 use crate::clock::Clock;
 use crate::meter::Meter;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::apportion::{Claim, apportion};
-use quell_core::fleet::plan::MICRO;
-use quell_core::fleet::schedule::Bucket;
+use quell_shares::apportion::{Claim, apportion};
+use quell_shares::plan::MICRO;
+use quell_shares::schedule::Bucket;
 
 use crate::check::Violation;
 use crate::fault::{Counts, has_seats};

@@ -9,7 +9,7 @@ mod seats;
 
 use std::time::Duration;
 
-use quell_core::fleet::plan::{Fallback, MICRO, Quota, Sizing};
+use quell_shares::plan::{Fallback, MICRO, Quota, Sizing};
 
 use crate::check::Violation;
 use crate::fault::{Fault, happen};

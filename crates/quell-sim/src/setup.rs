@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::{Drift, Fallback, MICRO, Plan, Quota, Sizing, Timing};
+use quell_shares::mistake::Mistake;
+use quell_shares::plan::{Drift, Fallback, MICRO, Plan, Quota, Sizing, Timing};
 
 use crate::rng::Rng;
 

@@ -1,8 +1,8 @@
 //! Store: the lock and configuration service, linearizable, with a key that it may take away early
 //! or late.
 
-use quell_core::fleet::ledger::Snapshot;
-use quell_core::fleet::plan::Record;
+use quell_shares::ledger::Snapshot;
+use quell_shares::plan::Record;
 
 /// What a coordinator asks.
 #[derive(Clone, Debug)]

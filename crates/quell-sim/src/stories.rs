@@ -2,7 +2,7 @@
 //!
 //! Four equal nodes share 1000/s; no message is lost, and none is later than 10 ms.
 
-use quell_core::fleet::plan::MICRO;
+use quell_shares::plan::MICRO;
 use serde_json::{Value, json};
 
 use crate::fault::{Fault, happen};

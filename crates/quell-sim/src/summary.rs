@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use quell_core::fleet::mistake::Mistake;
+use quell_shares::mistake::Mistake;
 use serde_json::{Map, Value, json};
 
 use crate::run::Outcome;

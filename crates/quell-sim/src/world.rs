@@ -8,10 +8,10 @@ mod rights;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use quell_core::fleet::leader::Effect;
-use quell_core::fleet::message::{Answer, Request};
-use quell_core::fleet::mistake::Mistake;
-use quell_core::fleet::plan::{Quota, Record};
+use quell_shares::leader::Effect;
+use quell_shares::message::{Answer, Request};
+use quell_shares::mistake::Mistake;
+use quell_shares::plan::{Quota, Record};
 
 use crate::check::{Judge, Violation};
 use crate::clock::Clock;

@@ -1,4 +1,4 @@
-//! The walls of the core: it cannot read a clock, wait, or decide with floats.
+//! The walls of the pure crates: they cannot read a clock, wait, or decide with floats.
 //!
 //! `#![no_std]` already keeps `std` out; the tokens are read as well, because a
 //! crate feature or an `extern crate std` would open the wall in silence.
@@ -9,15 +9,15 @@ use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 use crate::tokens;
 
-/// The crate behind the wall.
-const CORE: &str = "crates/quell-core/src/";
+/// The crates behind the wall.
+const PURE: [&str; 2] = ["crates/quell-core/src/", "crates/quell-shares/src/"];
 
-/// How the library says so; its own unit tests may have `std`.
+/// How a library says so; its own unit tests may have `std`.
 const NO_STD: [&str; 2] = ["#![no_std]", "#![cfg_attr(not(test), no_std)]"];
 
-/// What the core never names, and why.
+/// What a pure crate never names, and why.
 const FORBIDDEN: [(&str, &str); 9] = [
-    ("std", "the core is no_std: use core or alloc"),
+    ("std", "this crate is no_std: use core or alloc"),
     ("f32", "a decision is made in integers"),
     ("f64", "a decision is made in integers"),
     ("as_secs_f32", "a decision is made in integers"),
@@ -30,22 +30,24 @@ const FORBIDDEN: [(&str, &str); 9] = [
         "UNIX_EPOCH",
         "time enters as a value, read once per request",
     ),
-    ("async", "the core does no I/O and never waits"),
-    ("await", "the core does no I/O and never waits"),
+    ("async", "this crate does no I/O and never waits"),
+    ("await", "this crate does no I/O and never waits"),
 ];
 
-/// Checks the sources of `quell-core`, its tests left out.
+/// Checks the sources of the pure crates, their tests left out.
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut seen = false;
-    for file in repository.rust_files() {
-        if file.path.starts_with(CORE) && !file.is_test_code() {
-            seen = true;
-            check_file(file, &mut findings);
+    for folder in PURE {
+        let mut seen = false;
+        for file in repository.rust_files() {
+            if file.path.starts_with(folder) && !file.is_test_code() {
+                seen = true;
+                check_file(file, &mut findings);
+            }
         }
-    }
-    if !seen {
-        findings.push(Finding::in_file(CORE, "no sources; has the core moved?"));
+        if !seen {
+            findings.push(Finding::in_file(folder, "no sources; has the crate moved?"));
+        }
     }
     findings
 }
@@ -173,11 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_has_moved_is_found() {
-        let empty = Repository {
+    fn a_pure_crate_that_has_moved_is_found() {
+        let mut repository = Repository {
             root: std::path::PathBuf::new(),
             files: Vec::new(),
         };
-        assert_one(&check(&empty), "has the core moved?");
+        assert_eq!(check(&repository).len(), PURE.len());
+        let library = "#![no_std]\n";
+        let core = TextFile::sample("crates/quell-core/src/lib.rs", library);
+        repository.files.push(core);
+        assert_one(&check(&repository), "has the crate moved?");
     }
 }

@@ -24,8 +24,6 @@ mod clocks;
 #[cfg(test)]
 mod extremes;
 #[cfg(test)]
-mod fleet;
-#[cfg(test)]
 mod hold_sets;
 #[cfg(test)]
 mod hold_tables;

@@ -1,10 +1,10 @@
 //! Entitled: what a member must be left with, checked whenever it is granted anything.
 
-use quell_core::fleet::member::Adopt;
-use quell_core::fleet::message::{Grant, Granted};
-use quell_core::fleet::plan::{Plan, Seat};
-use quell_core::fleet::schedule::Schedule;
 use quell_core::time::Monotonic;
+use quell_shares::member::Adopt;
+use quell_shares::message::{Grant, Granted};
+use quell_shares::plan::{Plan, Seat};
+use quell_shares::schedule::Schedule;
 
 use super::World;
 use crate::check::Violation;

@@ -2,8 +2,8 @@
 
 use std::iter;
 
-use quell_core::fleet::leader::Effect;
-use quell_core::fleet::message::{Answer, Request};
+use quell_shares::leader::Effect;
+use quell_shares::message::{Answer, Request};
 
 use super::{Event, World};
 use crate::node::Node;

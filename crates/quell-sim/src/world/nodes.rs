@@ -1,7 +1,7 @@
 //! Nodes: what processes of the fleet do when their time has come.
 
-use quell_core::fleet::member::Stage;
-use quell_core::fleet::message::{Answer, Request};
+use quell_shares::member::Stage;
+use quell_shares::message::{Answer, Request};
 
 use super::{Event, World};
 use crate::node::Node;
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Begins to put schedules in force: mostly at once, sometimes slowly.
-    pub fn adopt(&mut self, node: usize, adopt: quell_core::fleet::member::Adopt) {
+    pub fn adopt(&mut self, node: usize, adopt: quell_shares::member::Adopt) {
         let (ticket, prompt) = (adopt.ticket, adopt.prompt);
         self.nodes[node].begin(adopt);
         let life = self.nodes[node].life;

@@ -1,6 +1,6 @@
 //! Rights: what nodes may use, checked whenever it changes.
 
-use quell_core::fleet::plan::{MICRO, Plan};
+use quell_shares::plan::{MICRO, Plan};
 
 use super::World;
 use crate::check::Violation;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use quell_core::fleet::mistake::Mistake;
+use quell_shares::mistake::Mistake;
 use quell_sim::schedules::SCHEDULES;
 
 fn simulate(arguments: &str) -> Output {

@@ -1,6 +1,6 @@
 //! What must be noticed: every deliberate mistake, by some schedule or seed.
 
-use quell_core::fleet::mistake::Mistake;
+use quell_shares::mistake::Mistake;
 use quell_sim::many::{Job, processors, run_all};
 use quell_sim::run::run;
 use quell_sim::schedules::SCHEDULES;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quell_core::fleet::audit::{Auditor, Intervals};
-use quell_core::fleet::plan::Drift;
 use quell_core::time::Monotonic;
+use quell_shares::audit::{Auditor, Intervals};
+use quell_shares::plan::Drift;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quell_core::fleet::apportion::{Claim, apportion, steady};
+use quell_shares::apportion::{Claim, apportion, steady};
 
 fn claims() -> impl Strategy<Value = Vec<Claim>> {
     let one = (1_u32..20, 0_u64..50, 0_u64..3_000, 0_u64..1_500);

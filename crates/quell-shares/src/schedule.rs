@@ -9,7 +9,7 @@
 //! settles piece by piece. A bucket that is handed another schedule keeps the tokens it has, cut to
 //! the new burst: a lease never creates tokens, so moving a share to and fro mints nothing.
 
-use crate::time::Monotonic;
+use quell_core::time::Monotonic;
 
 /// A rate and the burst that goes with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

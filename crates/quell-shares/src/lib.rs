@@ -1,4 +1,4 @@
-//! Fleet: one quota shared by many nodes, each of which decides alone.
+//! Shares: one quota divided among the nodes of a fleet, each of which decides alone.
 //!
 //! The simplest idea is to divide: four nodes, 1000/s, 250/s each. It is safe without a word
 //! between them, and it wastes whatever an idle node does not use. So a coordinator moves shares to
@@ -27,6 +27,12 @@
 //!
 //! Bad at: quotas so small that a share is less than a few calls per report; see
 //! [`plan::Plan::check`].
+//!
+//! Nothing here reads a clock or does I/O: a state machine takes an instant and an event, and
+//! returns what to send and what to put in force.
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 pub mod apportion;
 pub mod audit;
@@ -46,7 +52,7 @@ pub mod still;
 macro_rules! errs {
     ($self:expr, $mistake:ident) => {{
         #[cfg(feature = "mutations")]
-        let on = $self.mistake == Some(crate::fleet::mistake::Mistake::$mistake);
+        let on = $self.mistake == Some(crate::mistake::Mistake::$mistake);
         #[cfg(not(feature = "mutations"))]
         let on = false;
         on

@@ -16,13 +16,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use quell_core::time::{Monotonic, saturating_nanos};
+
 use self::demand::Demand;
 use self::standing::Standing;
-use super::errs;
-use super::message::{Answer, Grant, Hold, Join, Joined, Kept, Load, Push, Report};
-use super::plan::MemberId;
-use super::schedule::{Right, Schedule, Step};
-use crate::time::{Monotonic, saturating_nanos};
+use crate::errs;
+use crate::message::{Answer, Grant, Hold, Join, Joined, Kept, Load, Push, Report};
+use crate::plan::MemberId;
+use crate::schedule::{Right, Schedule, Step};
 
 /// Reports whose sending time is remembered: 32 s of them at the default period.
 const REMEMBERED: usize = 64;
@@ -97,7 +98,7 @@ pub struct Member {
     demands: Vec<Demand>,
     reported: Monotonic,
     #[cfg(feature = "mutations")]
-    pub(crate) mistake: Option<super::mistake::Mistake>,
+    pub(crate) mistake: Option<crate::mistake::Mistake>,
 }
 
 impl Member {
@@ -133,7 +134,7 @@ impl Member {
 
     /// Makes a mistake from now on.
     #[cfg(feature = "mutations")]
-    pub fn set_mistake(&mut self, mistake: Option<super::mistake::Mistake>) {
+    pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
         self.mistake = mistake;
     }
 
@@ -443,7 +444,7 @@ impl Member {
         true
     }
 
-    /// The clock stood still for `hidden` (see [`Still`](super::still::Still)): leases are over, the
+    /// The clock stood still for `hidden` (see [`Still`](crate::still::Still)): leases are over, the
     /// base is so much closer to its end, and answers to reports sent before count from then. Nobody
     /// may admit anything until what is returned is sealed.
     pub fn stood_still(&mut self, hidden: Duration) -> Adopt {

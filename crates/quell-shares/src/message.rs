@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::plan::MemberId;
-use super::schedule::{LEASE_STEPS, Right};
+use crate::plan::MemberId;
+use crate::schedule::{LEASE_STEPS, Right};
 
 /// What a member says of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

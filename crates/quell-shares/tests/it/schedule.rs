@@ -2,8 +2,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quell_core::fleet::schedule::{Bucket, Right, Schedule, Step};
 use quell_core::time::Monotonic;
+use quell_shares::schedule::{Bucket, Right, Schedule, Step};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -13,14 +13,15 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use quell_core::time::{Monotonic, saturating_nanos};
+
 use super::{Account, GRAIN, Ledger};
-use crate::fleet::curve::{Holding, LeaseBound, Version};
-use crate::fleet::errs;
-use crate::fleet::leader::Effect;
-use crate::fleet::message::{Answer, Held, Hold, Report};
-use crate::fleet::plan::{Drift, MemberId, Record, Seat};
-use crate::fleet::schedule::Right;
-use crate::time::{Monotonic, saturating_nanos};
+use crate::curve::{Holding, LeaseBound, Version};
+use crate::errs;
+use crate::leader::Effect;
+use crate::message::{Answer, Held, Hold, Report};
+use crate::plan::{Drift, MemberId, Record, Seat};
+use crate::schedule::Right;
 
 /// What a leader leaves to its successor when it goes in order: for every member what it may hold
 /// at the most, in durations from the moment it stopped.
@@ -230,7 +231,7 @@ impl Ledger {
     }
 
     /// What a successor needs; nothing while this leader itself is learning.
-    pub(in crate::fleet) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
         let held = |(limit, holding): (usize, &Holding)| {

@@ -9,8 +9,9 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::plan::Drift;
-use crate::time::{Monotonic, saturating_nanos};
+use quell_core::time::{Monotonic, saturating_nanos};
+
+use crate::plan::Drift;
 
 /// Intervals that may be open at once; the oldest is judged when one more begins.
 pub const MAX_INTERVALS: usize = 600;

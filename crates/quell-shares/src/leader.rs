@@ -9,16 +9,17 @@
 //! alone means nothing. Two rules do: a leader decides nothing after `send time of the last
 //! keep-alive that was answered + TTL/sigma` on its own clock, and a new one grants nothing before
 //! `elected + TTL*sigma` on its. What the new one must know by then is in
-//! [`ledger`](super::ledger).
+//! [`ledger`](crate::ledger).
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::errs;
-use super::ledger::{Ledger, Snapshot, Start};
-use super::message::{Answer, CoordinatorId, Request};
-use super::plan::{Drift, MemberId, Record};
-use crate::time::{Monotonic, saturating_nanos};
+use quell_core::time::{Monotonic, saturating_nanos};
+
+use crate::errs;
+use crate::ledger::{Ledger, Snapshot, Start};
+use crate::message::{Answer, CoordinatorId, Request};
+use crate::plan::{Drift, MemberId, Record};
 
 /// What a coordinator wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub struct Coordinator {
     /// Who is said to have the key.
     elsewhere: Option<CoordinatorId>,
     #[cfg(feature = "mutations")]
-    mistake: Option<super::mistake::Mistake>,
+    mistake: Option<crate::mistake::Mistake>,
 }
 
 impl Coordinator {
@@ -81,7 +82,7 @@ impl Coordinator {
 
     /// Makes a mistake from now on.
     #[cfg(feature = "mutations")]
-    pub fn set_mistake(&mut self, mistake: Option<super::mistake::Mistake>) {
+    pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
         self.mistake = mistake;
     }
 
@@ -129,7 +130,7 @@ impl Coordinator {
     }
 
     /// Leads no more: the key is lost, or the clock stood still (see
-    /// [`Still`](super::still::Still)), and what was counted on it may be too little.
+    /// [`Still`](crate::still::Still)), and what was counted on it may be too little.
     pub fn step_down(&mut self) {
         self.leading = None;
     }

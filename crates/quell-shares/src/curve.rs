@@ -9,8 +9,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::plan::{part, same_part};
-use super::schedule::{LEASE_STEPS, Right};
+use crate::plan::{part, same_part};
+use crate::schedule::{LEASE_STEPS, Right};
 
 /// Versions of one member that are kept apart; older ones are merged into one that allows what any
 /// of them does. More are only outstanding when answers are lost.

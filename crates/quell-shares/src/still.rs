@@ -4,15 +4,15 @@
 //! stops a machine may hide the pause even from that. The wall clock is then set right when the
 //! machine goes on. So: who reads both now and then, and finds that the wall clock went more than a
 //! second further, takes the difference for a pause. A member then calls
-//! [`Member::stood_still`](super::member::Member::stood_still), a coordinator
-//! [`Coordinator::step_down`](super::leader::Coordinator::step_down). Somebody who set the wall
+//! [`Member::stood_still`](crate::member::Member::stood_still), a coordinator
+//! [`Coordinator::step_down`](crate::leader::Coordinator::step_down). Somebody who set the wall
 //! clock forward costs a lease and nothing else.
 //!
 //! What it cannot see: a pause whose end is not yet told to the wall clock either.
 
 use core::time::Duration;
 
-use crate::time::Now;
+use quell_core::time::Now;
 
 /// More than this between the clocks is a pause; less is a wall clock that is slewed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Still {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Monotonic, Wall};
+    use quell_core::time::{Monotonic, Wall};
 
     #[test]
     fn only_a_wall_clock_that_ran_ahead_is_a_pause() {

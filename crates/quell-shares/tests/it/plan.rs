@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quell_core::fleet::plan::{
+use quell_shares::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, PlanError, Quota, Record, Seat, Sizing, Timing,
 };
 

@@ -1,7 +1,7 @@
 //! Ledger: what a leader knows of every member, and what it may therefore grant.
 //!
 //! For each member and limit it holds the versions sent since the last one acknowledged, and of all
-//! members together the sum of their curves (see the essay of [`fleet`](super)). A report is
+//! members together the sum of their curves (see the essay of [the crate](crate)). A report is
 //! answered in one pass: what it acknowledges lets older versions go, then the member's own curve is
 //! taken out of the sum, and what is left of the limit from now to the end of a lease is what it may
 //! have. If more is left at first than later, the grant has steps.
@@ -24,14 +24,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use quell_core::time::{Monotonic, saturating_nanos};
+
 use self::learn::Phase;
 use self::seats::Pending;
-use super::curve::{Holding, Horizon, Slices};
-use super::errs;
-use super::leader::Effect;
-use super::message::{Answer, Report, Request};
-use super::plan::{Drift, MemberId, Record, Seat};
-use crate::time::{Monotonic, saturating_nanos};
+use crate::curve::{Holding, Horizon, Slices};
+use crate::errs;
+use crate::leader::Effect;
+use crate::message::{Answer, Report, Request};
+use crate::plan::{Drift, MemberId, Record, Seat};
 
 pub use self::learn::Snapshot;
 
@@ -77,7 +78,7 @@ pub struct Start {
     pub snapshot: Option<Snapshot>,
     /// A mistake to make.
     #[cfg(feature = "mutations")]
-    pub mistake: Option<super::mistake::Mistake>,
+    pub mistake: Option<crate::mistake::Mistake>,
 }
 
 /// The state of a leader.
@@ -102,7 +103,7 @@ pub struct Ledger {
     hungry: VecDeque<MemberId>,
     pending: Pending,
     #[cfg(feature = "mutations")]
-    mistake: Option<super::mistake::Mistake>,
+    mistake: Option<crate::mistake::Mistake>,
 }
 
 impl Ledger {
@@ -111,7 +112,7 @@ impl Ledger {
     pub fn new(start: Start) -> Self {
         let now = start.now.as_nanos();
         #[cfg(feature = "mutations")]
-        let drift = if start.mistake == Some(super::mistake::Mistake::NoDriftMargin) {
+        let drift = if start.mistake == Some(crate::mistake::Mistake::NoDriftMargin) {
             Drift::new(0)
         } else {
             start.drift

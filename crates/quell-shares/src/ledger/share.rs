@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
+use quell_core::time::saturating_nanos;
+
 use super::Ledger;
-use crate::fleet::apportion::{Claim, apportion, steady};
-use crate::time::saturating_nanos;
+use crate::apportion::{Claim, apportion, steady};
 
 /// Demand counts for a fifth more, so that a small surge needs no round trip.
 const AHEAD: u64 = 5;

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::schedule::Right;
-use crate::time::saturating_nanos;
+use quell_core::time::saturating_nanos;
+
+use crate::schedule::Right;
 
 /// Micro-units in a unit: rates and tokens are kept in these.
 pub const MICRO: u64 = 1_000_000;

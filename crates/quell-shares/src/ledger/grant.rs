@@ -4,14 +4,15 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use quell_core::time::saturating_nanos;
+
 use super::{GRAIN, Ledger};
-use crate::fleet::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
-use crate::fleet::errs;
-use crate::fleet::leader::Effect;
-use crate::fleet::message::{Answer, Grant, Granted, Push};
-use crate::fleet::plan::{MICRO, MemberId, Others, Plan, Seat};
-use crate::fleet::schedule::Right;
-use crate::time::saturating_nanos;
+use crate::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
+use crate::errs;
+use crate::leader::Effect;
+use crate::message::{Answer, Grant, Granted, Push};
+use crate::plan::{MICRO, MemberId, Others, Plan, Seat};
+use crate::schedule::Right;
 
 /// Members that one report may cause to be pushed, at most.
 const PUSHES: usize = 2;
@@ -274,7 +275,7 @@ impl One<'_> {
         if self.rules.round_up
             && let Some(quota) = self.plan.limits.get(self.limit)
         {
-            let part = crate::fleet::plan::part(quota.burst, rate, quota.rate);
+            let part = crate::plan::part(quota.burst, rate, quota.rate);
             let burst = if rate > 0 { part.max(MICRO) } else { 0 };
             return Right { rate, burst };
         }

@@ -1,8 +1,9 @@
 //! Standing: what one limit's rights are made of at a member.
 
-use crate::fleet::message::{Held, Kept};
-use crate::fleet::schedule::{LEASE_STEPS, Right, Schedule, Step};
-use crate::time::Monotonic;
+use quell_core::time::Monotonic;
+
+use crate::message::{Held, Kept};
+use crate::schedule::{LEASE_STEPS, Right, Schedule, Step};
 
 /// What a limit's rights are made of.
 #[derive(Clone, Copy, Debug, Default)]

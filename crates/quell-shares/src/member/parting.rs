@@ -1,8 +1,8 @@
 //! Parting: how a member goes, and what it does when it hears that it is gone.
 
 use super::{Adopt, Member, Stage, Standing};
-use crate::fleet::errs;
-use crate::fleet::message::Leave;
+use crate::errs;
+use crate::message::Leave;
 
 impl Member {
     /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.

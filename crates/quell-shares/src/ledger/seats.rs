@@ -2,14 +2,15 @@
 
 use alloc::vec::Vec;
 
+use quell_core::time::{Monotonic, saturating_nanos};
+
 use super::learn::Most;
 use super::{Account, GRAIN, Ledger};
-use crate::fleet::curve::{Holding, Version};
-use crate::fleet::errs;
-use crate::fleet::leader::Effect;
-use crate::fleet::message::{Answer, Join, Joined, Kept, Leave};
-use crate::fleet::plan::{MemberId, Record, Seat, Sizing};
-use crate::time::{Monotonic, saturating_nanos};
+use crate::curve::{Holding, Version};
+use crate::errs;
+use crate::leader::Effect;
+use crate::message::{Answer, Join, Joined, Kept, Leave};
+use crate::plan::{MemberId, Record, Seat, Sizing};
 
 /// Joins that may wait for a write; more are asked again.
 const JOINS: usize = 10_000;
@@ -156,12 +157,7 @@ impl Ledger {
         self.pending.prune = self.latest <= longest && self.accounts.values().all(all);
     }
 
-    pub(in crate::fleet) fn stored(
-        &mut self,
-        now: Monotonic,
-        record: Record,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
         if record.version <= self.record.version {
             return;
         }
@@ -219,7 +215,7 @@ impl Ledger {
         }
     }
 
-    pub(in crate::fleet) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
         self.pending.writing = None;
         self.write(effects);
     }

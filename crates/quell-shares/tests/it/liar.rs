@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use quell_core::fleet::leader::{Coordinator, Effect, Elected};
-use quell_core::fleet::message::{Answer, Grant, Held, Load, Report, Request};
-use quell_core::fleet::plan::{
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect, Elected};
+use quell_shares::message::{Answer, Grant, Held, Load, Report, Request};
+use quell_shares::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
 };
-use quell_core::fleet::schedule::Right;
-use quell_core::time::Monotonic;
+use quell_shares::schedule::Right;
 
 const SECOND: u64 = 1_000_000_000;
 const RATE: u64 = 1_000 * MICRO;
