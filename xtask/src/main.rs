@@ -20,17 +20,47 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "\
-cargo xtask COMMAND
+/// Every command: its name, its words, and what it does.
+const COMMANDS: [(&str, &str, &str); 6] = [
+    (
+        "test",
+        "",
+        "install what is missing, then every check and test",
+    ),
+    ("install", "", "only install what the tests need"),
+    (
+        "tidy",
+        "",
+        "only the repository checks, all findings at once",
+    ),
+    (
+        "chaos",
+        " [WORDS]",
+        "attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list",
+    ),
+    (
+        "packages",
+        "",
+        "only pack, unpack and build the published crates",
+    ),
+    (
+        "mutants",
+        " [WORD]",
+        "every mistake of the mutation table (whose name contains WORD); --changed: those \
+         whose text changed since they were caught, as in `test`",
+    ),
+];
 
-  test             install what is missing, then every check and test
-  install          only install what the tests need
-  tidy             only the repository checks, all findings at once
-  chaos [WORDS]    attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list
-  packages         only pack, unpack and build the published crates
-  mutants [WORD]   every mistake of the mutation table (whose name contains WORD);
-                   --changed: as `test`, those whose text changed since they were caught
-  help             this text";
+/// What is said of a command, or of all of them.
+fn help(of: Option<&str>) -> String {
+    let mut text = String::from("cargo xtask COMMAND\n");
+    for (name, words, about) in COMMANDS {
+        if of.is_none_or(|of| of == name) {
+            text += &format!("\n  {:<16} {about}", format!("{name}{words}"));
+        }
+    }
+    text
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -45,6 +75,10 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(of) = asks_for_help(&words) {
+        terminal::line(&help(of));
+        return Ok(());
+    }
     match words.as_slice() {
         ["test"] => steps::test(),
         ["install"] => install::run(),
@@ -53,11 +87,38 @@ fn run() -> Result<()> {
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", "--changed"] => mutants::run_changed(),
-        ["mutants", word] => mutants::run(word),
-        [] | ["help" | "--help" | "-h"] => {
-            terminal::line(HELP);
-            Ok(())
+        ["mutants", word] if !word.starts_with('-') => mutants::run(word),
+        other => bail!("cannot read {:?}\n\n{}", other.join(" "), help(None)),
+    }
+}
+
+/// Whether these words ask for help, and of which command; `None` within: of all.
+fn asks_for_help<'w>(words: &[&'w str]) -> Option<Option<&'w str>> {
+    let is_known = |word: &&str| COMMANDS.iter().any(|(name, ..)| name == word);
+    match words {
+        [] | ["help" | "--help" | "-h"] => Some(None),
+        ["help", command] | [command, .., "--help" | "-h"] if is_known(command) => {
+            Some(Some(command))
         }
-        other => bail!("cannot read {:?}\n\n{HELP}", other.join(" ")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_help() {
+        for (name, _, about) in COMMANDS {
+            for words in [&[name, "--help"][..], &[name, "-h"], &["help", name]] {
+                assert_eq!(asks_for_help(words), Some(Some(name)), "{words:?}");
+            }
+            assert!(help(Some(name)).contains(about) && help(None).contains(about));
+            assert_eq!(asks_for_help(&[name]), None);
+        }
+        assert_eq!(asks_for_help(&[]), Some(None));
+        assert_eq!(asks_for_help(&["--help"]), Some(None));
+        assert_eq!(asks_for_help(&["nonsense", "--help"]), None);
     }
 }

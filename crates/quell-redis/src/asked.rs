@@ -25,7 +25,7 @@ use crate::store::{RedisStore, Request, needs_holds};
 
 /// How often the edges of calendar windows are looked up again for one call. Once is enough unless
 /// the store's clock runs past two edges in between.
-pub(crate) const MOST_LOOKS: usize = 3;
+const MOST_LOOKS: usize = 3;
 
 /// A set that was not decided.
 #[derive(Clone, Debug)]
@@ -291,7 +291,6 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Runs the script, with other calendar edges where the store's clock asks for them.
     async fn run_once(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
         let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let picked = group.iter().filter_map(|index| from.get(*index));
@@ -303,7 +302,30 @@ impl<'a> Asked<'a> {
         let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
         let is_payment = head.first() == Some(&(Request::Pay as u8));
         let is_of_holds = is_payment || charges.any(needs_holds);
-        let mut words = Arc::new(Words { keys, arguments });
+        let words = Words { keys, arguments };
+        let codes = Codes { first: 1, step: 1 };
+        self.ask(group, words, codes, is_of_holds).await
+    }
+}
+
+/// Where the codes of charges stand among the arguments of a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Codes {
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+}
+
+impl Asked<'_> {
+    /// Asks a script about some of the charges: again with other calendar edges, where the store's
+    /// clock asks for them.
+    pub(crate) async fn ask(
+        &self,
+        group: &[usize],
+        words: Words,
+        codes: Codes,
+        is_of_holds: bool,
+    ) -> Result<Value, Failure> {
+        let mut words = Arc::new(words);
         for _ in 0..MOST_LOOKS {
             let reply = match is_of_holds {
                 true => self.store.ask_holds(&words).await?,
@@ -314,7 +336,8 @@ impl<'a> Asked<'a> {
             };
             let wall = Wall::from_nanos(wall.saturating_mul(1_000));
             let arguments = &mut Arc::make_mut(&mut words).arguments;
-            for (argument, index) in arguments.iter_mut().skip(1).zip(group) {
+            let arguments = arguments.iter_mut().skip(codes.first).step_by(codes.step);
+            for (argument, index) in arguments.zip(group) {
                 if let Some(other) = self.code_at(*index, wall) {
                     *argument = other;
                 }
@@ -324,11 +347,9 @@ impl<'a> Asked<'a> {
             "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
         ))
     }
-}
 
-impl Asked<'_> {
     /// What is charged, with the edges around `wall`, where the charge is on a calendar window.
-    pub(crate) fn code_at(&self, index: usize, wall: Wall) -> Option<Vec<u8>> {
+    fn code_at(&self, index: usize, wall: Wall) -> Option<Vec<u8>> {
         let charge = self.set.charges().get(index)?;
         let calendar = charge.installed.limit.calendar()?;
         let mut charge = charge.clone();

@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::Banned;
@@ -20,6 +21,7 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use crate::answer::Reply;
+use crate::gather::Words;
 use crate::link::Failure;
 use crate::store::{RedisStore, Request};
 
@@ -177,8 +179,11 @@ impl<'a> Bans<'a> {
     async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
         let store = self.store;
         let first = keys.first().map_or(&[][..], Vec::as_slice);
-        let asked = store.scripts.ask(&store.link, keys, head);
-        let reply = store.in_time(first, asked).await?;
+        let words = Words {
+            keys: keys.to_vec(),
+            arguments: head.to_vec(),
+        };
+        let reply = store.in_time(first, store.ask(&Arc::new(words))).await?;
         let mut reply = Reply::of(&reply);
         // The clock, and then the bans.
         let mut number = || reply.as_mut()?.natural();

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::answer::{Answer, Reply};
-use crate::asked::{Asked, MOST_LOOKS, strange};
+use crate::answer::Reply;
+use crate::asked::{Asked, Codes, strange};
+use crate::gather::Words;
 use crate::link::Failure;
 use crate::store::Request;
-use quell_core::time::Wall;
 
 /// How often the log says that values are replaced.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
@@ -67,37 +67,25 @@ impl Asked<'_> {
                 arguments.push(code.clone());
             }
         }
+        let codes = Codes {
+            first: 1 + before,
+            step: 1,
+        };
+        let reply = self.ask(group, Words { keys, arguments }, codes, true);
+        let reply = reply.await?;
+        let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
+        let (Some(_), Some(count)) = (read.natural(), read.natural()) else {
+            return Err(strange(&reply));
+        };
         let store = self.store();
-        for _ in 0..MOST_LOOKS {
-            let reply = store
-                .scripts
-                .hold
-                .run(&store.link, &keys, &arguments)
-                .await?;
-            if let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) {
-                let wall = Wall::from_nanos(wall.saturating_mul(1_000));
-                let codes = arguments.iter_mut().skip(1 + before);
-                for (argument, index) in codes.zip(group) {
-                    if let Some(other) = self.code_at(*index, wall) {
-                        *argument = other;
-                    }
-                }
-                continue;
-            }
-            let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
-            let (Some(_), Some(count)) = (read.natural(), read.natural()) else {
-                return Err(strange(&reply));
-            };
-            if store.replaced.add(count, Instant::now()) {
-                tracing::warn!(
-                    store = %store,
-                    values = store.replaced.count(),
-                    reason,
-                    "keys of ours held something that Quell did not write: each counts as used up now; \
-                     give Quell a database of its own"
-                );
-            }
-            return Ok(());
+        if store.replaced.add(count, Instant::now()) {
+            tracing::warn!(
+                store = %store,
+                values = store.replaced.count(),
+                reason,
+                "keys of ours held something that Quell did not write: each counts as used up now; \
+                 give Quell a database of its own"
+            );
         }
         Ok(())
     }

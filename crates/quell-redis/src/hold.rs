@@ -11,11 +11,11 @@ use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, HoldId, OnExpiry};
-use quell_core::time::{Now, Wall};
+use quell_core::time::Now;
 use redis::Value;
 
 use crate::answer::{Reply, Said};
-use crate::asked::{Asked, MOST_LOOKS, strange};
+use crate::asked::{Asked, Codes, strange};
 use crate::boxed::is_boxed;
 use crate::code::{micros_up, number};
 use crate::gather::Words;
@@ -211,22 +211,10 @@ impl RedisStore {
             arguments.push(code.clone());
             arguments.push(extra(charge, claim));
         }
-        for _ in 0..MOST_LOOKS {
-            let script = &self.scripts.hold;
-            let reply = script.run(&self.link, &keys, &arguments).await?;
-            let Some(wall) = other_edges(&reply) else {
-                return Claimed::read(&reply).ok_or_else(|| strange(&reply));
-            };
-            for (place, index) in group.iter().enumerate() {
-                let code = asked.code_at(*index, wall);
-                if let (Some(code), Some(place)) = (code, arguments.get_mut(3 + 2 * place)) {
-                    *place = code;
-                }
-            }
-        }
-        Err(Failure::Refused(
-            "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
-        ))
+        let words = Words { keys, arguments };
+        let reply = asked.ask(group, words, Codes { first: 3, step: 2 }, true);
+        let reply = reply.await?;
+        Claimed::read(&reply).ok_or_else(|| strange(&reply))
     }
 
     /// How many holds of this process there are. Asks about some whose time was over, so that those
@@ -263,16 +251,6 @@ impl RedisStore {
         let script = &self.scripts.hold;
         script.run(&self.link, &words.keys, &words.arguments).await
     }
-}
-
-/// The store's clock, where the calendar's edges were not those around it.
-fn other_edges(reply: &Value) -> Option<Wall> {
-    let mut reply = Reply::of(reply)?;
-    if reply.number()? != -1 {
-        return None;
-    }
-    let wall = reply.natural()?;
-    Some(Wall::from_nanos(wall.saturating_mul(1_000)))
 }
 
 /// The ids at the end of a reply.

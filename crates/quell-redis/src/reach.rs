@@ -215,3 +215,34 @@ fn gone_for(reason: &str) -> String {
 fn share() -> u8 {
     RandomState::new().hash_one(0_u8).to_le_bytes()[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Whoever looks whether a store is back may go away; the next one looks in its place.
+    #[tokio::test]
+    async fn a_look_that_is_given_up_leaves_the_next_to_go() {
+        let store = RedisStore::new("redis://localhost".parse().unwrap());
+        let now = Instant::now();
+        let long_ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        let breaker = &store.link.place_of(b"").breaker;
+        for seconds in [20, 19, 18, 17, 16] {
+            breaker.failed(&Leave::Go, long_ago(seconds), 0, "gone");
+        }
+        assert!(breaker.is_open());
+        let mut look = Box::pin(store.in_time(b"", std::future::pending::<Result<(), Failure>>()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(look.as_mut().poll(&mut context).is_pending());
+        let others = store.in_time(b"", async { Ok(()) }).await;
+        assert!(
+            matches!(others, Err(Failure::Unreachable(_))),
+            "one at a time"
+        );
+        drop(look);
+        assert_eq!(store.in_time(b"", async { Ok(()) }).await, Ok(()));
+        assert!(!breaker.is_open());
+    }
+}

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Script, Value};
 
-use crate::boxed::{Boxed, is_boxed};
+use crate::boxed::Boxed;
 use crate::link::{Failure, Link};
 
 /// What both scripts that decide know, in the order in which its parts need each other.
@@ -107,26 +107,6 @@ impl Scripts {
             point: Loaded::new(POINT),
             rights: Loaded::new(RIGHTS),
         }
-    }
-}
-
-impl Scripts {
-    /// Asks the script that decides, or the one that knows holds where a state needs that: known
-    /// from the last call with these keys, and else from its answer.
-    pub(crate) async fn ask(
-        &self,
-        link: &Link,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
-    ) -> Result<Value, Failure> {
-        if !self.boxed.has(keys) {
-            let reply = self.decide.run(link, keys, arguments).await?;
-            if !is_boxed(&reply) {
-                return Ok(reply);
-            }
-            self.boxed.add(keys);
-        }
-        self.hold.run(link, keys, arguments).await
     }
 }
 

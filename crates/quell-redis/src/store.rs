@@ -20,7 +20,7 @@ use crate::bans::Bans;
 use crate::calls::Calls;
 use crate::code::{code, micros_up, whole};
 use crate::foreign::Replaced;
-use crate::gather::Gather;
+use crate::gather::{Gather, Words};
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
@@ -205,15 +205,17 @@ impl RedisStore {
             let head = self.head(Request::Carry, Duration::ZERO, at);
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
-                let keys = [name];
-                let [name] = &keys;
+                let words = Arc::new(Words {
+                    keys: vec![name.clone()],
+                    arguments: arguments.to_vec(),
+                });
                 let carried = async {
                     match needs_holds(&charge) {
-                        true => self.scripts.hold.run(&self.link, &keys, &arguments).await,
-                        false => self.scripts.ask(&self.link, &keys, &arguments).await,
+                        true => self.ask_holds(&words).await,
+                        false => self.ask(&words).await,
                     }
                 };
-                self.in_time(name, carried).await?;
+                self.in_time(&name, carried).await?;
             }
         }
         Ok(())

@@ -1,31 +1,38 @@
-//! Locks of calls that are sent together, of crowds and of local shares. The unit tests put others in their
-//! place, under which a scheduler chooses who runs next at every step.
+//! Locks, tasks and waits whose order matters. In a model, which only unit tests run, a scheduler
+//! chooses who goes on at each of them.
+
+use tokio::runtime::Handle;
 
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(test))]
+pub(crate) use tokio::time::sleep;
 
 #[cfg(test)]
-pub(crate) use scheduled::Mutex;
+pub(crate) use model::{Mutex, sleep};
 #[cfg(test)]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
-mod scheduled {
-    use shuttle::sync::MutexGuard;
+pub(crate) mod model;
 
-    /// A lock with the face of `parking_lot`'s.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(shuttle::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
+/// Whether there is somebody who runs tasks.
+pub(crate) fn can_spawn() -> bool {
+    #[cfg(test)]
+    if model::is_on() {
+        return true;
     }
+    Handle::try_current().is_ok()
+}
+
+/// Starts a task.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(test)]
+    if model::is_on() {
+        model::spawn(task);
+        return;
+    }
+    tokio::spawn(task);
 }

@@ -79,10 +79,34 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// a millisecond, and goes back by no more than that.
 #[derive(Debug)]
 pub struct SystemClock {
+    source: SystemSource,
+    readings: Readings,
+}
+
+/// What a clock reads.
+trait Source {
+    /// What the counter says, in nanoseconds. It may wrap around.
+    fn counter(&self) -> u64;
+
+    /// The system's monotonic clock, which begins at the wall clock's reading.
+    fn monotonic(&self) -> Monotonic;
+
+    /// The system's wall clock, in nanoseconds since 1970.
+    fn wall(&self) -> u64;
+}
+
+/// The clocks of this machine.
+#[derive(Debug)]
+struct SystemSource {
     counter: Counter,
     started: Instant,
     /// The wall clock at the start.
     origin: u64,
+}
+
+/// What the last look at the system's clocks found; all threads read it.
+#[derive(Debug, Default)]
+struct Readings {
     /// What the counter said at the last look.
     looked: AtomicU64,
     /// The monotonic reading less what the counter said, which may wrap around.
@@ -132,32 +156,32 @@ impl Counter {
     }
 }
 
-impl SystemClock {
-    /// A clock that begins now.
-    #[must_use]
-    pub fn new() -> Self {
-        let clock = Self {
-            counter: Counter::new(),
-            started: Instant::now(),
-            origin: wall_nanos(),
-            looked: AtomicU64::new(0),
-            base: AtomicU64::new(0),
-            ahead: AtomicI64::new(0),
-        };
-        clock.look();
-        clock
+impl Source for SystemSource {
+    #[inline]
+    fn counter(&self) -> u64 {
+        self.counter.nanos()
     }
 
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_nanos(self.origin).saturating_add(self.started.elapsed())
+    }
+
+    fn wall(&self) -> u64 {
+        wall_nanos()
+    }
+}
+
+impl Readings {
     /// Looks at the system's clocks; what the counter says meanwhile.
     #[cold]
-    fn look(&self) -> u64 {
-        let mut counted = self.counter.nanos();
+    fn look(&self, source: &impl Source) -> u64 {
+        let mut counted = source.counter();
         let mut base = 0;
         for _ in 0..LOOKS {
             let before = counted;
-            let system = Monotonic::from_nanos(self.origin).saturating_add(self.started.elapsed());
+            let system = source.monotonic();
             // Read last: however long that takes, the reading is not ahead of the system's.
-            counted = self.counter.nanos();
+            counted = source.counter();
             base = system.as_nanos().wrapping_sub(counted);
             if counted.saturating_sub(before) < saturating_nanos(QUICK_LOOK) {
                 break;
@@ -167,11 +191,39 @@ impl SystemClock {
         self.base.store(base, Ordering::Relaxed);
         let now = base.wrapping_add(counted);
         // Below 2^63 until the year 2262; beyond it the difference saturates.
-        let ahead = i128::from(wall_nanos()) - i128::from(now);
+        let ahead = i128::from(source.wall()) - i128::from(now);
         let ahead = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
         self.ahead.store(ahead, Ordering::Relaxed);
         self.looked.store(counted, Ordering::Relaxed);
         counted
+    }
+
+    #[inline]
+    fn monotonic(&self, source: &impl Source) -> Monotonic {
+        let mut counted = source.counter();
+        // A counter that begins anew has gone far, too.
+        let since = counted.wrapping_sub(self.looked.load(Ordering::Relaxed));
+        if since >= saturating_nanos(LOOK_EVERY) {
+            counted = self.look(source);
+        }
+        Monotonic::from_nanos(self.base.load(Ordering::Relaxed).wrapping_add(counted))
+    }
+}
+
+impl SystemClock {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        let clock = Self {
+            source: SystemSource {
+                counter: Counter::new(),
+                started: Instant::now(),
+                origin: wall_nanos(),
+            },
+            readings: Readings::default(),
+        };
+        clock.readings.look(&clock.source);
+        clock
     }
 }
 
@@ -187,19 +239,13 @@ impl Clock for SystemClock {
         let wall = Wall::from_nanos(monotonic.as_nanos());
         Now {
             monotonic,
-            wall: wall.shifted(self.ahead.load(Ordering::Relaxed)),
+            wall: wall.shifted(self.readings.ahead.load(Ordering::Relaxed)),
         }
     }
 
     #[inline]
     fn monotonic(&self) -> Monotonic {
-        let mut counted = self.counter.nanos();
-        // A counter that begins anew has gone far, too.
-        let since = counted.wrapping_sub(self.looked.load(Ordering::Relaxed));
-        if since >= saturating_nanos(LOOK_EVERY) {
-            counted = self.look();
-        }
-        Monotonic::from_nanos(self.base.load(Ordering::Relaxed).wrapping_add(counted))
+        self.readings.monotonic(&self.source)
     }
 }
 
@@ -286,21 +332,92 @@ impl Clock for ManualClock {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// A machine whose clocks agree, and whose thread loses the processor where a test says so.
+    struct Sleepy<'a> {
+        readings: &'a Readings,
+        time: Cell<u64>,
+        /// Readings of the counter before which the thread sleeps.
+        naps: Cell<usize>,
+        /// The latest that another thread was told.
+        told: Cell<u64>,
+    }
+
+    impl Sleepy<'_> {
+        const START: u64 = 1_790_000_000_000_000_000;
+
+        /// Another thread reads the clock now, and finds it where it was or later.
+        fn others_read(&self) {
+            let base = self.readings.base.load(Ordering::Relaxed);
+            let told = base.wrapping_add(self.time.get());
+            assert!(told >= self.told.get(), "{told} after {}", self.told.get());
+            self.told.set(told);
+        }
+    }
+
+    impl Source for Sleepy<'_> {
+        fn counter(&self) -> u64 {
+            self.others_read();
+            if self.naps.get() > 0 {
+                self.naps.set(self.naps.get() - 1);
+                self.time.set(self.time.get() + 5_000_000);
+                self.others_read();
+            }
+            self.time.get()
+        }
+
+        fn monotonic(&self) -> Monotonic {
+            self.others_read();
+            Monotonic::from_nanos(Self::START + self.time.get())
+        }
+
+        fn wall(&self) -> u64 {
+            self.others_read();
+            Self::START + self.time.get()
+        }
+    }
+
+    /// A thread that sleeps in its look has seen the system's clock, and not yet how long ago that was.
+    #[test]
+    fn a_look_that_was_slow_sets_nobody_back() {
+        let readings = Readings::default();
+        let source = Sleepy {
+            readings: &readings,
+            time: Cell::new(0),
+            naps: Cell::new(0),
+            told: Cell::new(0),
+        };
+        readings.look(&source);
+        // One more than that in each of the last look's readings: then it is taken as it is.
+        for naps in 0..LOOKS + 2 {
+            source.time.set(source.time.get() + 10_000_000);
+            source.naps.set(naps);
+            let now = readings.monotonic(&source).as_nanos();
+            assert_eq!(now, Sleepy::START + source.time.get(), "{naps} naps");
+            assert_eq!(source.naps.get(), 0);
+        }
+    }
 
     #[test]
     fn the_wall_clock_goes_along_and_is_looked_at_again() {
         let clock = SystemClock::new();
+        let readings = &clock.readings;
         let hour = 3_600_000_000_000;
         // As if both clocks had been off, and the last look was just now.
-        clock.looked.store(clock.counter.nanos(), Ordering::Relaxed);
-        clock.ahead.store(-hour, Ordering::Relaxed);
+        let counted = clock.source.counter();
+        readings.looked.store(counted, Ordering::Relaxed);
+        readings.ahead.store(-hour, Ordering::Relaxed);
         let now = clock.now();
         let gone_along = Wall::from_nanos(now.monotonic.as_nanos()).shifted(-hour);
-        assert!(now.wall == gone_along || clock.ahead.load(Ordering::Relaxed) != -hour);
+        assert!(now.wall == gone_along || readings.ahead.load(Ordering::Relaxed) != -hour);
         // And as if that were long ago.
-        clock.looked.store(u64::MAX / 2, Ordering::Relaxed);
-        clock.base.fetch_add(hour.unsigned_abs(), Ordering::Relaxed);
+        readings.looked.store(u64::MAX / 2, Ordering::Relaxed);
+        readings
+            .base
+            .fetch_add(hour.unsigned_abs(), Ordering::Relaxed);
         let before = wall_nanos();
         let now = clock.now();
         for seen in [now.wall.as_nanos(), now.monotonic.as_nanos()] {

@@ -32,15 +32,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use redis::Value;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::flow::{PATIENCE, Queue, Window};
 use crate::link::{Failure, Link};
 use crate::script::Scripts;
 use crate::store::{RedisStore, Request};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex};
 
 mod words;
 
@@ -257,9 +257,13 @@ impl Gather {
             Entered::Waiting(told, false) => told.await,
             Entered::Waiting(mut told, true) => {
                 let longest = self.timeout * (PATIENCE + 2);
-                match tokio::time::timeout(longest, &mut told).await {
-                    Ok(told) => told,
-                    Err(_) => {
+                let in_time = match select(&mut told, pin!(sync::sleep(longest))).await {
+                    Either::Left((told, _)) => Some(told),
+                    Either::Right(_) => None,
+                };
+                match in_time {
+                    Some(told) => told,
+                    None => {
                         self.give_up_alone();
                         told.await
                     }
@@ -315,16 +319,16 @@ impl Gather {
         if state.on_the_way >= state.most_on_the_way() {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else {
+        if !sync::can_spawn() {
             // The last caller went away outside of a runtime: the next one sends what waits.
             return;
-        };
+        }
         state.is_leaving = true;
         let leaving = Leaving {
             gather: Arc::clone(self),
             has_left: false,
         };
-        runtime.spawn(leave(leaving));
+        sync::spawn(leave(leaving));
     }
 
     /// What leaves together: in the order in which it came, without those who gave up.
@@ -422,11 +426,16 @@ const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use shuttle::future::block_on;
+    use shuttle::rand::{Rng, thread_rng};
+    use shuttle::thread;
 
     use super::*;
+    use crate::link::fake::{CALLS, Calls, FakeServer};
 
-    fn gather() -> Arc<Gather> {
-        let timeout = Duration::from_secs(1);
+    fn gather(timeout: Duration) -> Arc<Gather> {
         let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap(), timeout));
         Gather::new(&link, &Arc::new(Scripts::new()), timeout)
     }
@@ -459,140 +468,160 @@ mod tests {
 
     #[test]
     fn no_more_leave_together_than_one_call_may_hold_and_in_their_order() {
-        shuttle::check_random(
-            || {
-                let ours = gather();
-                let _told = wait(&ours, &[1; 150]);
-                let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
-                assert_eq!(sizes, [64, 64, 22]);
-                let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
-                let expected = vec![
-                    vec![100, 100],
-                    vec![57, 1],
-                    vec![200, 56],
-                    vec![300],
-                    vec![256],
-                    vec![2],
-                    vec![255, 1],
-                ];
-                assert_eq!(taken(&ours), expected);
-            },
-            1,
-        );
+        let ours = gather(Duration::from_secs(1));
+        let _told = wait(&ours, &[1; 150]);
+        let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [64, 64, 22]);
+        let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
+        let expected = vec![
+            vec![100, 100],
+            vec![57, 1],
+            vec![200, 56],
+            vec![300],
+            vec![256],
+            vec![2],
+            vec![255, 1],
+        ];
+        assert_eq!(taken(&ours), expected);
     }
 
     #[test]
     fn few_callers_leave_by_themselves_and_many_together() {
-        shuttle::check_random(
-            || {
-                let ours = gather();
-                assert!(ours.state.lock().leaves_alone());
-                let one_on_the_way = |state: &mut State| {
-                    (state.on_the_way, state.is_settled) = (1, true);
-                    state.leaves_alone()
-                };
-                for _ in 0..LONELY {
-                    assert!(!one_on_the_way(&mut ours.state.lock()));
-                    let _told = wait(&ours, &[1]);
-                    assert_eq!(taken(&ours), [[1]]);
-                }
-                assert!(one_on_the_way(&mut ours.state.lock()));
-                {
-                    let mut state = ours.state.lock();
-                    state.is_leaving = true;
-                    assert!(!state.leaves_alone(), "it would overtake what leaves");
-                    state.is_leaving = false;
-                    state.is_settled = false;
-                    assert!(!state.leaves_alone(), "it could fall behind");
-                    (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
-                    assert!(!state.leaves_alone());
-                }
-                let _told = wait(&ours, &[1, 1]);
-                assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
-                assert_eq!(taken(&ours), [[1, 1]]);
-                assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
-            },
-            1,
-        );
+        let ours = gather(Duration::from_secs(1));
+        assert!(ours.state.lock().leaves_alone());
+        let one_on_the_way = |state: &mut State| {
+            (state.on_the_way, state.is_settled) = (1, true);
+            state.leaves_alone()
+        };
+        for _ in 0..LONELY {
+            assert!(!one_on_the_way(&mut ours.state.lock()));
+            let _told = wait(&ours, &[1]);
+            assert_eq!(taken(&ours), [[1]]);
+        }
+        assert!(one_on_the_way(&mut ours.state.lock()));
+        {
+            let mut state = ours.state.lock();
+            state.is_leaving = true;
+            assert!(!state.leaves_alone(), "it would overtake what leaves");
+            state.is_leaving = false;
+            state.is_settled = false;
+            assert!(!state.leaves_alone(), "it could fall behind");
+            (state.on_the_way, state.is_settled) = (MOST_ON_THE_WAY, true);
+            assert!(!state.leaves_alone());
+        }
+        let _told = wait(&ours, &[1, 1]);
+        assert!(!ours.state.lock().leaves_alone(), "it would overtake them");
+        assert_eq!(taken(&ours), [[1, 1]]);
+        assert!(!one_on_the_way(&mut ours.state.lock()), "there is company");
     }
 
     #[test]
     fn who_went_away_is_left_out() {
-        shuttle::check_random(
-            || {
-                let ours = gather();
-                let mut told = wait(&ours, &[1, 2, 3, 4]);
-                drop(told.remove(2));
-                drop(told.remove(0));
-                assert_eq!(taken(&ours), [[2, 4]]);
-                drop(wait(&ours, &[1, 2, 3]));
-                assert_eq!(taken(&ours), [[0; 0]; 0]);
-                assert!(ours.state.lock().waiting.is_empty());
-            },
-            1,
-        );
+        let ours = gather(Duration::from_secs(1));
+        let mut told = wait(&ours, &[1, 2, 3, 4]);
+        drop(told.remove(2));
+        drop(told.remove(0));
+        assert_eq!(taken(&ours), [[2, 4]]);
+        drop(wait(&ours, &[1, 2, 3]));
+        assert_eq!(taken(&ours), [[0; 0]; 0]);
+        assert!(ours.state.lock().waiting.is_empty());
     }
 
-    /// Callers come, go away and are answered in any order, and trips fail: nobody is left behind, no
-    /// more are on the way than may be, and all of them come back.
+    /// Asks about a key of its own. One caller goes away, and one is not polled while others are
+    /// waited for.
+    fn ask(ours: &Arc<Gather>, calls: &Calls, number: usize, others: impl Fn()) {
+        let key = u8::try_from(number).unwrap();
+        let words = Arc::new(Words {
+            keys: vec![vec![key]],
+            arguments: vec![vec![Request::Acquire as u8], b"c".to_vec()],
+        });
+        let mut call = pin!(ours.ask(&words));
+        if number < 2 {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
+                return hear(calls, number, answer);
+            }
+            if number == 0 {
+                return;
+            }
+            others();
+        }
+        hear(calls, number, block_on(call));
+    }
+
+    fn hear(calls: &Calls, number: usize, answer: Result<Value, Failure>) {
+        match answer {
+            Ok(answer) => calls.answered(number, &answer),
+            Err(Failure::Unknown(_)) => {}
+            Err(_) => calls.was_not_sent(number),
+        }
+    }
+
+    /// Runs a script on its keys, each of which is the number of a call; it may have been forgotten.
+    fn run(calls: &Calls, words: &[Vec<u8>]) -> String {
+        if words[0] == b"EVALSHA" && thread_rng().gen_range(0..8) == 0 {
+            return "-NOSCRIPT No matching script.\r\n".to_owned();
+        }
+        let count: usize = std::str::from_utf8(&words[2]).unwrap().parse().unwrap();
+        let answers = words[3..3 + count]
+            .iter()
+            .map(|key| calls.run(usize::from(key[0])));
+        let answers: String = answers.collect();
+        match count {
+            1 => answers,
+            _ => format!("*{count}\r\n{answers}"),
+        }
+    }
+
+    /// Callers come, go away, are not polled and are answered in any order, while connections break and
+    /// the runtime ends: nobody is left behind, each call runs once at most, and whoever hears that it
+    /// was not sent hears the truth.
     #[test]
     fn every_question_has_one_end() {
-        shuttle::check_random(
-            || {
-                let ours = gather();
-                let left = Arc::new(AtomicUsize::new(6));
-                let callers = (0..6).map(|number| {
-                    let (ours, left) = (Arc::clone(&ours), Arc::clone(&left));
-                    shuttle::thread::spawn(move || {
-                        let keys = vec![vec![number]];
-                        let words = Arc::new(Words {
-                            arguments: vec![vec![1], b"c".to_vec()],
-                            keys,
-                        });
-                        match ours.enter(&words) {
-                            // It is answered, or its caller goes away with it.
-                            Ok(Entered::Alone(mut trip)) => {
-                                shuttle::thread::yield_now();
-                                trip.is_answered = number % 2 == 0;
-                            }
-                            Ok(Entered::Waiting(..)) if number == 3 => {}
-                            Ok(Entered::Waiting(told, _)) => {
-                                if number == 4 {
-                                    ours.give_up_alone();
-                                }
-                                let told = shuttle::future::block_on(told);
-                                assert!(matches!(told, Ok(Told::Answer(_))));
-                            }
-                            Err(failure) => panic!("{failure}"),
+        sync::model::check(1_000, || {
+            let (server, calls) = (FakeServer::start(), Arc::new(Calls::default()));
+            let ours = gather(Duration::from_secs(thread_rng().gen_range(0..2)));
+            {
+                let mut state = ours.state.lock();
+                state.is_settled = thread_rng().gen_range(0..2) == 0;
+                state.lonely = thread_rng().gen_range(0..=LONELY);
+            }
+            let done = Arc::new(AtomicUsize::new(0));
+            let callers = (0..CALLS).map(|number| {
+                let (ours, calls) = (Arc::clone(&ours), Arc::clone(&calls));
+                let done = Arc::clone(&done);
+                thread::spawn(move || {
+                    let others = || {
+                        while done.load(Ordering::SeqCst) < CALLS - 1 {
+                            thread::yield_now();
                         }
-                        assert!(ours.state.lock().on_the_way <= MOST_ON_THE_WAY);
-                        left.fetch_sub(1, Ordering::SeqCst);
-                    })
-                });
-                let callers: Vec<_> = callers.collect();
-                // What a task does in a runtime: it sends what waits, while there is room.
-                while left.load(Ordering::SeqCst) > 0 {
-                    let has_room = {
-                        let state = ours.state.lock();
-                        state.on_the_way < state.most_on_the_way()
                     };
-                    if has_room && let Some((questions, mut trip)) = ours.take() {
-                        shuttle::thread::yield_now();
-                        trip.is_answered = questions.len() > 1;
-                        drop(trip);
-                        tell_all(questions, &Failure::NoScript);
-                    }
-                    shuttle::thread::yield_now();
-                }
-                for caller in callers {
-                    caller.join().unwrap();
-                }
-                assert!(ours.take().is_none(), "nobody waits who is still there");
-                let state = ours.state.lock();
-                assert_eq!(state.on_the_way, 0);
-                assert!(state.waiting.is_empty());
-            },
-            500,
-        );
+                    ask(&ours, &calls, number, others);
+                    assert!(ours.state.lock().on_the_way <= MOST_ON_THE_WAY);
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            let trouble = {
+                let server = Arc::clone(&server);
+                thread::spawn(move || match thread_rng().gen_range(0..4) {
+                    0 => server.end_clients(),
+                    1 => server.hang_up(),
+                    _ => {}
+                })
+            };
+            while done.load(Ordering::SeqCst) < CALLS {
+                server.answer(|words| run(&calls, words));
+            }
+            trouble.join().unwrap();
+            callers
+                .into_iter()
+                .for_each(|caller| caller.join().unwrap());
+            calls.check();
+            sync::model::end_runtime();
+            let state = ours.state.lock();
+            assert_eq!((state.on_the_way, state.alone), (0, 0));
+            assert!(state.waiting.is_empty() && !state.is_leaving);
+        });
     }
 }

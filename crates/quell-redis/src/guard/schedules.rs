@@ -24,6 +24,7 @@ use super::background::Background;
 use super::crowd::{Crowd, CrowdNews};
 use super::known::Known;
 use super::local_share::{Begun, How, LocalShares, Outcome};
+use crate::sync::model;
 
 const SCHEDULES: usize = 2_000;
 
@@ -169,7 +170,7 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
             let told = read(&node.paid) + read(&node.unknown);
             assert_eq!(told, SHARE, "paid, or perhaps paid");
         };
-        shuttle::check_random(schedule, SCHEDULES);
+        model::check(SCHEDULES, schedule);
     }
 }
 
@@ -196,7 +197,7 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
             node.shares.sweep(later(hours));
             assert!(node.shares.is_empty(), "{limit}");
         };
-        shuttle::check_random(schedule, 1);
+        model::check(1, schedule);
     }
 }
 
@@ -225,7 +226,7 @@ fn what_the_store_charges_beside_a_share_leaves_less_of_it() {
                 assert_eq!(admitted(), SHARE - 1);
             }
         };
-        shuttle::check_random(schedule, 1);
+        model::check(1, schedule);
     }
 }
 
@@ -281,7 +282,7 @@ fn work_that_comes_as_the_task_ends_is_done() {
         }
         assert_eq!(work.load(Ordering::SeqCst), 0, "all of it was done");
     };
-    shuttle::check_random(schedule, SCHEDULES);
+    model::check(SCHEDULES, schedule);
 }
 
 /// A key whose refusal is over, and those who come then.
@@ -358,20 +359,17 @@ fn nobody_who_waits_for_others_is_left_behind() {
         room => Some(CrowdNews::Room(room - 3)),
     };
     let schedule = move || drop(crowd(any));
-    shuttle::check_random(schedule, SCHEDULES);
+    model::check(SCHEDULES, schedule);
 }
 
 #[test]
 fn one_asks_for_all_until_it_is_known_that_more_fit() {
-    shuttle::check_random(
-        || {
-            let hot = crowd(|| None);
-            assert_eq!(hot.most.load(Ordering::SeqCst), 1, "one after the other");
-            assert_eq!(hot.asked.load(Ordering::SeqCst), 4);
-            let hot = crowd(|| Some(CrowdNews::Refusal));
-            // Whoever had looked before the refusal was known may ask as well.
-            assert!(hot.most.load(Ordering::SeqCst) <= 2);
-        },
-        SCHEDULES,
-    );
+    model::check(SCHEDULES, || {
+        let hot = crowd(|| None);
+        assert_eq!(hot.most.load(Ordering::SeqCst), 1, "one after the other");
+        assert_eq!(hot.asked.load(Ordering::SeqCst), 4);
+        let hot = crowd(|| Some(CrowdNews::Refusal));
+        // Whoever had looked before the refusal was known may ask as well.
+        assert!(hot.most.load(Ordering::SeqCst) <= 2);
+    });
 }

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -33,6 +32,7 @@ use tokio::time::Sleep;
 use super::command::Command;
 use super::reply;
 use crate::flow::{PATIENCE, Queue, Window};
+use crate::sync::Mutex;
 
 /// Commands on the way at a time, at most: what a server answers in some 10 ms.
 const MOST_ON_THE_WAY: usize = 1_024;
@@ -597,10 +597,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 
 #[cfg(test)]
 mod tests {
-    use shuttle::sync::{Arc as SharedArc, Mutex as Scheduled};
     use shuttle::{future, thread};
 
     use super::*;
+    use crate::sync::model;
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -866,57 +866,53 @@ mod tests {
     /// written is never called sent.
     #[test]
     fn every_command_has_one_end() {
-        shuttle::check_random(
-            || {
-                let start = Instant::now();
-                let traffic = SharedArc::new(Scheduled::new(Traffic::new(TIMEOUT, start)));
-                let callers = (0..3).map(|number| {
-                    let traffic = SharedArc::clone(&traffic);
-                    thread::spawn(move || {
-                        let entered = traffic.lock().unwrap().enter(&command(), start);
-                        match entered {
-                            // One goes away.
-                            Ok(_) if number == 1 => None,
-                            Ok(answer) => Some(future::block_on(answer).expect("it is told")),
-                            Err(lost) => Some(Err(lost)),
+        model::check(500, || {
+            let start = Instant::now();
+            let traffic = Arc::new(Mutex::new(Traffic::new(TIMEOUT, start)));
+            let callers = (0..3).map(|number| {
+                let traffic = Arc::clone(&traffic);
+                thread::spawn(move || {
+                    let entered = traffic.lock().enter(&command(), start);
+                    match entered {
+                        // One goes away.
+                        Ok(_) if number == 1 => None,
+                        Ok(answer) => Some(future::block_on(answer).expect("it is told")),
+                        Err(lost) => Some(Err(lost)),
+                    }
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            let driver = {
+                let traffic = Arc::clone(&traffic);
+                thread::spawn(move || {
+                    let mut written = 0;
+                    for turn in 0..4 {
+                        let mut sent = 0;
+                        while let Some(command) = traffic.lock().leave(written, start) {
+                            written += command.bytes().len() as u64;
+                            sent += 1;
                         }
-                    })
-                });
-                let callers: Vec<_> = callers.collect();
-                let driver = {
-                    let traffic = SharedArc::clone(&traffic);
-                    thread::spawn(move || {
-                        let mut written = 0;
-                        for turn in 0..4 {
-                            let mut sent = 0;
-                            while let Some(command) = traffic.lock().unwrap().leave(written, start)
-                            {
-                                written += command.bytes().len() as u64;
-                                sent += 1;
-                            }
-                            thread::yield_now();
-                            let answers = vec![Value::Int(turn); sent / 2];
-                            let unasked = traffic.lock().unwrap().hear(answers, start);
-                            assert_eq!(unasked, None);
-                        }
-                        traffic.lock().unwrap().give_up(start + TIMEOUT, written);
-                        traffic.lock().unwrap().end("it hung up", written);
-                        written
-                    })
-                };
-                let written = driver.join().unwrap();
-                let ends = callers.into_iter().filter_map(|one| one.join().unwrap());
-                let ends: Vec<_> = ends.collect();
-                assert_eq!(ends.len(), 2);
-                let sent = ends
-                    .iter()
-                    .filter(|end| matches!(end, Ok(_) | Err(Lost::Late | Lost::Broken(_))));
-                let most = written / command().bytes().len() as u64;
-                assert!(sent.count() as u64 <= most, "{ends:?}");
-                let traffic = traffic.lock().unwrap();
-                assert!(traffic.on_the_way.is_empty() && traffic.waiting.is_empty());
-            },
-            500,
-        );
+                        thread::yield_now();
+                        let answers = vec![Value::Int(turn); sent / 2];
+                        let unasked = traffic.lock().hear(answers, start);
+                        assert_eq!(unasked, None);
+                    }
+                    traffic.lock().give_up(start + TIMEOUT, written);
+                    traffic.lock().end("it hung up", written);
+                    written
+                })
+            };
+            let written = driver.join().unwrap();
+            let ends = callers.into_iter().filter_map(|one| one.join().unwrap());
+            let ends: Vec<_> = ends.collect();
+            assert_eq!(ends.len(), 2);
+            let sent = ends
+                .iter()
+                .filter(|end| matches!(end, Ok(_) | Err(Lost::Late | Lost::Broken(_))));
+            let most = written / command().bytes().len() as u64;
+            assert!(sent.count() as u64 <= most, "{ends:?}");
+            let traffic = traffic.lock();
+            assert!(traffic.on_the_way.is_empty() && traffic.waiting.is_empty());
+        });
     }
 }

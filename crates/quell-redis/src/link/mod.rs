@@ -14,11 +14,14 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
 
+use crate::sync::sleep;
 use crate::url::{Address, Shape, StoreUrl};
 
 mod cluster;
 mod command;
 mod connection;
+#[cfg(test)]
+pub(crate) mod fake;
 mod node;
 mod place;
 mod reply;
@@ -230,7 +233,7 @@ impl Link {
             }
         };
         let timeout = self.timeout();
-        let (mut call, mut end) = (pin!(call), pin!(tokio::time::sleep(timeout)));
+        let (mut call, mut end) = (pin!(call), pin!(sleep(timeout)));
         poll_fn(|context| {
             if let Poll::Ready(answer) = call.as_mut().poll(context) {
                 return Poll::Ready(answer);

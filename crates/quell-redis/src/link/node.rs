@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -20,6 +19,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::command::Command;
 use super::connection::{Connection, Lost};
 use super::{Attempt, Failure, Place, Settings, judge, settings};
+use crate::sync::{self, Mutex};
 use crate::url::Address;
 
 /// After a failure to connect nobody tries again for this long, and twice as long each time up to
@@ -210,7 +210,7 @@ impl Node {
         let (sender, connecting) = watch::channel(None);
         *state = State::Connecting(connecting.clone());
         let node = Arc::clone(self);
-        tokio::spawn(async move {
+        sync::spawn(async move {
             let connected = node.connect().await;
             *node.state.lock() = match &connected {
                 Ok(connection) => State::Live(connection.clone()),
@@ -236,6 +236,10 @@ impl Node {
     }
 
     async fn try_connect(&self) -> Result<Connection, String> {
+        #[cfg(test)]
+        if sync::model::is_on() {
+            return self.log_in(super::fake::dial()).await;
+        }
         let text = |error: io::Error| error.to_string();
         let address = (self.address.host(), self.address.port());
         let stream = TcpStream::connect(address).await.map_err(text)?;
@@ -256,7 +260,7 @@ impl Node {
     {
         let settings = &self.settings;
         let (connection, driver) = Connection::new(stream, settings.connect_timeout);
-        tokio::spawn(driver.run());
+        sync::spawn(driver.run());
         let said = settings.greeting().into_iter().map(|(command, is_needed)| {
             let connection = connection.clone();
             async move { (connection.call(&Command::from(&command)).await, is_needed) }
@@ -278,10 +282,112 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use shuttle::future::block_on;
+    use shuttle::rand::{Rng, thread_rng};
+    use shuttle::thread;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
+    use super::super::fake::{CALLS, Calls, FakeServer};
     use super::*;
+
+    /// Asks for a number, and goes away in between if told to.
+    fn ask(node: &Arc<Node>, calls: &Calls, number: usize, goes_away: bool) {
+        let mut echo = redis::cmd("ECHO");
+        let command = Command::from(&*echo.arg(number));
+        let mut call = pin!(node.call(&command));
+        if goes_away {
+            for _ in 0..thread_rng().gen_range(0..4) {
+                let mut context = Context::from_waker(Waker::noop());
+                if call.as_mut().poll(&mut context).is_ready() {
+                    return;
+                }
+                thread::yield_now();
+            }
+            return;
+        }
+        match block_on(call) {
+            Ok(answer) => calls.answered(number, &answer),
+            Err(Attempt::Failed(Failure::Unknown(_))) => {}
+            Err(_) => calls.was_not_sent(number),
+        }
+    }
+
+    /// Connections are made, break and are given up while callers come and go, and the runtime ends
+    /// that drives them: whoever calls hears one true thing, and the next ones find a connection.
+    #[test]
+    fn a_connection_is_made_once_at_a_time_and_every_caller_hears_what_is_true() {
+        sync::model::check(500, || {
+            let (server, calls) = (FakeServer::start(), Arc::new(Calls::default()));
+            let url = "redis://localhost".parse().unwrap();
+            let settings = Settings::new(&url, Duration::from_secs(60));
+            let node = Node::new(Address::new("h", 7_000), Arc::new(settings));
+            let run = |words: &[Vec<u8>]| {
+                let number = std::str::from_utf8(&words[1]).unwrap();
+                match thread_rng().gen_range(0..10) {
+                    0 => "-READONLY You can't write against a read only replica.\r\n".to_owned(),
+                    _ => calls.run(number.parse().unwrap()),
+                }
+            };
+            let done = Arc::new(AtomicUsize::new(0));
+            let callers = (0..3).map(|caller| {
+                let (node, calls) = (Arc::clone(&node), Arc::clone(&calls));
+                let done = Arc::clone(&done);
+                thread::spawn(move || {
+                    for round in 0..2 {
+                        ask(&node, &calls, caller * 2 + round, caller == 1);
+                    }
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            let trouble = {
+                let (node, server) = (Arc::clone(&node), Arc::clone(&server));
+                thread::spawn(move || match thread_rng().gen_range(0..4) {
+                    0 => node.hang_up(),
+                    1 => drop(node.hang_up_if_silent(Instant::now())),
+                    2 => server.end_clients(),
+                    _ => server.hang_up(),
+                })
+            };
+            while done.load(Ordering::SeqCst) < 3 {
+                server.answer(run);
+            }
+            trouble.join().unwrap();
+            callers
+                .into_iter()
+                .for_each(|caller| caller.join().unwrap());
+            // Whatever happened, who calls from now on finds a connection, unless it failed just now.
+            let has_failed = || matches!(&*node.state.lock(), State::Failed { until, .. } if Instant::now() < *until);
+            while has_failed() {
+                thread::yield_now();
+            }
+            let last = {
+                let (node, calls) = (Arc::clone(&node), Arc::clone(&calls));
+                let done = Arc::clone(&done);
+                thread::spawn(move || {
+                    for number in 6..CALLS {
+                        ask(&node, &calls, number, false);
+                    }
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            };
+            while done.load(Ordering::SeqCst) < 4 {
+                server.answer(|words| {
+                    let number = std::str::from_utf8(&words[1]).unwrap();
+                    calls.run(number.parse().unwrap())
+                });
+            }
+            last.join().unwrap();
+            assert!((6..CALLS).any(|number| calls.is_answered(number)));
+            calls.check();
+        });
+    }
 
     /// Answers every command with OK.
     async fn serve(listener: TcpListener) {

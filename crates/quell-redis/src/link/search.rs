@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::Command;
 use super::node::Node;
 use super::{Attempt, Failure};
+use crate::sync::sleep;
 
 /// How long to wait before a server is asked again that said to come back later.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -18,6 +18,8 @@ pub(crate) enum Weather {
     /// The other end is gone and nobody said so. What was sent is lost, and so is the connection
     /// once somebody is there again.
     HalfOpen,
+    /// Nobody is there: whatever stands breaks, and so does whatever is begun.
+    Down,
     /// Somebody in between forgot all connections that stood before: what is sent on them is lost.
     Forgotten,
     /// Half of the next answer, and then the connection is reset.
@@ -63,6 +65,9 @@ impl Proxy {
 
 async fn connect(client: TcpStream, server: u16, mut seen: watch::Receiver<Weather>) {
     client.set_nodelay(true).unwrap();
+    if *seen.borrow() == Weather::Down {
+        return;
+    }
     if *seen.borrow() == Weather::HalfOpen {
         // Nobody is there to answer; the connection is found dead later.
         seen.wait_for(|weather| *weather != Weather::HalfOpen)
@@ -115,6 +120,7 @@ async fn pump(
                     .await
                     .ok();
             }
+            Weather::Down => is_lost = true,
             Weather::HalfOpen => {
                 is_lost = true;
                 seen.wait_for(|weather| *weather != Weather::HalfOpen)

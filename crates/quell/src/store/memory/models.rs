@@ -12,10 +12,12 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::limit::{Installed, LimitId};
+use quell_core::rule::{Changes, DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::{Monotonic, Now};
 
-use super::{HashKey, MemoryStore};
+use super::{HashKey, MemoryStore, Store};
+use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, ManualClock};
 use crate::{Limit, LimitError, Limiter, Query, Rate};
 
@@ -93,6 +95,20 @@ impl Model {
             query = query.entry(*name, *value);
         }
         self.limiter.ask_local(operation, &query, now).unwrap()
+    }
+
+    /// Which of two chains a key lies in.
+    fn chain_of_two(&self, (name, value): (&str, &str)) -> u64 {
+        let query = Query::new("d").entry(name, value);
+        let rules = self.limiter.rules();
+        let set = rules.resolve(&query, START, &SystemCalendar::default());
+        let key = set.key(&set.charges()[0]);
+        self.limiter
+            .store()
+            .hash_key()
+            .of_bytes(key.as_bytes())
+            .high
+            % 2
     }
 
     fn sweep(&self, now: Now) {
@@ -225,6 +241,33 @@ fn sets_lock_two_chains() {
     });
 }
 
+/// Two sets, each on two chains, whose keys come in opposite orders: neither waits for the other for
+/// ever.
+#[test]
+fn sets_lock_their_chains_in_one_order() {
+    model(2, || {
+        let rules = ["a", "b"].map(|name| rule(name, Limit::fixed_window(2, HOUR).build()));
+        let model = Model::new(rules.into());
+        let key = |name, chain| {
+            let mut keys = ["1", "2", "3", "4", "5", "6", "7", "8"].into_iter();
+            let key = keys.find(|key| model.chain_of_two((name, key)) == chain);
+            (name, key.unwrap())
+        };
+        let sets = [[key("a", 0), key("b", 1)], [key("a", 1), key("b", 0)]];
+        for entry in sets.concat() {
+            assert_eq!(model.acquire(&[entry], START), 1);
+        }
+        assert_eq!(model.chains(), 2);
+        let (mine, theirs, other) = (sets[0], sets[1], Arc::clone(&model));
+        let thread = thread::spawn(move || other.acquire(&theirs, START));
+        assert_eq!(model.acquire(&mine, START), 1);
+        assert_eq!(thread.join().unwrap(), 1);
+        for entry in sets.concat() {
+            assert_eq!(model.remaining(entry, START), 0);
+        }
+    });
+}
+
 /// A set beside a charge on one of its keys that needs no lock.
 #[test]
 fn a_set_and_a_charge_in_place_share_a_key() {
@@ -274,6 +317,33 @@ fn a_reload_under_a_charge() {
     }
 }
 
+/// Limits that come with calls, while rules are reloaded: the store hears of all of them.
+#[test]
+fn changes_from_two_sides_are_both_made() {
+    model(4, || {
+        let model = Model::new(vec![rule("k", Limit::per_hour(3).build())]);
+        let before = model.limiter.store().limits().len();
+        let other = Arc::clone(&model);
+        let thread = thread::spawn(move || {
+            let store = other.limiter.store();
+            store.adopt(&Changes {
+                installed: vec![Installed {
+                    id: LimitId(1 << 31),
+                    limit: Limit::per_hour(1).build().unwrap(),
+                    since: START.monotonic,
+                    place: Arc::default(),
+                }],
+                ..Changes::default()
+            });
+        });
+        let rules = domain(vec![rule("k", Limit::per_hour(5).build())]);
+        model.limiter.set_rules_at(rules, START).unwrap();
+        thread.join().unwrap();
+        assert_eq!(model.limiter.store().limits().len(), before + 2);
+        assert_eq!(model.remaining(("k", "1"), START), 5);
+    });
+}
+
 /// A clock that another thread moves.
 #[derive(Debug)]
 struct SharedClock(AtomicU64);
@@ -297,10 +367,15 @@ impl Clock for SharedClock {
 }
 
 /// A key is used up; whoever is overtaken between its reading and its decision is credited nothing,
-/// and takes nothing from others.
+/// and takes nothing from others. Alone and in a set.
 #[test]
 fn an_old_reading_is_credited_nothing() {
-    for packed in [true, false] {
+    for (packed, names) in [
+        (true, &["k"][..]),
+        (false, &["k"]),
+        (true, &["k", "l"]),
+        (false, &["k", "l"]),
+    ] {
         model(4, move || {
             let clock = Arc::new(SharedClock(AtomicU64::new(START.monotonic.as_nanos())));
             let limit = match packed {
@@ -309,8 +384,12 @@ fn an_old_reading_is_credited_nothing() {
                     .build(),
                 false => Limit::sliding_log(2, SECOND).build(),
             };
-            let model = Model::with(vec![rule("k", limit)], Arc::clone(&clock) as _);
-            let acquire = |model: &Model| model.acquire(&[("k", "1")], model.limiter.now());
+            let rules = names.iter().map(|name| rule(name, limit.clone()));
+            let model = Model::with(rules.collect(), Arc::clone(&clock) as _);
+            let acquire = move |model: &Model| {
+                let entries: Vec<_> = names.iter().map(|name| (*name, "1")).collect();
+                model.acquire(&entries, model.limiter.now())
+            };
             assert_eq!(acquire(&model) + acquire(&model), 2);
             let (other, moved) = (Arc::clone(&model), Arc::clone(&clock));
             let thread = thread::spawn(move || {
