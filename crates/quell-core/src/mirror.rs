@@ -6,23 +6,24 @@
 
 use core::time::Duration;
 
-use crate::algorithm::{At, Engine};
+use crate::algorithm::{At, Engine, Mechanics};
 use crate::charge::{Charge, Entry, Operation, decide_one};
 use crate::cost::Cost;
 use crate::decision::Decision;
-use crate::limit::{Installed, Limit, LimitId};
+use crate::limit::{Installed, Limit};
 use crate::state::{State, Usage};
 use crate::time::{Now, Wall};
 
-/// What the limit would say to a peek of `cost` on a key that is at rest after `reset_after`, bans
-/// aside; `None` if it is no bucket with continuous refill. A `reset_after` that was rounded up may
-/// hide one unit for as long as it was rounded by.
+/// What the limit would say to a peek of `cost` on a key that is at rest after `reset_after`, bans and
+/// delays aside; `None` if it is no bucket with continuous refill. A `reset_after` that was rounded up
+/// may hide one unit for as long as it was rounded by; one beyond a full refill is of a key that owes.
 #[must_use]
 pub fn mirror(installed: &Installed, reset_after: Duration, cost: Cost) -> Option<Decision> {
     // Any instant does; this one is past every start.
     let monotonic = installed.since;
     let rest = monotonic.saturating_add(reset_after);
-    let usage = match installed.limit.engine() {
+    let engine = installed.limit.engine();
+    let usage = match engine {
         Engine::Token(token) => Usage::TokenBucket {
             tat: token.gcra().ticks(rest),
         },
@@ -31,18 +32,22 @@ pub fn mirror(installed: &Installed, reset_after: Duration, cost: Cost) -> Optio
         },
         _ => return None,
     };
-    let wall = Wall::ORIGIN;
-    let now = Now { monotonic, wall };
-    let mut state = State {
-        usage,
-        ..State::rest(LimitId::default())
+    let at = At {
+        now: Now {
+            monotonic,
+            wall: Wall::ORIGIN,
+        },
+        since: monotonic,
+        edges: None,
     };
-    let charge = Charge::alone(installed, cost);
-    let mut entry = Entry {
-        charge: &charge,
-        state: &mut state,
-    };
-    Some(decide_one(now, Operation::Peek, &mut entry))
+    Some(Decision {
+        outcome: engine.check(&usage, &at, cost.get()),
+        limit: engine.limit(),
+        remaining: engine.remaining(&usage, &at),
+        reset_after,
+        delay: Duration::ZERO,
+        banned: false,
+    })
 }
 
 /// What a key is once `units` are used at `now`, as far as they fit: how one starts in the middle.
@@ -82,6 +87,7 @@ mod tests {
 
     use super::*;
     use crate::decision::{Outcome, RetryAfter};
+    use crate::limit::LimitId;
     use crate::rate::Rate;
     use crate::time::Monotonic;
 
@@ -120,6 +126,11 @@ mod tests {
             let half = mirror(&installed, Duration::ZERO, Cost::new(21).unwrap()).unwrap();
             assert_eq!(half.outcome, Outcome::Deny(RetryAfter::Never));
             assert_eq!(half.remaining, 20);
+            // Thirty used of twenty: what is owed is waited off as well.
+            let owing = mirror(&installed, Duration::from_secs(300), Cost::new(3).unwrap());
+            let wait = RetryAfter::After(Duration::from_secs(130));
+            assert_eq!(owing.unwrap().outcome, Outcome::Deny(wait));
+            assert_eq!(owing.unwrap().remaining, 0);
         }
     }
 

@@ -74,7 +74,7 @@ impl Decimal {
 }
 
 /// The simplest fraction, as `(numerator, denominator)`, that `text` is a decimal of: one that differs
-/// from it by at most two in its last digit, as what was rounded to a float may. Of 0.7692307692307693 that is 10/13. `None` if the text is
+/// from it by no more than what was rounded to a float may. Of 0.7692307692307693 that is 10/13. `None` if the text is
 /// no decimal, or nothing simpler than itself is.
 pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
     let (whole, fraction) = text.split_once('.')?;
@@ -91,6 +91,8 @@ pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
 
 /// [`simplest`] of `said / scale`.
 fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
+    // A float has 53 bits, so of a large number its last digits are further off.
+    let tolerance = 2.max((said >> 52).min(scale / 1_000));
     // Convergents of the continued fraction, each the best for its size.
     let (mut rest, mut divisor) = (said, scale);
     let (mut last, mut next) = ((0_u128, 1_u128), (1_u128, 0_u128));
@@ -101,7 +103,7 @@ fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
         (rest, divisor) = (divisor, rest % divisor);
         let (above, below) = next;
         let difference = said.checked_mul(below)?.abs_diff(above.checked_mul(scale)?);
-        if difference <= below.checked_mul(2)? {
+        if difference <= below.checked_mul(tolerance)? {
             let simpler = above > 0 && below < scale;
             let found = (u64::try_from(above).ok()?, u64::try_from(below).ok()?);
             return simpler.then_some(found);
@@ -152,6 +154,9 @@ mod tests {
             ("0.3333333333", Some((1, 3))),
             ("0.333333333333333314829616256247", Some((1, 3))),
             ("16.666666666666668", Some((50, 3))),
+            ("33.333333333333336", Some((100, 3))),
+            ("14.285714285714286", Some((100, 7))),
+            ("90.90909090909091", Some((1_000, 11))),
             ("0.000016534391534391536", Some((1, 60_480))),
             ("0.1428571428571428571", Some((1, 7))),
             ("0.333333333333333315", Some((1, 3))),

@@ -5,7 +5,8 @@
 //!
 //! * from the wait itself where all that was used must be gone first (`retry_after` is
 //!   `reset_after`): no larger cost waits longer. So it is with a ban that outlasts its limit;
-//! * from when the key is at rest, for buckets ([`mirror`]);
+//! * from when the key is at rest, for buckets ([`mirror`]), if that explains what was heard: holds and
+//!   those who stand in line change it;
 //! * not at all otherwise: then the store is asked, and each cost is remembered by itself.
 
 use std::time::Duration;
@@ -15,6 +16,9 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::limit::Installed;
 use quell_core::mirror::mirror;
 use quell_core::time::Monotonic;
+
+/// By how much the store rounds an instant up.
+const ROUNDING: Duration = Duration::from_micros(1);
 
 /// A refusal by the store.
 #[derive(Clone, Debug)]
@@ -92,7 +96,7 @@ impl Refusal {
         if cost.get() == self.cost || is_all {
             return Some(RetryAfter::After(wait));
         }
-        if !is_larger {
+        if !is_larger || !self.is_mirrored(installed) {
             return None;
         }
         let mirrored = mirror(installed, self.decision.reset_after, cost)?;
@@ -106,7 +110,28 @@ impl Refusal {
         }
         let mirrored = mirror(installed, reset_after, Cost::ONE);
         let by_now = mirrored.map_or(0, |mirrored| mirrored.remaining);
-        self.decision.remaining.max(by_now)
+        match by_now > self.decision.remaining && self.is_mirrored(installed) {
+            true => by_now,
+            false => self.decision.remaining,
+        }
+    }
+
+    /// Whether what is said of other calls follows from when the key is at rest: what was heard does.
+    fn is_mirrored(&self, installed: &Installed) -> bool {
+        let heard = &self.decision;
+        let mirrored =
+            Cost::new(self.cost).and_then(|cost| mirror(installed, heard.reset_after, cost));
+        let Some(mirrored) = mirrored else {
+            return false;
+        };
+        let is_near = match (mirrored.retry_after(), heard.retry_after()) {
+            _ if heard.banned => return true,
+            (Some(RetryAfter::After(one)), Some(RetryAfter::After(other))) => {
+                one.abs_diff(other) <= ROUNDING
+            }
+            (one, other) => one == other,
+        };
+        is_near && mirrored.remaining <= heard.remaining
     }
 }
 
@@ -115,6 +140,7 @@ mod tests {
     use std::sync::Arc;
 
     use quell_core::charge::{Charge, Entry, Operation, decide_one};
+    use quell_core::hold::{self, Claim, Ending, HoldId, OnExpiry, Patience as WaitLimits};
     use quell_core::limit::{Limit, LimitId};
     use quell_core::state::State;
     use quell_core::time::Now;
@@ -140,8 +166,78 @@ mod tests {
     impl Key {
         fn ask(&mut self, operation: Operation, cost: u64, at: u64) -> Decision {
             let charge = Charge::alone(&self.installed, Cost::new(cost).unwrap());
-            let (charge, state) = (&charge, &mut self.state);
+            let mut copy = self.state.clone();
+            let state = match operation {
+                Operation::Peek => &mut copy,
+                Operation::Acquire => &mut self.state,
+            };
+            let charge = &charge;
             decide_one(Now::from_nanos(at), operation, &mut Entry { charge, state })
+        }
+
+        fn hold(&mut self, name: &str, cost: u64, wait: Option<WaitLimits>) {
+            let id = HoldId::new("d", name).unwrap();
+            let claim = Claim {
+                id: &id,
+                hold: wait.is_none().then_some(Duration::from_millis(400)),
+                wait,
+                is_named: false,
+            };
+            let charge = Charge::alone(&self.installed, Cost::new(cost).unwrap());
+            let (charge, state) = (&charge, &mut self.state);
+            hold::claim(
+                Now::from_nanos(START),
+                &claim,
+                &mut [Entry { charge, state }],
+            );
+        }
+
+        fn settle(&mut self, name: &str, actual: u64) {
+            let id = HoldId::new("d", name).unwrap();
+            let charge = Charge::alone(&self.installed, Cost::ONE);
+            let (at, ending) = (charge.at(Now::from_nanos(START)), Ending::Settle(actual));
+            hold::end(
+                &mut self.state,
+                &self.installed.limit,
+                &at,
+                &id,
+                ending,
+                true,
+            );
+        }
+
+        /// How many answers there are to calls of each cost after refusals of each cost that were heard
+        /// at `heard`; each is what the limit itself says.
+        fn check(&mut self, heard: u64) -> u32 {
+            let mut answered = 0;
+            for cost in 1..=22 {
+                let decision = self.ask(Operation::Peek, cost, heard);
+                let instant = Monotonic::from_nanos(heard);
+                let cost = Cost::new(cost).unwrap();
+                let refusal = Refusal::new(cost, instant, instant, &decision);
+                let Some(refusal) = refusal else {
+                    continue;
+                };
+                for later in [0, 1, 150_000_000, 700_000_000, 999_999_999] {
+                    for other in 1..=22 {
+                        let expected = self.ask(Operation::Peek, other, heard + later);
+                        let other = Cost::new(other).unwrap();
+                        let now = Monotonic::from_nanos(heard + later);
+                        let Some(said) = refusal.answer(&self.installed, other, now) else {
+                            continue;
+                        };
+                        answered += 1;
+                        let what = format!("{} {cost} {other} {later}", self.installed.limit);
+                        assert_eq!(said.outcome, expected.outcome, "{what}");
+                        assert!(said.remaining <= expected.remaining, "{what}");
+                        let is_least = cost.get() == decision.remaining + 1;
+                        if is_least && refusal.is_mirrored(&self.installed) {
+                            assert_eq!(said.remaining, expected.remaining, "{what}");
+                        }
+                    }
+                }
+            }
+            answered
         }
     }
 
@@ -163,34 +259,47 @@ mod tests {
             for step in 0..6 {
                 key.ask(Operation::Acquire, 3, START + step * 50_000_000);
             }
-            let heard = START + 300_000_000;
-            for cost in 1..=22 {
-                let decision = key.ask(Operation::Peek, cost, heard);
-                let instant = Monotonic::from_nanos(heard);
-                let cost = Cost::new(cost).unwrap();
-                let Some(refusal) = Refusal::new(cost, instant, instant, &decision) else {
-                    continue;
-                };
-                for later in [0, 1, 150_000_000, 700_000_000, 999_999_999] {
-                    for other in 1..=22 {
-                        let expected = key.ask(Operation::Peek, other, heard + later);
-                        let other = Cost::new(other).unwrap();
-                        let now = Monotonic::from_nanos(heard + later);
-                        let Some(said) = refusal.answer(&key.installed, other, now) else {
-                            continue;
-                        };
-                        answered += 1;
-                        let what = format!("{} {cost} {other} {later}", key.installed.limit);
-                        assert_eq!(said.outcome, expected.outcome, "{what}");
-                        assert!(said.remaining <= expected.remaining, "{what}");
-                        if cost.get() == decision.remaining + 1 {
-                            assert_eq!(said.remaining, expected.remaining, "{what}");
-                        }
-                    }
-                }
-            }
+            answered += key.check(START + 300_000_000);
         }
         assert!(answered > 500, "{answered}");
+    }
+
+    /// What is owed is waited off; what comes back, and who stands in line, follows from no bucket.
+    #[test]
+    fn what_is_held_or_owed_is_remembered_as_it_is() {
+        let line = WaitLimits::of(Duration::from_secs(60));
+        let mut answered = Vec::new();
+        for case in 0..3 {
+            let limit = Limit::per_second(10).burst(20).build().unwrap();
+            let limit = match case {
+                1 => limit.on_expiry(OnExpiry::Release),
+                _ => limit,
+            };
+            let installed = installed(limit);
+            let state = State::rest(installed.id);
+            let mut key = Key { installed, state };
+            match case {
+                0 => {
+                    key.hold("a", 10, None);
+                    key.settle("a", 37);
+                }
+                1 => {
+                    key.hold("a", 12, None);
+                    key.hold("b", 8, None);
+                }
+                _ => {
+                    key.hold("a", 20, None);
+                    key.hold("b", 5, Some(line));
+                    key.hold("c", 5, Some(line));
+                }
+            }
+            answered.push(key.check(START + 300_000_000));
+        }
+        assert!(
+            answered.iter().all(|answered| *answered > 20),
+            "{answered:?}"
+        );
+        assert!(answered.first() > answered.last(), "{answered:?}");
     }
 
     #[test]
