@@ -107,13 +107,13 @@ pub(crate) fn keep_of(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration>
 }
 
 impl RedisStore {
-    /// Makes a claim.
+    /// Makes a claim; with the clock of the server that did, in microseconds.
     pub(crate) async fn try_hold(
         &self,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> Result<Placed, Trouble> {
+    ) -> Result<(Placed, u64), Trouble> {
         self.catch_up().await?;
         let asked = Asked::new(self, set);
         let answer = if self.link.is_spread() {
@@ -154,13 +154,14 @@ impl RedisStore {
             let standing = Standing::of(set, claim, &answer.decisions, answer.wait);
             self.own.made(claim.id, standing, now.monotonic);
         }
-        Ok(Placed {
+        let placed = Placed {
             decisions: answer.decisions,
             held: answer.held == 1,
             wait: answer.wait,
             repeated: answer.status == 1,
             degraded: false,
-        })
+        };
+        Ok((placed, answer.clock))
     }
 
     /// Makes a claim on charges that one script may see, under the record of this name.

@@ -384,6 +384,7 @@ impl Store for RedisStore {
         now: Now,
     ) -> Result<Placed, StoreError> {
         let placed = self.try_hold(set, claim, now).await;
+        let placed = placed.map(|(placed, _)| placed);
         placed.map_err(|trouble| trouble.error(self))
     }
 

@@ -13,7 +13,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::time::Now;
 
-use super::{Inner, Unready};
+use super::{Inner, Unready, passes};
 use crate::asked::SetFailure;
 use crate::hold::Trouble;
 use crate::link::Failure;
@@ -25,13 +25,17 @@ impl Inner {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
-        if let Err(unready) = self.ready(set, Some(claim), now).await {
-            return self.declared(set, claim, now, &unready);
-        }
+        let flights = match self.ready(set, Some(claim), Operation::Acquire, now).await {
+            Ok(flights) => flights,
+            Err(unready) => return self.declared(set, claim, now, &unready),
+        };
         match self.store.try_hold(set, claim, now).await {
-            Ok(placed) => {
-                // What it charged stays there, as that of any claim.
-                self.answered(set, Operation::Peek, &[], now);
+            Ok((placed, clock)) => {
+                // What was answered before says nothing of now. A refusal is not remembered: what is held
+                // comes back.
+                if !placed.repeated && passes(set, &placed.decisions) {
+                    flights.land(set, &placed.decisions, now, clock);
+                }
                 Ok(placed)
             }
             Err(Trouble::Refused(error)) => Err(error),
@@ -41,6 +45,7 @@ impl Inner {
                 if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
+                drop(flights);
                 let undecided = SetFailure::whole(failure, 0..set.charges().len());
                 self.declared(set, claim, now, &Unready::Failed(undecided))
             }

@@ -8,6 +8,9 @@
 //!
 //! A table of fixed size, eight places to a hash: past that, what matters least is forgotten, and
 //! costs a round trip.
+//!
+//! Beside that it counts the units of calls that are in flight to the store: it may admit them at any
+//! moment, so a share of the same key has no room for them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,7 +39,7 @@ const ASKING: Duration = Duration::from_millis(100);
 /// For so long after a refusal those who ask about a key are a crowd: it has room, and not for all.
 const HOT: Duration = Duration::from_secs(10);
 
-/// Keys, in sets of [`WAYS`]: at most 64 MB, and 155 MB if each is refused for [`COSTS`] costs.
+/// Keys, in sets of [`WAYS`]: at most 65 MB, and 155 MB if each is refused for [`COSTS`] costs.
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
 
@@ -46,17 +49,71 @@ const COSTS: usize = 4;
 /// What the store last said of keys.
 pub(super) struct Known {
     secret: HashKey,
-    sets: Box<[Mutex<Vec<Slot>>]>,
+    sets: Box<[Mutex<Set>]>,
+}
+
+/// Keys of one hash.
+#[derive(Debug, Default)]
+struct Set {
+    slots: Vec<Slot>,
+    /// Empty while no call is in flight, and then without memory.
+    in_flight: Vec<InFlight>,
+}
+
+/// Calls about one key without an answer.
+#[derive(Debug)]
+struct InFlight {
+    key: Fingerprint,
+    calls: u32,
+    units: u64,
+}
+
+impl Set {
+    fn add_in_flight(&mut self, key: Fingerprint, units: u64) {
+        match self.in_flight.iter_mut().find(|calls| calls.key == key) {
+            Some(calls) => {
+                calls.calls += 1;
+                calls.units = calls.units.saturating_add(units);
+            }
+            None => self.in_flight.push(InFlight {
+                key,
+                calls: 1,
+                units,
+            }),
+        }
+    }
+
+    fn remove_in_flight(&mut self, key: Fingerprint, units: u64) {
+        let Some(at) = self.in_flight.iter().position(|calls| calls.key == key) else {
+            return;
+        };
+        if let Some(calls) = self.in_flight.get_mut(at) {
+            calls.calls -= 1;
+            calls.units = calls.units.saturating_sub(units);
+            if calls.calls == 0 {
+                self.in_flight.swap_remove(at);
+            }
+        }
+        if self.in_flight.is_empty() {
+            self.in_flight = Vec::new();
+        }
+    }
+}
+
+/// A call to the store without an answer, and how many units it would charge to one key.
+#[derive(Debug)]
+pub(super) struct Flight {
+    key: Fingerprint,
+    units: u64,
 }
 
 #[derive(Debug)]
 struct Slot {
     key: Fingerprint,
     limit: LimitId,
-    used: u64,
+    noted: Noted,
     /// From then on nothing is used.
     rest: Monotonic,
-    answered: AnswerTime,
     /// When somebody went to ask again.
     asking: Option<Monotonic>,
     banned_until: Option<Monotonic>,
@@ -68,7 +125,7 @@ struct Slot {
 }
 
 /// When the store answered a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerTime {
     /// Before it was asked, and after its answer was heard.
     pub(super) asked: Monotonic,
@@ -90,6 +147,29 @@ impl AnswerTime {
     }
 }
 
+/// What the store said of a key, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    used: u64,
+    answered: AnswerTime,
+}
+
+impl Noted {
+    pub(super) fn new(decision: &Decision, answered: AnswerTime) -> Self {
+        Self {
+            used: decision.limit.saturating_sub(decision.remaining),
+            answered,
+        }
+    }
+
+    /// Whether the store decided this before `other`.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        let is_before = self.answered.is_before(&other.answered);
+        // Nothing drains within an instant: whoever finds more used comes later.
+        is_before.unwrap_or(self.used < other.used)
+    }
+}
+
 /// Where a node that goes on by itself finds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Last {
@@ -99,6 +179,7 @@ pub(super) struct Last {
     pub(super) ban: Option<Duration>,
     /// From then on nothing is used.
     pub(super) rest: Monotonic,
+    pub(super) noted: Noted,
 }
 
 impl std::fmt::Debug for Known {
@@ -122,8 +203,59 @@ impl Known {
         act: impl FnOnce(Fingerprint, &mut Vec<Slot>) -> R,
     ) -> Option<R> {
         let print = self.secret.of_bytes(key.as_bytes());
+        self.with_set(print, |set| act(print, &mut set.slots))
+    }
+
+    /// Runs `act` on the set that may hold the key with this fingerprint.
+    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut Set) -> R) -> Option<R> {
         let set = usize::try_from(print.high % SETS as u64).ok()?;
-        Some(act(print, &mut self.sets.get(set)?.lock()))
+        Some(act(&mut self.sets.get(set)?.lock()))
+    }
+
+    /// A call is about to be sent that may charge so many units to `key`. It counts until [`Known::land`]
+    /// or [`Known::give_up`].
+    pub(super) fn fly(&self, key: Key<'_>, units: u64) -> Flight {
+        let key = self.secret.of_bytes(key.as_bytes());
+        self.with_set(key, |set| set.add_in_flight(key, units));
+        Flight { key, units }
+    }
+
+    /// The call is not sent, or was not answered.
+    pub(super) fn give_up(&self, flight: &Flight) {
+        self.with_set(flight.key, |set| {
+            set.remove_in_flight(flight.key, flight.units);
+        });
+    }
+
+    /// The call was answered: at one instant it is in flight no more, and its answer noted. Changes
+    /// nothing unless `may_land`; says whether that was so.
+    pub(super) fn land(
+        &self,
+        flight: &Flight,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        answered: AnswerTime,
+        may_land: impl FnOnce() -> bool,
+    ) -> bool {
+        let landed = self.with_set(flight.key, |set| {
+            if !may_land() {
+                return false;
+            }
+            set.remove_in_flight(flight.key, flight.units);
+            note_in(&mut set.slots, flight.key, charge, decision, answered);
+            true
+        });
+        landed.unwrap_or(true)
+    }
+
+    /// Units of calls about `key` that are in flight.
+    pub(super) fn in_flight(&self, key: Key<'_>) -> u64 {
+        let key = self.secret.of_bytes(key.as_bytes());
+        let units = self.with_set(key, |set| {
+            let calls = set.in_flight.iter().find(|calls| calls.key == key);
+            calls.map_or(0, |calls| calls.units)
+        });
+        units.unwrap_or(0)
     }
 
     /// Notes what the store said to a charge.
@@ -134,67 +266,8 @@ impl Known {
         decision: &Decision,
         answered: AnswerTime,
     ) {
-        let AnswerTime { asked, heard, .. } = answered;
-        let used = decision.limit.saturating_sub(decision.remaining);
-        let refusal = Refusal::new(charge.cost, asked, heard, decision);
-        // Refusals that count towards a ban have to reach the store.
-        let counts = charge.installed.limit.ban().is_some() && !decision.banned;
-        // Of a cost on credit nothing is told from what is used.
-        let is_told = !needs_holds(charge);
-        let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
-        let ban = decision.banned.then(|| match decision.retry_after() {
-            Some(RetryAfter::After(left)) => heard.saturating_add(left),
-            _ => heard.saturating_add(decision.reset_after),
-        });
-        self.with(key, |print, set| {
-            let index = set.iter().position(|slot| slot.key == print);
-            let mut refused = refusal.is_some().then_some(heard);
-            let (mut refusals, mut crowd) = (Vec::new(), Weak::new());
-            if let Some(index) = index {
-                let mut before = set.swap_remove(index);
-                let is_before = answered.is_before(&before.answered);
-                // Nothing drains within an instant: whoever finds more used comes later.
-                if is_before.unwrap_or(used < before.used) {
-                    // A later answer was heard before this one.
-                    set.push(before);
-                    return;
-                }
-                if before.limit == charge.installed.id {
-                    crowd = std::mem::take(&mut before.crowd);
-                    let was_refused = !before.refusals.is_empty();
-                    refused = refused.or(if was_refused {
-                        Some(heard)
-                    } else {
-                        before.refused
-                    });
-                }
-                if refusal.is_some() && before.limit == charge.installed.id {
-                    refusals = before.refusals;
-                    let cost = charge.cost.get();
-                    refusals.retain(|refusal| {
-                        refusal.cost() != cost && heard.since(refusal.heard()) < BELIEVED
-                    });
-                }
-            } else if refusal.is_none() && charge.on_failure.is_none() {
-                return;
-            }
-            make_room(set, heard);
-            refusals.truncate(COSTS - 1);
-            // Most keys are refused for one cost.
-            refusals.reserve_exact(usize::from(refusal.is_some()));
-            refusals.extend(refusal);
-            set.push(Slot {
-                key: print,
-                limit: charge.installed.id,
-                used,
-                rest: heard.saturating_add(decision.reset_after),
-                answered,
-                asking: None,
-                banned_until: ban,
-                refusals,
-                refused,
-                crowd,
-            });
+        self.with(key, |print, slots| {
+            note_in(slots, print, charge, decision, answered);
         });
     }
 
@@ -254,11 +327,12 @@ impl Known {
         let last = self.with(key, |print, set| {
             let slot = set.iter().find(|slot| slot.key == print)?;
             let ban = slot.banned_until.map(|until| until.since(now));
-            let used = if now < slot.rest { slot.used } else { 0 };
+            let used = if now < slot.rest { slot.noted.used } else { 0 };
             Some(Last {
                 left: installed.limit.max().saturating_sub(used),
                 ban: ban.filter(|left| !left.is_zero()),
                 rest: slot.rest,
+                noted: slot.noted,
             })
         });
         last.flatten()
@@ -279,6 +353,73 @@ impl Slot {
             Some((answer.flatten()?, refusal.heard()))
         })
     }
+}
+
+/// Notes what the store said to a charge of the key with this fingerprint.
+fn note_in(
+    set: &mut Vec<Slot>,
+    print: Fingerprint,
+    charge: &Charge<'_>,
+    decision: &Decision,
+    answered: AnswerTime,
+) {
+    let AnswerTime { asked, heard, .. } = answered;
+    let noted = Noted::new(decision, answered);
+    let refusal = Refusal::new(charge.cost, asked, heard, decision);
+    // Refusals that count towards a ban have to reach the store.
+    let counts = charge.installed.limit.ban().is_some() && !decision.banned;
+    // Of a cost on credit nothing is told from what is used.
+    let is_told = !needs_holds(charge);
+    let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
+    let ban = decision.banned.then(|| match decision.retry_after() {
+        Some(RetryAfter::After(left)) => heard.saturating_add(left),
+        _ => heard.saturating_add(decision.reset_after),
+    });
+    let index = set.iter().position(|slot| slot.key == print);
+    let mut refused = refusal.is_some().then_some(heard);
+    let (mut refusals, mut crowd) = (Vec::new(), Weak::new());
+    if let Some(index) = index {
+        let mut before = set.swap_remove(index);
+        if noted.is_before(&before.noted) {
+            // A later answer was heard before this one.
+            set.push(before);
+            return;
+        }
+        if before.limit == charge.installed.id {
+            crowd = std::mem::take(&mut before.crowd);
+            let was_refused = !before.refusals.is_empty();
+            refused = refused.or(if was_refused {
+                Some(heard)
+            } else {
+                before.refused
+            });
+        }
+        if refusal.is_some() && before.limit == charge.installed.id {
+            refusals = before.refusals;
+            let cost = charge.cost.get();
+            refusals.retain(|refusal| {
+                refusal.cost() != cost && heard.since(refusal.heard()) < BELIEVED
+            });
+        }
+    } else if refusal.is_none() && charge.on_failure.is_none() {
+        return;
+    }
+    make_room(set, heard);
+    refusals.truncate(COSTS - 1);
+    // Most keys are refused for one cost.
+    refusals.reserve_exact(usize::from(refusal.is_some()));
+    refusals.extend(refusal);
+    set.push(Slot {
+        key: print,
+        limit: charge.installed.id,
+        noted,
+        rest: heard.saturating_add(decision.reset_after),
+        asking: None,
+        banned_until: ban,
+        refusals,
+        refused,
+        crowd,
+    });
 }
 
 /// Drops the key that is at rest first, if there is no room.
@@ -353,7 +494,7 @@ mod tests {
     #[test]
     fn a_key_takes_as_much_as_is_said() {
         let (key, refusal) = (size_of::<Slot>(), size_of::<Refusal>());
-        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Vec<Slot>>>()) < 64_000_000);
+        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Set>>()) < 65_000_000);
         assert!(SETS * (WAYS * (key + COSTS * refusal)) < 155_000_000);
     }
 }

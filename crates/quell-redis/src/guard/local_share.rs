@@ -11,6 +11,9 @@
 //!              '---------------unpaid
 //! ```
 //!
+//! Calls that are still in flight when a share begins may be admitted by the store at any moment: the
+//! share has no room for their units, and is charged what the store says it charged them.
+//!
 //! The state that decides stays in the table through all of this, so that whoever asks meanwhile finds
 //! what was used. It goes when the store knows of all of it, and [`RECOVERY`] is over. Of what was let
 //! pass while nobody knows whether the store charged it, that is never certain: it is not owed, and
@@ -37,7 +40,7 @@ use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use tokio::sync::watch;
 
-use super::known::Known;
+use super::known::{AnswerTime, Flight, Known, Noted};
 use crate::link::Failure;
 use crate::sync::Mutex;
 
@@ -119,6 +122,19 @@ pub(super) struct How {
     pub(super) is_recovering: bool,
 }
 
+/// What the store answered a call about one key.
+#[derive(Debug)]
+pub(super) struct Landing<'a, 'r> {
+    pub(super) key: Key<'a>,
+    /// `None`: it could charge nothing that a share has to know of.
+    pub(super) flight: Option<&'a Flight>,
+    pub(super) charge: &'a Charge<'r>,
+    pub(super) decision: &'a Decision,
+    pub(super) answered: AnswerTime,
+    /// What was charged.
+    pub(super) units: u64,
+}
+
 /// What this node let pass of each key.
 #[derive(Debug, Default)]
 pub(super) struct LocalShares {
@@ -128,6 +144,8 @@ pub(super) struct LocalShares {
     /// without its lock.
     keys: AtomicUsize,
     active: AtomicUsize,
+    /// Decisions that are being made: each counts from before it looks which calls are in flight.
+    deciding: AtomicUsize,
     owed: AtomicUsize,
     bytes: AtomicUsize,
     /// Units of payments that were sent and have no answer.
@@ -155,6 +173,8 @@ struct LocalShare {
     limits: Arc<SharedLimit>,
     /// What decides.
     state: State,
+    /// The answer of the store that it began with.
+    began_with: Option<Noted>,
     /// What was let pass and the store knows nothing of.
     debt: Debt,
     /// What was let pass and perhaps charged.
@@ -242,6 +262,7 @@ impl LocalShare {
         let rests = last.map_or_else(|| now.monotonic.saturating_add(rests_after), |l| l.rest);
         Self {
             state,
+            began_with: last.map(|last| last.noted),
             debt: Debt::new(rests),
             uncertain: None,
             limits,
@@ -410,6 +431,45 @@ impl Table {
     }
 }
 
+impl Table {
+    fn answered(
+        &mut self,
+        key: &[u8],
+        units: u64,
+        noted: Noted,
+        charge: &Charge<'_>,
+        now: Now,
+        instant: Instant,
+    ) {
+        let waits = self.waits_for_others;
+        let share = self.shares.get(key).filter(|share| !share.is_settled);
+        let Some(goes_on) = share.map(|share| share.owes() || share.is_recovering(instant, waits))
+        else {
+            return;
+        };
+        if (goes_on && units == 0) || share.is_some_and(|share| share.scope.is_none()) {
+            return;
+        }
+        let Some((name, mut share)) = self.take(key) else {
+            return;
+        };
+        if goes_on {
+            // What the store decided before the answer that a share begins with is in it.
+            if !share
+                .began_with
+                .is_some_and(|first| noted.is_before(&first))
+            {
+                let limit = &share.limits.share.limit;
+                charge_anyway(limit, &mut share.state, units, &charge.at(now));
+            }
+            self.put(name, share);
+        } else if share.uncertain.is_some() {
+            share.is_settled = true;
+            self.put(name, share);
+        }
+    }
+}
+
 impl LocalShares {
     /// What this node may use of a charge's limit; `None` if it is not to be shared, or a share would
     /// be nothing.
@@ -454,6 +514,21 @@ impl LocalShares {
         known: &Known,
         clock: &dyn Clock,
     ) -> Vec<Decision> {
+        // A call that is sent later sees this, or is seen below.
+        self.deciding.fetch_add(1, Ordering::AcqRel);
+        let decisions = self.decide_now(parts, how, now, known, clock);
+        self.deciding.fetch_sub(1, Ordering::AcqRel);
+        decisions
+    }
+
+    fn decide_now(
+        &self,
+        parts: &[Part<'_, '_>],
+        how: How,
+        now: Now,
+        known: &Known,
+        clock: &dyn Clock,
+    ) -> Vec<Decision> {
         let mut table = self.table.lock();
         let now = read_again(now, clock);
         let is_full = table.bytes >= MAX_BYTES;
@@ -478,7 +553,10 @@ impl LocalShares {
             }
             held.push((name, share));
         }
-        let decisions = decide_held(parts, &mut held, how, now, is_full);
+        let in_flight: Vec<u64> = parts.iter().map(|part| known.in_flight(part.key)).collect();
+        let refused = refused_for_calls_in_flight(parts, &held, &in_flight, now, is_full);
+        let decisions =
+            refused.unwrap_or_else(|| decide_held(parts, &mut held, how.operation, now, is_full));
         if how.operation == Operation::Acquire {
             for (name, share) in held {
                 table.put(name, share);
@@ -540,28 +618,53 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// The store answered about a key, and charged so many units. Of a share of which nothing is owed no
-    /// more is needed than what is not certain; any other goes on, without what was charged beside it.
-    pub(super) fn answered(&self, key: &[u8], units: u64, at: &At, now: Instant) {
-        let mut table = self.table.lock();
-        let waits = table.waits_for_others;
-        let share = table.shares.get(key).filter(|share| !share.is_settled);
-        let Some(goes_on) = share.map(|share| share.owes() || share.is_recovering(now, waits))
-        else {
-            return;
-        };
-        if (goes_on && units == 0) || share.is_some_and(|share| share.scope.is_none()) {
-            return;
-        }
-        if let Some((name, mut share)) = table.take(key) {
-            if goes_on {
-                charge_anyway(&share.limits.share.limit, &mut share.state, units, at);
-                table.put(name, share);
-            } else if share.uncertain.is_some() {
-                share.is_settled = true;
-                table.put(name, share);
+    /// Whether no share decides, or is in force: calls are answered by the store alone.
+    pub(super) fn is_idle(&self) -> bool {
+        self.deciding.load(Ordering::Acquire) == 0 && self.is_settled()
+    }
+
+    /// Whether something is owed of `key`.
+    pub(super) fn owes(&self, key: &[u8]) -> bool {
+        let table = self.table.lock();
+        table.shares.get(key).is_some_and(|share| share.owes())
+    }
+
+    /// The store answered a call, and charged so many units to its key. Of a share of which nothing is
+    /// owed no more is needed than what is not certain; any other goes on, without what was charged
+    /// beside it.
+    pub(super) fn land(
+        &self,
+        known: &Known,
+        landing: &Landing<'_, '_>,
+        now: impl FnOnce() -> Now,
+        instant: Instant,
+    ) {
+        let Landing {
+            key,
+            flight,
+            charge,
+            decision,
+            answered,
+            units,
+        } = *landing;
+        let note = |is_alone: bool| {
+            let may_land = || !is_alone || self.is_idle();
+            match flight {
+                Some(flight) => known.land(flight, charge, decision, answered, may_land),
+                None if is_alone => {
+                    known.note(key, charge, decision, answered);
+                    may_land()
+                }
+                None => true,
             }
+        };
+        if note(true) {
+            return;
         }
+        let mut table = self.table.lock();
+        note(false);
+        let noted = Noted::new(decision, answered);
+        table.answered(key.as_bytes(), units, noted, charge, now(), instant);
         self.counted(&table);
     }
 
@@ -713,10 +816,42 @@ impl LocalShare {
     }
 }
 
+fn passes(parts: &[Part<'_, '_>], decisions: &[Decision]) -> bool {
+    let mut each = parts.iter().zip(decisions);
+    each.all(|(part, decision)| decision.outcome.is_allow() || part.charge.shadow)
+}
+
+/// The refusal of what would pass but for so many units of calls in flight, which the store may admit.
+/// Nothing is charged, and no ban comes nearer.
+fn refused_for_calls_in_flight(
+    parts: &[Part<'_, '_>],
+    held: &[(Arc<[u8]>, Box<LocalShare>)],
+    in_flight: &[u64],
+    now: Now,
+    is_full: bool,
+) -> Option<Vec<Decision>> {
+    if in_flight.iter().all(|units| *units == 0) {
+        return None;
+    }
+    let peek = |held: &mut [_]| decide_held(parts, held, Operation::Peek, now, is_full);
+    if !passes(parts, &peek(&mut held.to_vec())) {
+        return None;
+    }
+    let mut held = held.to_vec();
+    for (((_, share), part), units) in held.iter_mut().zip(parts).zip(in_flight) {
+        if *units > 0 {
+            let at = part.charge.at(now);
+            charge_anyway(&share.limits.share.limit, &mut share.state, *units, &at);
+        }
+    }
+    let decisions = peek(&mut held);
+    (!passes(parts, &decisions)).then_some(decisions)
+}
+
 fn decide_held(
     parts: &[Part<'_, '_>],
     held: &mut [(Arc<[u8]>, Box<LocalShare>)],
-    how: How,
+    operation: Operation,
     now: Now,
     is_full: bool,
 ) -> Vec<Decision> {
@@ -725,7 +860,7 @@ fn decide_held(
     let is_stopped = parts.iter().any(|part| has_no_room(part) && has_say(part));
     let operation = match is_stopped {
         true => Operation::Peek,
-        false => how.operation,
+        false => operation,
     };
     let charges = parts.iter().map(|part| match has_no_room(part) {
         // In shadow it is not charged, as what does not fit.
@@ -744,11 +879,7 @@ fn decide_held(
         })
         .collect();
     let mut decisions = decide(now, operation, &mut entries);
-    let passes = parts
-        .iter()
-        .zip(&decisions)
-        .all(|(part, decision)| decision.outcome.is_allow() || part.charge.shadow);
-    let is_charged = passes && operation == Operation::Acquire;
+    let is_charged = passes(parts, &decisions) && operation == Operation::Acquire;
     let each = held.iter_mut().zip(parts).zip(&mut decisions);
     for ((((_, share), part), decision), was_banned) in each.zip(was_banned) {
         if decision.banned && !was_banned {

@@ -37,6 +37,7 @@ use crate::url::StoreUrl;
 
 mod background;
 mod crowd;
+mod flights;
 mod hold;
 mod known;
 mod local_share;
@@ -49,10 +50,14 @@ mod schedules;
 
 use background::Background;
 use crowd::{Crowd, CrowdNews};
+use flights::Flights;
 use known::{AnswerTime, Known};
 use local_share::{How, LocalShares};
 use outage::Outage;
 use recovery::Recovery;
+
+/// How often a call pays for its keys before it goes on by their shares, where these admit more meanwhile.
+const MOST_PAYMENTS: usize = 3;
 
 /// When to come back after a refusal that was declared: a store that is back is found within this.
 const COME_BACK: Duration = Duration::from_secs(1);
@@ -262,45 +267,62 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        if let Err(unready) = self.ready(set, None, now).await {
-            return self.fall_back(set, operation, now, &unready);
-        }
+        let flights = match self.ready(set, None, operation, now).await {
+            Ok(flights) => flights,
+            Err(unready) => return self.fall_back(set, operation, now, &unready),
+        };
         match self.store.try_decide(set, operation, now).await {
             Ok((decisions, clock)) => {
-                self.note(set, &decisions, now.monotonic, clock);
-                self.answered(set, operation, &decisions, now);
+                flights.land(set, &decisions, now, clock);
                 Ok(Answer {
                     decisions: decisions.into(),
                     store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
                     ..Answer::default()
                 })
             }
-            Err(undecided) => self.fall_back(set, operation, now, &Unready::Failed(undecided)),
+            Err(undecided) => {
+                // Who asks the share is not in its way.
+                drop(flights);
+                self.fall_back(set, operation, now, &Unready::Failed(undecided))
+            }
         }
     }
 
-    /// Waits until the store can be asked about `set`, or says why it is not.
+    /// Waits until the store can be asked about `set`, or says why it is not. What it may charge counts
+    /// as in flight from then on.
     async fn ready(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
         claim: Option<&Claim<'_>>,
+        operation: Operation,
         now: Now,
-    ) -> Result<(), Unready> {
-        // Nobody waits for a server that is gone; a task of its own looks whether it is back.
-        if let Some(reason) = self.store.gone(set, claim, Instant::now()) {
-            return Err(Unready::Failed(Failure::Unreachable(reason).into()));
+    ) -> Result<Flights, Unready> {
+        for _ in 0..MOST_PAYMENTS {
+            // Nobody waits for a server that is gone; a task of its own looks whether it is back.
+            if let Some(reason) = self.store.gone(set, claim, Instant::now()) {
+                return Err(Unready::Failed(Failure::Unreachable(reason).into()));
+            }
+            if self.is_recovering(set) {
+                return Err(Unready::Recovering);
+            }
+            if let Err(failure) = self.repaid(set, now).await {
+                // The set itself was not sent.
+                return Err(Unready::Failed(failure.into()));
+            }
+            let flights = Flights::new(self, set, operation);
+            // A share that decides from now on knows of them; one that did before may owe.
+            if self.shares.is_idle() {
+                return Ok(flights);
+            }
+            if self.is_recovering(set) {
+                return Err(Unready::Recovering);
+            }
+            let mut charges = set.charges().iter();
+            if !charges.any(|charge| self.shares.owes(set.key(charge).as_bytes())) {
+                return Ok(flights);
+            }
         }
-        if self.is_recovering(set) {
-            return Err(Unready::Recovering);
-        }
-        if let Err(failure) = self.repaid(set, now).await {
-            // The set itself was not sent.
-            return Err(Unready::Failed(failure.into()));
-        }
-        match self.is_recovering(set) {
-            true => Err(Unready::Recovering),
-            false => Ok(()),
-        }
+        Err(Unready::Recovering)
     }
 
     /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
@@ -321,24 +343,6 @@ impl Inner {
                 || (has_places && self.recovery.has(&place(), now))
         };
         set.charges().iter().all(is_shared) && set.charges().iter().any(recovers)
-    }
-
-    /// The store answered about a set.
-    fn answered(&self, set: &LimitSet<'_>, operation: Operation, decisions: &[Decision], now: Now) {
-        if self.shares.is_settled() {
-            return;
-        }
-        let now = read_again(now, &*self.clock);
-        let each = || set.charges().iter().zip(decisions);
-        let passes = each().all(|(charge, said)| said.outcome.is_allow() || charge.shadow);
-        let is_charged = passes && operation == Operation::Acquire;
-        for (charge, said) in each() {
-            let is_charged = is_charged && said.outcome.is_allow();
-            let units = if is_charged { charge.cost.get() } else { 0 };
-            let (key, at) = (set.key(charge), charge.at(now));
-            self.shares
-                .answered(key.as_bytes(), units, &at, Instant::now());
-        }
     }
 
     /// Notes what the store said to a set, at `decided` by its clock; returns when that was heard.
@@ -489,6 +493,12 @@ fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> CrowdNews {
     room.min()
         .flatten()
         .map_or(CrowdNews::Refusal, CrowdNews::Room)
+}
+
+/// Whether all limits of a set that have a say allow.
+fn passes(set: &LimitSet<'_>, decisions: &[Decision]) -> bool {
+    let mut each = set.charges().iter().zip(decisions);
+    each.all(|(charge, said)| said.outcome.is_allow() || charge.shadow)
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use quell::clock::ManualClock;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
+use quell_core::decision::{Decision, Outcome as Verdict, RetryAfter};
+use quell_core::key::Key;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::OnFailure;
 use quell_core::time::{Monotonic, Now};
@@ -22,8 +24,8 @@ use shuttle::{future, thread};
 
 use super::background::Background;
 use super::crowd::{Crowd, CrowdNews};
-use super::known::Known;
-use super::local_share::{Begun, How, LocalShares, Outcome};
+use super::known::{AnswerTime, Flight, Known};
+use super::local_share::{Begun, How, Landing, LocalShares, Outcome, RECOVERY};
 use crate::sync::model;
 
 const SCHEDULES: usize = 2_000;
@@ -101,10 +103,43 @@ impl Node {
             .fetch_add(passed.count() as u64, Ordering::SeqCst);
     }
 
-    /// The store answered about the key, and charged so many units.
-    fn answered(&self, units: u64) {
-        let at = Charge::alone(&self.installed, Cost::ONE).at(now());
-        self.shares.answered(KEY, units, &at, Instant::now());
+    fn key() -> Key<'static> {
+        Key::of_parts(KEY, KEY.len())
+    }
+
+    fn charge(&self) -> Charge<'_> {
+        let mut charge = Charge::alone(&self.installed, Cost::ONE);
+        charge.on_failure = Some(OnFailure::Share {
+            nodes: NonZeroU32::MIN,
+        });
+        charge
+    }
+
+    /// A call is sent that may charge so many units.
+    fn fly(&self, units: u64) -> Flight {
+        self.known.fly(Self::key(), units)
+    }
+
+    /// The store answered a call, and charged so many units.
+    fn answered(&self, flight: &Flight, units: u64) {
+        let answered = AnswerTime {
+            asked: now().monotonic,
+            heard: now().monotonic,
+            decided: 0,
+        };
+        self.land(flight, units, answered, &refusal(SHARE));
+    }
+
+    fn land(&self, flight: &Flight, units: u64, answered: AnswerTime, decision: &Decision) {
+        let landing = Landing {
+            key: Self::key(),
+            flight: Some(flight),
+            charge: &self.charge(),
+            decision,
+            answered,
+            units,
+        };
+        self.shares.land(&self.known, &landing, now, Instant::now());
     }
 
     /// Pays what is owed, if nobody does.
@@ -120,6 +155,22 @@ impl Node {
         };
         self.shares.finish(&order, outcome, now());
     }
+}
+
+/// What a store says that has charged so many units.
+fn decision(outcome: Verdict, used: u64) -> Decision {
+    Decision {
+        outcome,
+        limit: SHARE,
+        remaining: SHARE - used,
+        reset_after: Duration::from_secs(3_600),
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
+fn refusal(used: u64) -> Decision {
+    decision(Verdict::Deny(RetryAfter::Never), used)
 }
 
 fn any_outcome() -> Outcome {
@@ -185,14 +236,16 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
             for call in 0..4 * SHARE {
                 node.ask(true);
                 if call % 3 == 0 {
-                    node.answered(0);
+                    node.answered(&node.fly(0), 0);
+                    node.known.forget(Node::key());
                     assert!(node.shares.is_settled() && !node.shares.is_empty());
                 }
             }
             assert_eq!(node.admitted.load(Ordering::SeqCst), SHARE, "{limit}");
             assert_eq!(node.shares.owed(), 0);
             // Later it is as if nothing had been.
-            node.answered(0);
+            node.answered(&node.fly(0), 0);
+            node.known.forget(Node::key());
             let hours = Duration::from_secs(3 * 3_600);
             node.shares.sweep(later(hours));
             assert!(node.shares.is_empty(), "{limit}");
@@ -201,32 +254,187 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
     }
 }
 
-/// A store that takes writes again answers calls that were sent before the share began: what it charged
-/// them is no part of the share, and what both let pass of one unit is waited off.
+/// A store that takes writes again answers calls that were sent before the share began: the share has
+/// no room for what they may be charged, and goes on without what they were.
 #[test]
 fn what_the_store_charges_beside_a_share_leaves_less_of_it() {
     let known = Arc::new(Known::new());
     for limit in limits() {
         let known = Arc::clone(&known);
         let schedule = move || {
+            known.forget(Node::key());
             let node = Node::new(limit.clone(), &known);
             let admitted = || node.admitted.load(Ordering::SeqCst);
+            let (two, three) = (node.fly(2), node.fly(3));
             node.ask(false);
-            node.answered(2);
+            assert_eq!(admitted(), 0, "{limit}: the store may admit all five");
+            node.known.give_up(&three);
+            node.ask(false);
+            node.answered(&two, 2);
             (0..SHARE).for_each(|_| node.ask(false));
             assert_eq!(admitted(), SHARE - 2, "{limit}");
-            node.answered(1);
-            node.ask(false);
-            assert_eq!(admitted(), SHARE - 2, "{limit}");
-            if limit == Limit::per_hour(SHARE).build().expect("possible") {
-                let (one, two) = (Duration::from_secs(720), Duration::from_secs(1_440));
-                node.ask_at(false, later(one));
-                assert_eq!(admitted(), SHARE - 2, "one too many is waited off");
-                node.ask_at(false, later(two));
-                assert_eq!(admitted(), SHARE - 1);
-            }
         };
         model::check(1, schedule);
+    }
+}
+
+/// A store in one place, which refuses to write now and then.
+#[derive(Default)]
+struct OneStore {
+    state: shuttle::sync::Mutex<StoreState>,
+}
+
+#[derive(Default)]
+struct StoreState {
+    used: u64,
+    refuses: bool,
+    clock: u64,
+}
+
+impl OneStore {
+    fn tick(&self) -> u64 {
+        let mut state = self.state.lock().expect("nobody failed");
+        state.clock += 1;
+        state.clock
+    }
+
+    /// Charges all of `units` or none; what it says, and when by its clock. `None`: it refuses to write.
+    fn charge(&self, units: u64) -> Option<(Decision, u64)> {
+        let mut state = self.state.lock().expect("nobody failed");
+        if state.refuses {
+            return None;
+        }
+        state.clock += 1;
+        let passes = state.used + units <= SHARE;
+        state.used += if passes { units } else { 0 };
+        let said = match passes {
+            true => decision(Verdict::Allow, state.used),
+            false => refusal(state.used),
+        };
+        Some((said, state.clock))
+    }
+
+    fn turn(&self) {
+        let mut state = self.state.lock().expect("nobody failed");
+        state.refuses = !state.refuses;
+    }
+}
+
+impl Node {
+    /// Asks as a guarded store does. Whether the time after a payment is over is left to chance.
+    fn call(&self, store: &OneStore) {
+        let instant = |node: &Self| {
+            let is_over = thread_rng().gen_range(0..2) == 0;
+            let instant = Instant::now()
+                + if is_over {
+                    RECOVERY * 2
+                } else {
+                    Duration::ZERO
+                };
+            node.shares.is_recovering(KEY, instant)
+        };
+        for _ in 0..2 {
+            if instant(self) || !self.pay_to(store) {
+                break;
+            }
+            thread::yield_now();
+            let flight = self.fly(1);
+            if !self.shares.is_idle() && (instant(self) || self.shares.owes(KEY)) {
+                self.known.give_up(&flight);
+                continue;
+            }
+            let asked = store.tick();
+            let charged = store.charge(1);
+            thread::yield_now();
+            let Some((said, decided)) = charged else {
+                self.known.give_up(&flight);
+                break;
+            };
+            let passed = u64::from(said.outcome.is_allow());
+            self.admitted.fetch_add(passed, Ordering::SeqCst);
+            let answered = answered_between(asked, store.tick(), decided);
+            self.land(&flight, passed, answered, &said);
+            return;
+        }
+        self.ask(false);
+    }
+
+    /// Pays what is owed; whether nothing is then.
+    fn pay_to(&self, store: &OneStore) -> bool {
+        let (order, _) = match self.shares.begin(KEY, now(), |_| None) {
+            Begun::Nothing => return true,
+            Begun::Joined(_) => return false,
+            Begun::Started(order, paid) => (order, paid),
+        };
+        let asked = store.tick();
+        let paid = store.charge(order.units);
+        if let Some((said, decided)) = paid {
+            assert!(said.outcome.is_allow(), "what is owed fits: {said:?}");
+            let answered = answered_between(asked, store.tick(), decided);
+            self.known
+                .note(Self::key(), &self.charge(), &said, answered);
+        }
+        let outcome = match paid {
+            Some(_) => Outcome::Made(None),
+            None => Outcome::Unpaid,
+        };
+        thread::yield_now();
+        self.shares.finish(&order, &outcome, now());
+        paid.is_some()
+    }
+}
+
+fn answered_between(asked: u64, heard: u64, decided: u64) -> AnswerTime {
+    AnswerTime {
+        asked: later(Duration::from_nanos(asked)).monotonic,
+        heard: later(Duration::from_nanos(heard)).monotonic,
+        decided,
+    }
+}
+
+/// A store that refuses to write and writes again at any moment, under callers who come at any moment:
+/// it and the share admit the limit together, each unit once, and nothing of it is lost.
+#[test]
+fn a_store_that_comes_and_goes_and_the_share_admit_the_limit_together() {
+    let known = Arc::new(Known::new());
+    for limit in limits() {
+        let known = Arc::clone(&known);
+        let schedule = move || {
+            known.forget(Node::key());
+            let node = Arc::new(Node::new(limit.clone(), &known));
+            let store = Arc::new(OneStore::default());
+            let mut threads = Vec::new();
+            for _ in 0..3 {
+                let (node, store) = (Arc::clone(&node), Arc::clone(&store));
+                threads.push(thread::spawn(move || {
+                    (0..4).for_each(|_| node.call(&store));
+                }));
+            }
+            let turning = Arc::clone(&store);
+            threads.push(thread::spawn(move || {
+                for _ in 0..4 {
+                    turning.turn();
+                    thread::yield_now();
+                }
+            }));
+            for thread in threads {
+                thread.join().expect("it ends");
+            }
+            let admitted = || node.admitted.load(Ordering::SeqCst);
+            assert!(admitted() <= SHARE, "{limit}: {}", admitted());
+            assert_eq!(known.in_flight(Node::key()), 0, "all were answered");
+            while !node.pay_to(&store) {}
+            for _ in 0..500 {
+                if admitted() < SHARE {
+                    node.call(&store);
+                }
+            }
+            while !node.pay_to(&store) {}
+            assert_eq!(admitted(), SHARE, "{limit}");
+            let state = store.state.lock().expect("nobody failed");
+            assert_eq!(state.used, SHARE, "{limit}: charged once");
+        };
+        model::check(SCHEDULES / 4, schedule);
     }
 }
 

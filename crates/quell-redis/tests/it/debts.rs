@@ -1,7 +1,10 @@
 //! What is admitted apart from the store stays within the share, and is paid without being asked for.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use quell::{Limit, Rate};
@@ -555,4 +558,39 @@ fn a_payment_that_ends_with_its_runtime_holds_up_nobody() {
     server.command(&["CLIENT", "UNPAUSE"]);
     let verdict = on_a_runtime(node.until_back("a"));
     assert!(verdict.is_allow() && !verdict.degraded);
+}
+
+/// The store admits a call, and refuses to write before anybody has read that: the share that begins
+/// then has one unit less.
+#[tokio::test]
+async fn what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+    let node = Node::new(store.one_by_one(), declaring(&[window(4)], share(1)));
+    let watcher = Node::new(server.store(), rules(&[window(4)]));
+    assert!(!node.ask("a", 1).await.degraded);
+    let mut first = pin!(node.ask("a", 1));
+    let is_pending = poll_fn(|context| Poll::Ready(first.as_mut().poll(context).is_pending()));
+    assert!(is_pending.await);
+    until_it("it is charged", async || {
+        watcher.peek("a").await.remaining == Some(2)
+    })
+    .await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    let mut ask = async || {
+        for _ in 0..5 {
+            let verdict = node.ask("a", 1).await;
+            assert!(verdict.degraded);
+            passed += u64::from(verdict.is_allow());
+        }
+        passed
+    };
+    assert_eq!(ask().await, 2, "while one is in flight");
+    let first = first.await;
+    assert!(first.is_allow() && !first.degraded);
+    assert_eq!(ask().await, 2, "and after it was answered");
+    accept_writes(&server);
+    node.until_paid().await;
+    assert_eq!(watcher.peek("a").await.remaining, Some(0));
 }

@@ -1,5 +1,8 @@
 //! What is declared for holds while the store is gone.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use quell::{AskError, Cost, Limit, Query};
@@ -7,8 +10,8 @@ use quell_core::rule::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::guarded::{Node, declaring, share};
-use crate::limits::{SECOND, built};
-use crate::patience::until_it;
+use crate::limits::{SECOND, built, rules};
+use crate::patience::{PATIENCE, until_it};
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
@@ -154,4 +157,56 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
         })
         .await;
     }
+}
+
+/// What was reserved at the store is used where a share begins, as what was acquired there: nobody else
+/// may ever have asked about the key.
+#[tokio::test]
+async fn what_was_reserved_leaves_less_of_a_share() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+    let node = Node::new(store, declaring(&[rate()], share(1)));
+    let reserved = node.limiter.reserve(&query(6), HOLD, Some("a")).await;
+    let reserved = reserved.unwrap();
+    assert!(reserved.is_allow() && !reserved.degraded);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    for _ in 0..10 {
+        let verdict = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+        assert!(verdict.degraded);
+        passed += u64::from(verdict.is_allow());
+    }
+    assert_eq!(passed, 4, "of 10, of which 6 are reserved");
+}
+
+/// As `debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share`, of a reservation.
+#[tokio::test]
+async fn what_is_being_reserved_is_no_part_of_a_share() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+    let node = Node::new(store, declaring(&[rate()], share(1)));
+    let watcher = Node::new(server.store(), rules(&[rate()]));
+    let before = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+    assert!(before.is_allow() && !before.degraded);
+    let query = query(6);
+    let mut first = pin!(node.limiter.reserve(&query, HOLD, Some("a")));
+    let is_pending = poll_fn(|context| Poll::Ready(first.as_mut().poll(context).is_pending()));
+    assert!(is_pending.await);
+    until_it("it is charged", async || {
+        watcher.peek("a").await.remaining == Some(3)
+    })
+    .await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    let mut ask = async || {
+        for _ in 0..10 {
+            let verdict = node.ask("a", 1).await;
+            assert!(verdict.degraded);
+            passed += u64::from(verdict.is_allow());
+        }
+        passed
+    };
+    assert_eq!(ask().await, 3, "while it is on its way");
+    assert!(first.await.unwrap().is_allow());
+    assert_eq!(ask().await, 3, "and after it was answered");
 }

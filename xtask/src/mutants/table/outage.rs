@@ -109,6 +109,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "guard::schedules::a_share_holds_and_no_debt_is_lost_while_it_is_paid",
     },
     Mutant {
+        name: "a share that has room for units which the store may admit to calls in flight",
+        file: "crates/quell-redis/src/guard/local_share.rs",
+        original: "if in_flight.iter().all(|units| *units == 0) {",
+        replacement: "if in_flight.iter().all(|units| *units < u64::MAX) {",
+        package: "quell-redis",
+        caught_by: "debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share",
+    },
+    Mutant {
+        name: "a share that begins as if nothing were reserved",
+        file: "crates/quell-redis/src/guard/hold.rs",
+        original: "if !placed.repeated && passes(set, &placed.decisions) {",
+        replacement: "if placed.repeated && passes(set, &placed.decisions) {",
+        package: "quell-redis",
+        caught_by: "held_apart::what_was_reserved_leaves_less_of_a_share",
+    },
+    Mutant {
         name: "a slot that moves counts as silence of its server",
         file: "crates/quell-redis/src/link/mod.rs",
         original: "\"TRYAGAIN\" => Attempt::Away(Failure::Moving(text())),",
