@@ -295,12 +295,17 @@ impl State {
     }
 
     /// Moves every monotonic instant by `nanos`: what a snapshot taken under one clock means under
-    /// another.
-    pub fn shift(&mut self, limit: &Limit, nanos: i64) {
+    /// another. Without its limit, what was used under it means nothing.
+    pub fn shift(&mut self, limit: Option<&Limit>, nanos: i64) {
+        if limit.is_none() {
+            self.usage = Usage::Rest;
+        }
         if nanos == 0 {
             return;
         }
-        limit.engine().shift(&mut self.usage, nanos);
+        if let Some(limit) = limit {
+            limit.engine().shift(&mut self.usage, nanos);
+        }
         if let Some(versions) = &mut self.versions {
             versions.shift(nanos);
         }

@@ -45,7 +45,7 @@ impl Rehearsal {
             inner.limits.insert(installed.id, installed.clone());
         }
         for replaced in &changes.replaced {
-            let Some(to) = inner.limits.get(&replaced.to) else {
+            let (Some(to), Some(at)) = (inner.limits.get(&replaced.to), replaced.at) else {
                 continue;
             };
             let mut carried = Vec::new();
@@ -57,7 +57,7 @@ impl Rehearsal {
             }
             inner.changes.push(Change {
                 carried,
-                carried_to: Some((to.clone(), replaced.at)),
+                carried_to: Some((to.clone(), at)),
                 ..Change::default()
             });
         }

@@ -1,9 +1,11 @@
 //! Health: what the server knows of its own state, and how far on its way down it is.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use quell_core::rule::RuleSet;
 
 /// How far a server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,7 @@ pub(crate) struct Health {
     reload_failure: Mutex<Option<Failure>>,
     store_warnings: Mutex<Vec<String>>,
     snapshot_failure: Mutex<Option<Failure>>,
+    emptied_domains: Mutex<BTreeSet<String>>,
 }
 
 /// Something that went wrong and stays so until it goes right.
@@ -63,6 +66,23 @@ impl Health {
     /// The rules in the files are wrong; what was in force stays so.
     pub(crate) fn reload_failed(&self, reasons: Vec<String>) {
         note(&self.reload_failure, reasons);
+    }
+
+    /// Rules took the place of others. Returns the domains that have lost all of theirs by that.
+    pub(crate) fn rules_replaced(&self, before: &RuleSet, after: &RuleSet) -> Vec<String> {
+        let has_none = |domain: &str| after.domain(domain).is_empty();
+        let had_rules = |domain: &&str| !before.domain(domain).is_empty();
+        let lost = before.domains().filter(had_rules);
+        let lost: Vec<String> = lost.filter(|d| has_none(d)).map(str::to_owned).collect();
+        let mut emptied = self.emptied_domains.lock();
+        emptied.retain(|domain| has_none(domain));
+        emptied.extend(lost.iter().cloned());
+        lost
+    }
+
+    /// Domains that had rules since the start and have none now.
+    pub(crate) fn emptied_domains(&self) -> Vec<String> {
+        self.emptied_domains.lock().iter().cloned().collect()
     }
 
     /// A snapshot was written.

@@ -128,17 +128,18 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: Loaded) -> Result<(), Ru
     }
     let before = shared.limiter.rules();
     shared.limiter.set_rules(loaded.domains)?;
-    for domain in emptied(&before, &shared.limiter.rules()) {
+    let after = shared.limiter.rules();
+    for domain in shared.health.rules_replaced(&before, &after) {
         tracing::warn!(
             domain,
             "a domain has lost all of its rules: calls that ask for it are no longer limited; what \
              was used and banned counts again if the rules come back within ten minutes"
         );
     }
-    for warning in never_met(&shared.limiter.rules(), &shared.config.authorize) {
+    for warning in never_met(&after, &shared.config.authorize) {
         tracing::warn!("{warning}");
     }
-    shared.metrics.rules.adopt(&shared.limiter.rules());
+    shared.metrics.rules.adopt(&after);
     Ok(())
 }
 
@@ -187,36 +188,12 @@ fn in_small_letters(path: &str) -> String {
     small
 }
 
-/// The domains that had rules and have none any more.
-fn emptied<'a>(before: &'a RuleSet, after: &RuleSet) -> Vec<&'a str> {
-    let had_rules = |domain: &&str| !before.domain(domain).is_empty();
-    let lost = |domain: &&str| after.domain(domain).is_empty();
-    before.domains().filter(had_rules).filter(lost).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use quell_core::rule::LimitIds;
     use quell_core::time::Now;
 
     use super::*;
-
-    #[test]
-    fn domains_that_lose_all_rules_are_told() {
-        let (now, ids) = (Now::from_nanos(0), LimitIds::default());
-        let rules = |text: &str, before: &RuleSet| {
-            let domains = quell_rules::parse_str("test", text).unwrap().domains;
-            before.succeed(domains, now, &ids).0
-        };
-        let both = "{domain: a, rules: [{name: r, rate: 1/s}]}\n---\n{domain: b, rules: []}";
-        let before = rules(both, &RuleSet::default());
-        let only_b = rules("{domain: b, rules: []}", &before);
-        assert_eq!(emptied(&before, &only_b), ["a"]);
-        let none_in_a = rules("{domain: a, rules: []}", &before);
-        assert_eq!(emptied(&before, &none_in_a), ["a"]);
-        assert!(emptied(&before, &before).is_empty());
-        assert!(emptied(&only_b, &before).is_empty());
-    }
 
     /// Where case is ignored, a rule that has capitals in its path meets no call of a gateway.
     #[test]

@@ -96,6 +96,7 @@ impl Shared {
             shared: self.limiter.store().numbers(),
             is_reload_failed: self.health.reload_failure().is_some()
                 || self.sources.is_a_store_failing(),
+            emptied_domains: self.health.emptied_domains().len(),
             is_snapshot_failing: self.health.snapshot_failure().is_some(),
             buffer_bytes: self.buffers.used(),
             rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),

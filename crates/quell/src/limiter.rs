@@ -117,21 +117,36 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`RulesError`] if a rule cannot be followed; the rules in force stay as they are.
     pub fn set_rules(&self, domains: Vec<DomainRules>) -> Result<(), RulesError> {
-        self.set_rules_at(domains, self.now())
+        self.replace_rules(domains, || self.now())
     }
 
-    /// [`Limiter::set_rules`] at a given instant.
+    /// [`Limiter::set_rules`] at a given instant, before which all calls under the old rules were made.
     ///
     /// # Errors
     /// As [`Limiter::set_rules`].
     pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
+        self.replace_rules(domains, || now)
+    }
+
+    fn replace_rules(
+        &self,
+        domains: Vec<DomainRules>,
+        now: impl Fn() -> Now,
+    ) -> Result<(), RulesError> {
         check(&domains, self.store.can_learn(), self.store.most_holds())?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
-        let (next, changes) = self.rules.load().succeed(domains, now, &self.ids);
-        let (arriving, leaving) = split(changes);
+        let (next, changes) = self.rules.load().succeed(domains, now(), &self.ids);
+        let (arriving, mut leaving) = split(changes);
         self.store.adopt(&arriving);
         *last = self.rules.swap(Arc::new(next));
+        // Whoever still charges under the old rules has read the clock before this.
+        let at = now();
+        leaving
+            .replaced
+            .iter_mut()
+            .for_each(|one| one.at = Some(at));
+        leaving.dropped.iter_mut().for_each(|one| one.at = at);
         self.store.adopt(&leaving);
         Ok(())
     }
@@ -405,9 +420,10 @@ impl<S: LocalStore> Limiter<S> {
 impl Limiter<MemoryStore> {
     /// Takes over what a snapshot holds; its limits get names of this limiter.
     ///
-    /// To be called after the rules came into force and before the first query. States under limits
-    /// that are not among `limits` are left out: such a key begins fresh, also where it was used under
-    /// another limit before.
+    /// To be called after the rules came into force and before the first query. A limit that no rule
+    /// has counts as dropped at `now`: it may come back for
+    /// [`REMEMBERED`](quell_core::rule::REMEMBERED). Of states under limits that are not among `limits`
+    /// stays what was used under others.
     pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
         self.restore_into(&self.store, limits, states, now);
     }
@@ -418,22 +434,28 @@ impl<S: Store> Limiter<S> {
     pub fn restore_into(
         &self,
         memory: &MemoryStore,
-        limits: Vec<Installed>,
-        states: Vec<Saved>,
+        mut limits: Vec<Installed>,
+        mut states: Vec<Saved>,
         now: Now,
     ) {
         let mut renamed = std::collections::HashMap::new();
-        let limits = limits.into_iter().map(|installed| {
+        limits.sort_by_key(|installed| installed.id);
+        for installed in &mut limits {
             let id = self.ids.next_id();
             renamed.insert(installed.id, id);
-            Installed { id, ..installed }
+            installed.id = id;
+        }
+        let unknown = self.ids.next_id();
+        states.retain_mut(|Saved { state, .. }| {
+            let id = renamed.get(&state.limit).copied();
+            state.limit = id.unwrap_or(unknown);
+            id.is_some() || state.versions.is_some()
         });
-        let limits = limits.collect();
-        let states = states.into_iter().filter_map(|mut saved| {
-            saved.state.limit = *renamed.get(&saved.state.limit)?;
-            Some(saved)
-        });
-        memory.import(limits, states.collect(), now);
+        let _turn = self.last_rules.lock();
+        let mut rules = RuleSet::clone(&self.rules.load());
+        rules.remember(&limits, now);
+        self.rules.store(Arc::new(rules));
+        memory.import(limits, states, now);
     }
 }
 
@@ -453,10 +475,12 @@ pub(crate) fn check_domain(
 /// way out may be charged until the swap.
 fn split(mut changes: Changes) -> (Changes, Changes) {
     let leaving = Changes {
+        replaced: changes.replaced.clone(),
         dropped: std::mem::take(&mut changes.dropped),
         removed: std::mem::take(&mut changes.removed),
         ..Changes::default()
     };
+    changes.replaced.iter_mut().for_each(|one| one.at = None);
     (changes, leaving)
 }
 

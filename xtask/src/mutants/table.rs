@@ -334,6 +334,22 @@ const MUTANTS: &[Mutant] = &[
         caught_by: "memory::a_flood_of_keys_lets_no_offender_off",
     },
     Mutant {
+        name: "a reload dated before it was over",
+        file: "crates/quell/src/limiter.rs",
+        original: ".for_each(|one| one.at = Some(at));",
+        replacement: ".for_each(|_| ());",
+        package: "quell",
+        caught_by: "versions::what_was_charged_while_the_rules_changed_is_not_lost",
+    },
+    Mutant {
+        name: "a late charge carried as of the reload",
+        file: "crates/quell/src/store/memory/mod.rs",
+        original: "limits.leave_replaced(entry.state, entry.charge, now);",
+        replacement: "let _ = (limits, entry, now);",
+        package: "quell",
+        caught_by: "versions::who_charges_late_under_the_old_rules",
+    },
+    Mutant {
         name: "new keys past the bound let off",
         file: "crates/quell/src/store/memory/table/load.rs",
         original: "let state = slot.and_then(|slot| self.read(slot, is_moved, now, keeper));",

@@ -161,14 +161,11 @@ impl<'a> Domain<'a> {
 
 fn summary(loaded: &Loaded) -> String {
     let files = count(loaded.files.len(), "file");
-    let Some(first) = loaded.domains.first() else {
-        return format!("ok: no rules in {files}");
-    };
     let rules = loaded.domains.iter().map(|domain| domain.rules.len()).sum();
     let rules = count(rules, "rule");
-    match loaded.domains.len() {
-        1 => format!("ok: {rules} in domain {}, from {files}", first.domain),
-        domains => format!("ok: {rules} in {domains} domains, from {files}"),
+    match &*loaded.domains {
+        [only] => format!("ok: {rules} in domain {}, from {files}", only.domain),
+        domains => format!("ok: {rules} in {} domains, from {files}", domains.len()),
     }
 }
 

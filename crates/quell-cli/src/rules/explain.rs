@@ -75,7 +75,6 @@ impl Explain {
             names.join(", ")
         };
         match (&self.domain, domains) {
-            (_, []) => bail!("{} has no rules to explain", self.file.display()),
             (Some(said), _) if domains.iter().any(|domain| *domain.domain == **said) => Ok(said),
             (Some(said), _) => bail!(Usage(format!(
                 "no domain `{}` in {}: write one of {}",

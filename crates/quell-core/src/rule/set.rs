@@ -89,8 +89,9 @@ pub struct Replaced {
     pub from: LimitId,
     /// The limit that is.
     pub to: LimitId,
-    /// When it happened.
-    pub at: Now,
+    /// When it happened, no earlier than anything was charged under `from`; `None` while it happens,
+    /// and callers may still begin under `from`. The instant follows.
+    pub at: Option<Now>,
 }
 
 /// Rules in force: what `resolve` reads, swapped as a whole.
@@ -240,6 +241,21 @@ impl RuleSet {
         }
         next.dropped = naming.dropped;
         (next, naming.changes)
+    }
+
+    /// Takes limits of before a restart, older ones first, for dropped at `now` where no rule has one in
+    /// their place.
+    pub fn remember(&mut self, limits: &[Installed], now: Now) {
+        let in_force = self.all().flat_map(|(_, rule)| rule.limits());
+        let places: BTreeSet<_> = in_force.map(|limit| Arc::clone(&limit.place)).collect();
+        for limit in limits {
+            let (place, id) = (&limit.place, limit.id);
+            if !place.is_empty() && !places.contains(place) {
+                let dropped = Dropped { id, at: now };
+                self.dropped
+                    .insert(Arc::clone(place), (limit.clone(), dropped));
+            }
+        }
     }
 
     /// The rules of `domain` in file order; none if there is no such domain.
@@ -413,7 +429,7 @@ impl Naming<'_> {
             Some(to) => self.changes.replaced.push(Replaced {
                 from: old.id,
                 to: to.id,
-                at: self.now,
+                at: Some(self.now),
             }),
             None => {
                 let dropped = Dropped {

@@ -162,7 +162,7 @@ proptest! {
         let bench = bench(&kind, now, usage, since);
         bench.time_to_rest();
         let mut shifted = bench.clone();
-        shifted.state.shift(&bench.installed.limit, shift);
+        shifted.state.shift(Some(&bench.installed.limit), shift);
         shifted.time_to_rest();
         drive(&mut shifted, &steps, |_, _| {});
         let mut carried = bench.clone();
@@ -226,7 +226,7 @@ proptest! {
         bench.state.ban = Some(Box::new(record));
         bench.time_to_rest();
         let mut shifted = bench.clone();
-        shifted.state.shift(&bench.installed.limit, shift);
+        shifted.state.shift(Some(&bench.installed.limit), shift);
         drive(&mut shifted, &steps, |_, _| {});
         bench.acquire(1);
         let left = bench.state.banned_for(Monotonic::from_nanos(now));

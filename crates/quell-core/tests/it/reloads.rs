@@ -57,7 +57,7 @@ fn a_changed_limit_takes_the_place_of_the_old() {
     shop.now = 7;
     let changes = shop.reload(vec![rule("a", 6), rule("b", 5)]);
     assert_eq!(summary(&changes), (vec![2], vec![(0, 2)], vec![]));
-    assert_eq!(changes.replaced[0].at, Now::from_nanos(7));
+    assert_eq!(changes.replaced[0].at, Some(Now::from_nanos(7)));
     assert_eq!(ids(&shop.rules), [2, 1]);
 }
 

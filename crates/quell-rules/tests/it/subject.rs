@@ -246,7 +246,8 @@ impl Plain {
                 let missing = || format!("limit {from:?} is not known");
                 let from = self.limits.get(from).ok_or_else(missing)?;
                 let to = self.limits.get(to).ok_or_else(missing)?;
-                let at = At { now: *now, ..*at };
+                let now = now.ok_or("a change without an instant")?;
+                let at = At { now, ..*at };
                 state.carry(&from.limit, to, &at);
             }
         }

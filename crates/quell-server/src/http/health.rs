@@ -31,6 +31,9 @@ struct HealthBody {
     rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<FailureBody>,
+    /// Domains that had rules since the start and have none now: calls that ask for them are not limited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    emptied_domains: Vec<String>,
     /// Why the last snapshot was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot_failure: Option<FailureBody>,
@@ -139,6 +142,7 @@ async fn body(shared: &Shared) -> HealthBody {
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure.map(FailureBody::of),
+        emptied_domains: shared.health.emptied_domains(),
         snapshot_failure: snapshot_failure.map(FailureBody::of),
         decision_log_failing,
     }

@@ -30,6 +30,8 @@ pub(crate) struct Gauges {
     pub(crate) shared: Option<(StoreNumbers, GuardNumbers)>,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
+    /// Domains that a reload took all rules from.
+    pub(crate) emptied_domains: usize,
     pub(crate) is_snapshot_failing: bool,
     pub(crate) buffer_bytes: usize,
     /// One for each store that rules are read from.
@@ -346,6 +348,8 @@ fn upkeep(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
         help,
         u8::from(gauges.is_reload_failed),
     );
+    let help = "Domains that had rules since the start and have none now.";
+    text.gauge("quell_emptied_domains", help, gauges.emptied_domains);
     rules_stores(text, &gauges.rules_stores);
     text.counter(
         "quell_snapshots_total",

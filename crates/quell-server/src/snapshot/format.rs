@@ -212,13 +212,13 @@ fn shift(limits: &mut [Installed], states: &mut Vec<Saved>, then: Now, now: Now)
         installed.since = installed.since.shifted(nanos);
     }
     let by_id: HashMap<LimitId, &Installed> = limits.iter().map(|i| (i.id, i)).collect();
-    // A state without its limit means nothing; its rule was removed while it was written.
-    states.retain_mut(|saved| match by_id.get(&saved.state.limit) {
-        Some(installed) => {
-            saved.state.shift(&installed.limit, nanos);
-            true
-        }
-        None => false,
+    states.retain_mut(|saved| {
+        let installed = by_id.get(&saved.state.limit);
+        let limit = installed.map(|installed| &installed.limit);
+        saved.state.shift(limit, nanos);
+        // Its rule was removed while it was written, or it was asked under a limit that came with the
+        // call and was given up.
+        limit.is_some() || saved.state.versions.is_some()
     });
 }
 

@@ -59,6 +59,55 @@ fn a_clean_stop_loses_nothing() {
     );
 }
 
+/// Limits that come with calls are given up while too many others are in use.
+#[test]
+fn use_under_other_limits_than_the_last_survives_a_restart() {
+    let mut server = Fixture::with_clock("", KEPT);
+    let ask = |server: &Fixture| server.resp_exchange(b"CL.THROTTLE k 59 60 3600 60\r\n");
+    assert!(ask(&server).starts_with("*5\r\n:0\r\n"));
+    let reply = server.resp_exchange(b"CL.THROTTLE k 0 1 1\r\n");
+    assert!(reply.starts_with("*5\r\n:1\r\n"), "{reply}");
+    let advance = |server: &Fixture, seconds| {
+        let clock = server.clock.as_ref().unwrap();
+        clock.advance(Duration::from_secs(seconds));
+    };
+    advance(&server, 3);
+    let bursts: Vec<u32> = (1..=65_536).collect();
+    for bursts in bursts.chunks(1_024) {
+        let calls = bursts.iter();
+        let calls = calls.map(|burst| format!("CL.THROTTLE other {burst} 1 10\r\n"));
+        server.resp_exchange(calls.collect::<String>().as_bytes());
+    }
+    server.stop();
+    advance(&server, 60);
+    server.start().unwrap();
+    let reply = ask(&server);
+    assert!(reply.starts_with("*5\r\n:1\r\n"), "{reply}");
+    let one = server.resp_exchange(b"CL.THROTTLE k 59 60 3600\r\nCL.THROTTLE k 59 60 3600\r\n");
+    let allowed = one.matches("*5\r\n:0\r\n").count();
+    assert_eq!(allowed, 1, "a minute brings one of sixty: {one}");
+}
+
+/// A rule that a file lost before a restart, and has again after it.
+#[test]
+fn bans_of_a_rule_that_is_dropped_survive_a_restart() {
+    let mut server = Fixture::with_clock(SHOP, KEPT);
+    for _ in 0..3 {
+        server.acquire("/strict", "b");
+    }
+    let rules = server.path("rules.yaml");
+    fs::write(&rules, "{domain: shop, rules: []}").unwrap();
+    assert!(server.reload());
+    assert_eq!(server.acquire("/strict", "b").json()["allowed"], true);
+    server.stop();
+    server.start().unwrap();
+    fs::write(&rules, SHOP).unwrap();
+    assert!(server.reload());
+    assert_eq!(server.acquire("/strict", "b").json()["banned"], true);
+    let bans = server.get("/v1/bans").json();
+    assert_eq!(bans["bans"][0]["entries"]["user"], "b");
+}
+
 #[test]
 fn use_survives_a_change_of_the_limit_over_a_restart() {
     let mut server = Fixture::with_clock(SHOP, KEPT);

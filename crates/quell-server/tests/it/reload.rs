@@ -98,6 +98,34 @@ fn rules_that_say_nothing_leave_the_old_ones_in_force() {
     assert!(server.reload());
 }
 
+/// A domain that has lost its rules limits nobody: that is told for as long as it is so.
+#[test]
+fn a_domain_that_lost_its_rules_shows_in_health_and_metrics() {
+    let server = Fixture::new(SHOP, "");
+    let emptied = || {
+        let health = server.get("/healthz").json();
+        assert_eq!(health["status"], "ok", "the rules are as files say");
+        (
+            health["emptied_domains"].clone(),
+            server.metric("quell_emptied_domains"),
+        )
+    };
+    let reload = |text: &str| {
+        std::fs::write(server.path("rules.yaml"), text).unwrap();
+        assert!(server.reload());
+    };
+    let none = (serde_json::Value::Null, Some("0".to_owned()));
+    let shop = (json!(["shop"]), Some("1".to_owned()));
+    assert_eq!(emptied(), none);
+    reload("{domain: shop, rules: []}");
+    assert_eq!(emptied(), shop);
+    let other = "{domain: other, rules: [{name: r, rate: 1/s}]}";
+    reload(other);
+    assert_eq!(emptied(), shop, "still");
+    reload(&format!("{other}\n---\n{SHOP}"));
+    assert_eq!(emptied(), none);
+}
+
 #[test]
 fn a_reload_can_be_asked_for() {
     let server = Fixture::new(SHOP, "");

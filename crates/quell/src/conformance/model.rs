@@ -64,10 +64,13 @@ impl Model {
         else {
             return;
         };
+        let Some(now) = change.at else {
+            return;
+        };
         let calendar = to.limit.calendar();
-        let edges = calendar.map(|unit| self.calendar.edges(unit, change.at.wall));
+        let edges = calendar.map(|unit| self.calendar.edges(unit, now.wall));
         let at = At {
-            now: change.at,
+            now,
             since: to.since,
             edges,
         };

@@ -29,7 +29,8 @@ pub use hold::{Counted, Fate, Finished, HoldTotals, Placed};
 /// Keeps states and decides on them.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Learns which limits came into force, took another's place, or are gone. Called before any
-    /// charge under a new limit.
+    /// charge under a new limit, and again with the instants of the changes once no call begins under
+    /// an old one: whoever asks read the clock before it looked for the limits.
     fn adopt(&self, changes: &Changes);
 
     /// Learns which clock the instants that it is given are read from. A store that decides by them

@@ -281,38 +281,95 @@ fn states_under_a_replaced_limit_are_dropped_when_at_rest_and_not_before() {
     );
 }
 
+/// What comes after `before` with these rules, and with what a snapshot of it holds.
+fn restarted(
+    before: &Limiter<MemoryStore>,
+    clock: &Arc<ManualClock>,
+    rules: Vec<DomainRules>,
+) -> Limiter<MemoryStore> {
+    let now = clock.now();
+    let shards = 0..before.store().shard_count();
+    let states = shards.flat_map(|shard| before.store().export(shard, now));
+    let store = MemoryStore::with(1_000, before.store().hash_key());
+    let after = Limiter::builder(store)
+        .clock(Arc::clone(clock) as _)
+        .build();
+    after.set_rules(rules).unwrap();
+    after.restore(before.store().limits(), states.collect(), now);
+    after
+}
+
 #[test]
 fn a_slower_rule_after_a_restart_keeps_what_was_used() {
     let (before, clock) = limiter(1_000, Limit::per_second(10).burst(2).build().unwrap());
     assert!(allows(&before, "alice") && allows(&before, "alice"));
-    let now = clock.now();
-    let shards = 0..before.store().shard_count();
-    let states: Vec<_> = shards
-        .flat_map(|shard| before.store().export(shard, now))
-        .collect();
-    let store = MemoryStore::with(1_000, before.store().hash_key());
-    let after = Limiter::builder(store)
-        .clock(Arc::clone(&clock) as _)
-        .build();
-    after
-        .set_rules(per_user(Limit::per_hour(1).burst(2).build().unwrap()))
-        .unwrap();
-    after.restore(before.store().limits(), states, now);
+    let slower = per_user(Limit::per_hour(1).burst(2).build().unwrap());
+    let after = restarted(&before, &clock, slower);
     clock.advance(Duration::from_secs(75));
     after
         .store()
         .sweep(after.store().shard_count(), after.now());
     assert!(!allows(&after, "alice"));
 
-    // A rule that is gone has forgotten.
-    let states: Vec<_> = (0..512)
-        .flat_map(|shard| after.store().export(shard, after.now()))
-        .collect();
-    assert_eq!(states.len(), 1);
-    let third = Limiter::builder(MemoryStore::with(1_000, before.store().hash_key())).build();
-    third.restore(after.store().limits(), states, third.now());
-    third.store().sweep(512, third.now());
+    // A rule that is gone forgets, in a while.
+    let third = restarted(&after, &clock, Vec::new());
+    let sweep = || third.store().sweep(512, third.now());
+    sweep();
+    assert_eq!(third.store().keys(), 1);
+    clock.advance(REMEMBERED + Duration::from_nanos(1));
+    sweep();
+    sweep();
     assert_eq!(third.store().keys(), 0);
+}
+
+/// A change of before the restart counts from its own instant.
+#[test]
+fn a_snapshot_holds_what_was_used_when_the_limit_changed() {
+    let (before, clock) = limiter(1_000, Limit::per_second(10).burst(2).build().unwrap());
+    assert!(allows(&before, "alice") && allows(&before, "alice"));
+    let slower = per_user(Limit::per_hour(1).burst(2).build().unwrap());
+    before.set_rules(slower.clone()).unwrap();
+    clock.advance(Duration::from_secs(1));
+    let after = restarted(&before, &clock, slower);
+    assert!(!allows(&after, "alice"));
+    clock.advance(Duration::from_secs(3_600));
+    assert!(allows(&after, "alice") && !allows(&after, "alice"));
+}
+
+/// A rule that is dropped, and back after a restart, finds its bans and what was used.
+#[tokio::test]
+async fn what_a_dropped_rule_knew_outlives_a_restart() {
+    let limit = Limit::per_hour(2).build().unwrap();
+    for back in [limit.clone(), Limit::per_hour(1).build().unwrap()] {
+        let (before, clock) = limiter(1_000, limit.clone());
+        assert!(allows(&before, "alice") && allows(&before, "alice"));
+        let bob = Query::new("d").entry("user", "bob");
+        let day = Duration::from_secs(86_400);
+        let banned = before.administer(&bob, Action::Ban(day)).await;
+        assert_eq!(banned, Ok(1));
+        let none = vec![DomainRules {
+            domain: Arc::from("d"),
+            rules: Vec::new(),
+        }];
+        before.set_rules(none.clone()).unwrap();
+        let mut after = restarted(&before, &clock, none.clone());
+        assert!(allows(&after, "bob"), "there is no rule");
+        clock.advance(Duration::from_secs(60));
+        after = restarted(&after, &clock, none.clone());
+        after.set_rules(per_user(back.clone())).unwrap();
+        assert!(!allows(&after, "alice") && !allows(&after, "bob"));
+        assert_eq!(after.bans(10).await.unwrap().len(), 1);
+        // Or with the start itself; and not if it takes longer.
+        after.set_rules(none.clone()).unwrap();
+        after = restarted(&after, &clock, per_user(back.clone()));
+        assert!(!allows(&after, "alice") && !allows(&after, "bob"));
+        after.set_rules(none.clone()).unwrap();
+        after = restarted(&after, &clock, none);
+        clock.advance(REMEMBERED + Duration::from_nanos(1));
+        after.set_rules(per_user(back)).unwrap();
+        assert!(allows(&after, "alice") && allows(&after, "bob"));
+        assert_eq!(after.bans(10).await.unwrap().len(), 0);
+    }
 }
 
 #[tokio::test]

@@ -1,22 +1,22 @@
 //! Several versions of a limit at a time on one key of the memory store: at most the largest of them
 //! is admitted.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use quell::clock::ManualClock;
-use quell::store::LocalStore;
+use quell::calendar::SystemCalendar;
+use quell::clock::{Clock, ManualClock};
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::{AdHocMemo, Limiter, Query, Rate};
+use quell::store::{Action, Answer, Banned, Fate, LocalStore, Store, StoreError};
+use quell::{AdHocMemo, Decision, Limiter, Query, Rate};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{Changes, Replaced};
 use quell_core::time::{Monotonic, Now};
-
-use quell::store::Store;
 
 use crate::tower::support::{rule, shop};
 
@@ -87,7 +87,7 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
             replaced: vec![Replaced {
                 from: old.id,
                 to: new.id,
-                at: Now::from_nanos(START),
+                at: Some(Now::from_nanos(START)),
             }],
             removed: Vec::new(),
             dropped: Vec::new(),
@@ -99,6 +99,199 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
         assert!(admitted <= 60 + 2 * 100, "{burst} to {to}: {admitted}");
         assert!(admitted >= 30 + 2 * 100, "{burst} to {to}: {admitted}");
     }
+}
+
+/// A store in memory that has something else to do while its limits change.
+struct SlowChange {
+    memory: MemoryStore,
+    meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for SlowChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory.fmt(f)
+    }
+}
+
+impl Store for SlowChange {
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+        self.memory.keep_time(clock);
+    }
+
+    fn adopt(&self, changes: &Changes) {
+        self.memory.adopt(changes);
+        if let (Some(meanwhile), false) = (self.meanwhile.get(), changes.installed.is_empty()) {
+            meanwhile();
+        }
+    }
+
+    async fn charge(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Vec<Decision>, StoreError> {
+        self.memory.charge(set, operation, now).await
+    }
+
+    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        self.memory.decide_at_once(set, operation, now)
+    }
+
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        self.memory.administer(set, action, now).await
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        self.memory.bans(most, now).await
+    }
+}
+
+/// Asks until it is refused; says how many passed.
+fn drain_rules(limiter: &Limiter<impl Store>) -> u64 {
+    let ask = || {
+        let query = Query::new("shop");
+        let answer = limiter.ask_at_once(Operation::Acquire, &query, limiter.now());
+        answer.unwrap().unwrap().is_allow()
+    };
+    let mut passed = 0;
+    while ask() {
+        passed += 1;
+    }
+    passed
+}
+
+/// Limits of one kind, the first replaced by the second: lowered, raised, and with another refill.
+fn changes_of_limits() -> Vec<[Limit; 2]> {
+    let window = Duration::from_millis(100);
+    let bucket = |rate, burst| Limit::per_second(rate).burst(burst).build().unwrap();
+    let leaky = |rate, burst| {
+        let rate = Rate::new(rate, Duration::from_secs(1)).unwrap();
+        Limit::leaky_bucket(rate)
+            .burst(burst)
+            .delay_after(burst)
+            .build()
+            .unwrap()
+    };
+    let log = |max| Limit::sliding_log(max, window).build().unwrap();
+    let segments = |max| Limit::sliding_window(max, window).build().unwrap();
+    let fixed = |max| Limit::fixed_window(max, window).build().unwrap();
+    vec![
+        [bucket(1_000, 100), bucket(500, 50)],
+        [bucket(500, 50), bucket(1_000, 100)],
+        [bucket(1, 100), bucket(1_000, 100)],
+        [leaky(1_000, 100), leaky(500, 50)],
+        [leaky(1, 100), leaky(1_000, 100)],
+        [log(100), log(50)],
+        [segments(100), segments(50)],
+        [fixed(100), fixed(50)],
+        [log(50), log(100)],
+    ]
+}
+
+/// What the second of two limits has left for who comes right after the first was used up.
+fn rest_of([old, new]: &[Limit; 2]) -> u64 {
+    new.max().saturating_sub(old.max())
+}
+
+/// A reload of many rules takes a while, in which calls go on under the old ones: the new ones find all
+/// of their use.
+#[test]
+fn what_was_charged_while_the_rules_changed_is_not_lost() {
+    for limits in changes_of_limits() {
+        let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
+        let store = SlowChange {
+            memory: MemoryStore::with(1_000, HashKey::random()),
+            meanwhile: OnceLock::new(),
+        };
+        let limiter = Limiter::builder(store).clock(clock.clone()).build();
+        let limiter = Arc::new(limiter);
+        let set = |limit: &Limit| {
+            let rules = vec![rule("one", limit.clone(), &[])];
+            limiter.set_rules(vec![shop(rules)]).unwrap();
+        };
+        set(&limits[0]);
+        let (caller, most) = (Arc::downgrade(&limiter), limits[0].max());
+        let meanwhile = move || {
+            clock.advance(Duration::from_millis(50));
+            assert_eq!(drain_rules(&caller.upgrade().unwrap()), most);
+        };
+        assert!(limiter.store().meanwhile.set(Box::new(meanwhile)).is_ok());
+        set(&limits[1]);
+        assert_eq!(drain_rules(&limiter), rest_of(&limits), "{limits:?}");
+    }
+}
+
+/// A thread may sleep between its look at the rules and its charge, through one change or two.
+#[test]
+fn who_charges_late_under_the_old_rules_is_counted_under_the_new_ones() {
+    for limits in changes_of_limits() {
+        for changes in [1, 2] {
+            let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
+            let store = MemoryStore::with(1_000, HashKey::random());
+            let limiter = Limiter::builder(store).clock(clock.clone()).build();
+            let set = |limit: &Limit| {
+                let rules = vec![rule("one", limit.clone(), &[])];
+                limiter.set_rules(vec![shop(rules)]).unwrap();
+            };
+            set(&limits[0]);
+            let query = Query::new("shop");
+            let (began, rules) = (limiter.now(), limiter.rules());
+            let late = rules.resolve(&query, began, &SystemCalendar::default());
+            clock.advance(Duration::from_millis(10));
+            if changes == 2 {
+                set(&Limit::per_hour(1_000).build().unwrap());
+            }
+            set(&limits[1]);
+            clock.advance(Duration::from_millis(200));
+            let store = limiter.store();
+            let mut admitted = 0;
+            while store.charge_local(&late, Operation::Acquire, began)[0]
+                .outcome
+                .is_allow()
+            {
+                admitted += 1;
+            }
+            assert_eq!(admitted, limits[0].max(), "{limits:?}");
+            let rest = drain_rules(&limiter);
+            assert_eq!(rest, rest_of(&limits), "{changes} {limits:?}");
+        }
+    }
+}
+
+/// A hold outlives changes of its limit that its key is asked under in between.
+#[tokio::test]
+async fn a_hold_outlives_two_changes_of_its_limit() {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
+    let limiter = Limiter::builder(MemoryStore::new())
+        .clock(clock.clone())
+        .build();
+    let set = |burst| {
+        let limit = Limit::per_second(10).burst(burst).build().unwrap();
+        limiter
+            .set_rules(vec![shop(vec![rule("one", limit, &[])])])
+            .unwrap();
+    };
+    let query = Query::new("shop");
+    set(10);
+    let length = Duration::from_secs(5 * 3_600);
+    let held = limiter.reserve(&query, length, Some("id")).await.unwrap();
+    assert!(held.is_allow());
+    set(20);
+    assert!(limiter.try_acquire(&query).await.unwrap().is_allow());
+    set(30);
+    clock.advance(Duration::from_secs(4 * 3_600));
+    let store = limiter.store();
+    store.sweep(store.shard_count(), limiter.now());
+    let settled = limiter.settle("shop", "id", 5).await.unwrap();
+    assert_eq!(settled.fate, Fate::Settled);
+    let left = limiter.peek(&query).await.unwrap().remaining;
+    assert_eq!(left, Some(30 - 4));
 }
 
 /// A stranger may make up so many limits that those in nobody's use are given up, and one of them may

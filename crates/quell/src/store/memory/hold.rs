@@ -97,8 +97,7 @@ impl MemoryStore {
         let mut found = false;
         let mut stands = false;
         let keeper = Keeping { store: self, now };
-        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
-        let now = self.read_again(now);
+        let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
             let Some((mut held, installed)) = held else {
                 continue;
@@ -143,8 +142,7 @@ impl MemoryStore {
         let record = part.get(id).filter(|record| record.waits)?;
         let places = record.places.clone();
         let keeper = Keeping { store: self, now };
-        let (mut chains, loaded) = self.load_places(&places, now, &keeper);
-        let now = self.read_again(now);
+        let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         let loaded = loaded.into_iter().zip(&places);
         let loaded = loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, of, place)));
         let mut loaded: Vec<_> = loaded.collect();
@@ -172,25 +170,26 @@ impl MemoryStore {
         advanced
     }
 
-    /// Takes out the states of places, each under the limit that is in force on it now. A key that
-    /// left an overflow state has taken the hold along.
+    /// Takes out the states of places, each under the limit that is in force on it now, and reads the
+    /// clock again. A key that left an overflow state has taken the hold along.
     fn load_places<'t>(
         &'t self,
         places: &[HoldPlace],
         now: Now,
         keeper: &Keeping<'_>,
-    ) -> (Chains<'t>, Vec<Option<(Held<'t>, Installed)>>) {
+    ) -> (Chains<'t>, Now, Vec<Option<(Held<'t>, Installed)>>) {
         let both = places.iter().map(|place| [place.own, place.charged]);
         let both: Vec<_> = both.collect();
         let (chains, loaded) = self.table.load_known(&both, now, keeper);
+        let now = self.read_again(now);
         let registry = self.registry.limits();
         let known = loaded.into_iter().zip(places).map(|(held, place)| {
             let mut held = held?;
-            let installed = registry.bring(&mut held.state, place.edges)?;
+            let installed = registry.bring(&mut held.state, place.edges, now)?;
             Some((held, installed))
         });
         let known = known.collect();
-        (chains, known)
+        (chains, now, known)
     }
 }
 

@@ -174,17 +174,22 @@ impl MemoryStore {
     #[must_use]
     pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
         let states = self.table.export(shard, now, &Keeping { store: self, now });
+        let limits = self.registry.limits();
         let names = self.names.lock();
         states
             .into_iter()
-            .map(|(fingerprint, state, overflow)| Saved {
-                name: state
-                    .ban
-                    .as_ref()
-                    .and_then(|_| names.get(&fingerprint).map(|ban| ban.name.clone())),
-                fingerprint,
-                overflow,
-                state,
+            .map(|(fingerprint, mut state, overflow)| {
+                // The instants of changes are not kept.
+                limits.follow(&mut state);
+                Saved {
+                    name: state
+                        .ban
+                        .as_ref()
+                        .and_then(|_| names.get(&fingerprint).map(|ban| ban.name.clone())),
+                    fingerprint,
+                    overflow,
+                    state,
+                }
             })
             .collect()
     }
@@ -195,8 +200,9 @@ impl MemoryStore {
         self.registry.limits().all().cloned().collect()
     }
 
-    /// Adds what a snapshot holds: its limits, under names that this store has not seen, and its
-    /// states, charged under them. What is in force now takes over at `now`.
+    /// Adds what a snapshot holds: its limits, older ones first and under names that this store has
+    /// not seen, and its states, charged under them. What is in force now takes over at `now`, and what
+    /// no rule has any more counts as dropped then.
     pub fn import(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
         self.registry.change(|known| known.restore(limits, now));
         let keeper = Keeping { store: self, now };
@@ -264,6 +270,15 @@ impl MemoryStore {
         }
     }
 
+    /// Sees to it that a state that was charged at `now` does not stay under a limit that was replaced
+    /// since the caller read the clock.
+    fn leave_replaced(&self, entry: &mut Entry<'_, '_>, read: Now, now: Now) {
+        if self.registry.may_be_late(read.monotonic) {
+            let limits = self.registry.limits();
+            limits.leave_replaced(entry.state, entry.charge, now);
+        }
+    }
+
     /// Decides on a word where it lies, if that can be.
     #[inline]
     fn charge_in_place(
@@ -283,6 +298,9 @@ impl MemoryStore {
                 let later = self.read_again(*now);
                 if later.monotonic.since(first) < wait {
                     return Some(decision);
+                }
+                if self.registry.may_be_late(first) {
+                    return None;
                 }
                 *now = later;
                 self.charge_in_place_at(key, &due, operation, later)
@@ -326,6 +344,7 @@ impl MemoryStore {
             now: *now,
         };
         let (mut chains, mut held) = self.table.load(&key, operation, *now, &keeper);
+        let read = *now;
         *now = self.read_again(*now);
         let now = *now;
         let keeper = Keeping { store: self, now };
@@ -337,6 +356,7 @@ impl MemoryStore {
         };
         let decision = decide_one(now, operation, entry);
         if operation == Operation::Acquire {
+            self.leave_replaced(entry, read, now);
             if decision.banned && !was_banned {
                 self.remember(held.fingerprint, name.as_bytes(), &held.state, now);
             }
@@ -426,8 +446,8 @@ impl Store for MemoryStore {
             limits.replace(&changes.replaced);
             limits.drop_all(&changes.dropped);
             limits.remove(&changes.removed);
-            if let Some(latest) = changes.replaced.last() {
-                limits.forget_outlived(latest.at);
+            if let Some(at) = changes.replaced.last().and_then(|latest| latest.at) {
+                limits.forget_outlived(at);
             }
         });
     }
@@ -502,6 +522,7 @@ impl Store for MemoryStore {
             let load_key = self.load_key(key, charge);
             let (mut chains, mut held) =
                 self.table.load(&load_key, Operation::Acquire, now, &keeper);
+            let now = self.read_again(now);
             self.carry(&mut held.state, charge, now);
             changed += usize::from(match action {
                 Action::Forgive => {

@@ -361,8 +361,77 @@ impl Clock for SharedClock {
         Now { monotonic, ..START }
     }
 
+    /// A clock is one for all threads: what was done before it was read is done for whoever reads it
+    /// later. Loom knows that of changes only.
     fn monotonic(&self) -> Monotonic {
-        Monotonic::from_nanos(self.0.load(Ordering::SeqCst))
+        Monotonic::from_nanos(self.0.fetch_add(0, Ordering::SeqCst))
+    }
+}
+
+/// A limit that hardly refills, and one that does within a second, each in a word and in a box.
+fn slow_and_fast(packed: bool) -> [Result<Limit, LimitError>; 2] {
+    match packed {
+        true => [
+            Limit::per_day(1).burst(2).build(),
+            Limit::per_second(2).build(),
+        ],
+        false => [
+            Limit::fixed_window(2, 24 * HOUR).build(),
+            Limit::fixed_window(2, SECOND).build(),
+        ],
+    }
+}
+
+/// Calls go on while limits change, which takes a while: nothing is given back for the time before
+/// they were charged.
+#[test]
+fn what_is_charged_during_a_reload_drains_from_then_on() {
+    for packed in [true, false] {
+        model(2, move || {
+            let clock = Arc::new(SharedClock(AtomicU64::new(START.monotonic.as_nanos())));
+            let [slow, fast] = slow_and_fast(packed);
+            let model = Model::with(vec![rule("k", slow)], Arc::clone(&clock) as _);
+            let acquire = |model: &Model| model.acquire(&[("k", "1")], model.limiter.now());
+            let other = Arc::clone(&model);
+            let thread = thread::spawn(move || {
+                clock.advance(SECOND);
+                acquire(&other) + acquire(&other)
+            });
+            let rules = domain(vec![rule("k", fast)]);
+            model.limiter.set_rules(rules).unwrap();
+            assert_eq!(thread.join().unwrap(), 2);
+            assert_eq!(acquire(&model), 0);
+        });
+    }
+}
+
+/// A caller is overtaken by a reload between its look at the rules and its charge.
+#[test]
+fn who_charges_after_a_reload_is_counted_from_then_on() {
+    for packed in [true, false] {
+        model(3, move || {
+            let clock = Arc::new(SharedClock(AtomicU64::new(START.monotonic.as_nanos())));
+            let [slow, fast] = slow_and_fast(packed);
+            let model = Model::with(vec![rule("k", slow)], Arc::clone(&clock) as _);
+            let mut now = model.limiter.now();
+            let (other, rules) = (Arc::clone(&model), model.limiter.rules());
+            let thread = thread::spawn(move || {
+                let query = Query::new("d").entry("k", "1");
+                let set = rules.resolve(&query, now, &other.limiter.calendar);
+                let (charge, store) = (&set.charges()[0], other.limiter.store());
+                let acquire = Operation::Acquire;
+                let decision = store.charge_one_at_once(set.key(charge), charge, acquire, &mut now);
+                assert!(decision.unwrap().outcome.is_allow());
+                now.monotonic.since(START.monotonic)
+            });
+            let rules = domain(vec![rule("k", fast)]);
+            model.limiter.set_rules(rules).unwrap();
+            clock.advance(SECOND);
+            // What was charged at the start is back by then.
+            let left = 2 - u64::from(thread.join().unwrap() == SECOND);
+            let now = model.limiter.now();
+            assert_eq!(model.remaining(("k", "1"), now), left);
+        });
     }
 }
 

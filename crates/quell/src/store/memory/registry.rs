@@ -6,9 +6,10 @@
 //! looked for.
 
 use std::collections::HashMap;
+use std::iter::successors;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use quell_core::algorithm::{At, Edges};
@@ -17,10 +18,10 @@ use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::{Dropped, Replaced};
 use quell_core::state::{State, versions};
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now};
 use rpds::HashTrieMapSync;
 
-use super::sync::{ArcSwap, Mutex};
+use super::sync::{ArcSwap, AtomicU64, Mutex, Ordering};
 
 /// The limits of a store, as they are now.
 #[derive(Debug, Default)]
@@ -29,16 +30,26 @@ pub(super) struct Registry {
     /// What was there before the last change, so that it goes with the next one and not with a call
     /// that looked at it last. Its lock keeps two changes apart.
     before: Mutex<Arc<Limits>>,
+    /// When a limit was last replaced, in nanoseconds; the highest value while one is being replaced.
+    replaced: AtomicU64,
 }
 
 /// Limits by name, with what became of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     known: HashTrieMapSync<LimitId, Known>,
+    replaced: Replacement,
+}
+
+/// When a limit was last replaced, and whether one is just now.
+#[derive(Clone, Copy, Debug, Default)]
+struct Replacement {
+    last: Monotonic,
+    is_going_on: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+pub(super) struct Known {
     installed: Installed,
     fate: Fate,
     /// The first limit whose place this one took, change by change: what stays the same while a
@@ -54,9 +65,11 @@ enum Fate {
     InForce,
     /// It came with a call before this instant, when a snapshot brought it back.
     Restored(Now),
+    /// `at` no instant while it happens: each state comes under the other limit when it is next
+    /// charged. From then on nothing is charged under this one after that instant.
     Replaced {
         to: LimitId,
-        at: Now,
+        at: Option<Now>,
     },
     /// No rule has it, and one may have it again.
     Dropped(Dropped),
@@ -75,7 +88,20 @@ impl Registry {
         let mut before = self.before.lock();
         let mut next = Limits::clone(&self.limits());
         change(&mut next);
+        let replaced = match next.replaced {
+            Replacement {
+                is_going_on: true, ..
+            } => u64::MAX,
+            Replacement { last, .. } => last.as_nanos(),
+        };
         *before = self.now.swap(Arc::new(next));
+        self.replaced.store(replaced, Ordering::SeqCst);
+    }
+
+    /// Whether a caller who read the clock at `read` may ask under a limit that was replaced meanwhile.
+    /// To be asked after the clock was read again: what it did not know of by then comes later.
+    pub(super) fn may_be_late(&self, read: Monotonic) -> bool {
+        read.as_nanos() <= self.replaced.load(Ordering::SeqCst)
     }
 }
 
@@ -99,9 +125,12 @@ impl Limits {
         }
     }
 
-    /// Notes which limits took the place of which.
+    /// Notes which limits take the place of which.
     pub(super) fn replace(&mut self, limits: &[Replaced]) {
         for replaced in limits {
+            self.replaced.is_going_on = replaced.at.is_none();
+            let last = replaced.at.map(|at| at.monotonic);
+            self.replaced.last = self.replaced.last.max(last.unwrap_or_default());
             let Some(known) = self.known.get_mut(&replaced.from) else {
                 continue;
             };
@@ -109,11 +138,13 @@ impl Limits {
                 to: replaced.to,
                 at: replaced.at,
             };
-            let root = known.root;
-            if let Some(next) = self.known.get_mut(&replaced.to)
-                && next.root == replaced.to
-            {
-                next.root = root;
+            let (root, holds) = (known.root, known.holds.load(Ordering::Relaxed));
+            if let Some(next) = self.known.get_mut(&replaced.to) {
+                if next.root == replaced.to {
+                    next.root = root;
+                }
+                // What is held goes along with a state.
+                next.holds.fetch_or(holds, Ordering::Relaxed);
             }
         }
     }
@@ -131,20 +162,25 @@ impl Limits {
         self.remove(&outlived);
     }
 
-    /// Adds limits of a snapshot: the one that stands in the place of each now took over at `at`. A
-    /// limit whose place is gone is left out, and state under it is as good as gone.
+    /// Adds limits of a snapshot, older ones first: the one that stands in the place of each now took
+    /// over at `at`. Where none does, the last of them was dropped then.
     pub(super) fn restore(&mut self, limits: Vec<Installed>, at: Now) {
         let in_force = self.known.values().map(|known| &known.installed);
-        let by_place: HashMap<_, _> = in_force
+        let places = limits.iter().chain(in_force);
+        let by_place: HashMap<_, _> = places
             .map(|installed| (Arc::clone(&installed.place), installed.id))
             .collect();
         for installed in limits {
-            let successor = by_place.get(&installed.place).copied();
-            if installed.place.is_empty() {
-                self.insert(installed, Fate::Restored(at));
-            } else if let Some(to) = successor {
-                self.insert(installed, Fate::Replaced { to, at });
-            }
+            let id = installed.id;
+            let fate = match by_place.get(&installed.place) {
+                Some(to) if !installed.place.is_empty() && *to != id => Fate::Replaced {
+                    to: *to,
+                    at: Some(at),
+                },
+                _ if installed.place.is_empty() => Fate::Restored(at),
+                _ => Fate::Dropped(Dropped { id, at }),
+            };
+            self.insert(installed, fate);
         }
     }
 
@@ -161,9 +197,21 @@ impl Limits {
 
     /// Notes that something is held under these limits.
     pub(super) fn note_holds(&self, limits: impl Iterator<Item = LimitId>) {
-        for known in limits.filter_map(|id| self.known.get(&id)) {
-            known.holds.store(true, Ordering::Relaxed);
+        for id in limits {
+            let chain = self.known.get(&id).into_iter().chain(self.successors(id));
+            chain.for_each(|known| known.holds.store(true, Ordering::Relaxed));
         }
+    }
+
+    /// The limits that took the place of this one, one after the other; the last is in force.
+    fn successors(&self, id: LimitId) -> impl Iterator<Item = &Known> {
+        let next = |id: LimitId| match self.known.get(&id)?.fate {
+            Fate::Replaced { to, .. } => self.known.get(&to),
+            Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => None,
+        };
+        let chain = successors(next(id), move |known| next(known.installed.id));
+        // Each was in force later than the one before it.
+        chain.take(self.known.size())
     }
 
     /// Limits under which no state can still be away from rest.
@@ -182,7 +230,8 @@ impl Limits {
         }
         let is_outlived = |known: &Known| match known.fate {
             Fate::InForce => false,
-            Fate::Replaced { to, at } => {
+            Fate::Replaced { at: None, .. } => false,
+            Fate::Replaced { to, at: Some(at) } => {
                 let least = remembered.get(&known.root).copied().unwrap_or_default();
                 self.is_outlived_from(to, at, now, known.may_owe(), least)
             }
@@ -210,8 +259,8 @@ impl Limits {
                 return true;
             };
             let (next, until) = match known.fate {
-                Fate::Replaced { to, at } => (Some(to), at),
-                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => (None, now),
+                Fate::Replaced { to, at: Some(at) } => (Some(to), at),
+                _ => (None, now),
             };
             holds |= known.may_owe();
             if until.monotonic.since(at.monotonic) > known.lifetime(holds).max(least) {
@@ -233,22 +282,31 @@ impl Limits {
     /// Whether a state is at rest under the limit that is in force in place of its own: at rest under
     /// its own is not at rest under a slower one.
     fn is_at_rest_under_successor(&self, mut state: State, now: Now) -> bool {
+        let Some(known) = self.follow(&mut state) else {
+            return true;
+        };
+        let limit = &known.installed.limit;
+        match known.fate {
+            Fate::Replaced { to, at: Some(then) } => {
+                let least = versions::remembered(limit);
+                state.versions.is_none()
+                    && self.is_outlived_from(to, then, now, known.may_owe(), least)
+            }
+            _ => state.time_to_rest(limit, now).is_zero(),
+        }
+    }
+
+    /// Brings a state under the limit that took the place of its own, change by change, as far as it is
+    /// known when that was and where its windows lie; `None` if its limit is gone.
+    pub(super) fn follow(&self, state: &mut State) -> Option<&Known> {
+        let mut known = self.known.get(&state.limit)?;
         for _ in 0..=self.known.size() {
-            let Some(known) = self.known.get(&state.limit) else {
-                return true;
+            let Fate::Replaced { to, at: Some(then) } = known.fate else {
+                break;
             };
-            let from = &known.installed.limit;
-            let Fate::Replaced { to, at: then } = known.fate else {
-                return state.time_to_rest(from, now).is_zero();
-            };
-            let Some(next) = self.known.get(&to) else {
-                return true;
-            };
+            let (from, next) = (&known.installed.limit, self.known.get(&to)?);
             if next.installed.limit.calendar() != from.calendar() {
-                // Where the new windows lie is not known here.
-                let least = versions::remembered(from);
-                return state.versions.is_none()
-                    && self.is_outlived_from(to, then, now, known.may_owe(), least);
+                break;
             }
             let at = At {
                 now: then,
@@ -256,8 +314,9 @@ impl Limits {
                 edges: None,
             };
             state.carry(from, &next.installed, &at);
+            known = next;
         }
-        false
+        Some(known)
     }
 
     /// The limit of this name, if state under it still counts.
@@ -293,10 +352,13 @@ impl Limits {
             };
             let from = &known.installed.limit;
             match known.fate {
-                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => {
+                Fate::InForce
+                | Fate::Restored(_)
+                | Fate::Dropped(_)
+                | Fate::Replaced { at: None, .. } => {
                     state.carry(from, last, &at(now, last));
                 }
-                Fate::Replaced { to, at: then } => match self.known.get(&to) {
+                Fate::Replaced { to, at: Some(then) } => match self.known.get(&to) {
                     Some(next) => {
                         let next = &next.installed;
                         state.carry(from, next, &at(then, next));
@@ -314,9 +376,34 @@ impl Limits {
         }
     }
 
+    /// Brings a state that was charged at `now` under the limit in force, if that of `charge` was
+    /// replaced. The instant of the change may lie before this charge, which must not drain from there.
+    ///
+    /// Use in calendar windows does not drain, and where those of another calendar lie is not known.
+    pub(super) fn leave_replaced(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
+        let from = charge.installed;
+        let Some(to) = self.successors(from.id).last() else {
+            return;
+        };
+        let to = &to.installed;
+        if to.limit.calendar().is_none() || to.limit.calendar() == from.limit.calendar() {
+            let at = At {
+                now,
+                since: to.since,
+                edges: charge.edges,
+            };
+            state.carry(&from.limit, to, &at);
+        }
+    }
+
     /// Brings a state under the limit that took the place of its own, change by change, and returns
     /// that; `None` if it is gone. `edges` are those of the calendar window around now.
-    pub(super) fn bring(&self, state: &mut State, edges: Option<Edges>) -> Option<Installed> {
+    pub(super) fn bring(
+        &self,
+        state: &mut State,
+        edges: Option<Edges>,
+        now: Now,
+    ) -> Option<Installed> {
         for _ in 0..=self.known.size() {
             let known = self.known.get(&state.limit)?;
             let Fate::Replaced { to, at } = known.fate else {
@@ -324,7 +411,7 @@ impl Limits {
             };
             let next = &self.known.get(&to)?.installed;
             let at = At {
-                now: at,
+                now: at.unwrap_or(now),
                 since: next.since,
                 edges,
             };

@@ -75,7 +75,7 @@ impl MemoryStore {
         let keys: Vec<_> = keys.collect();
         let keeper = Keeping { store: self, now };
         let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
-        let now = self.read_again(now);
+        let (read, now) = (now, self.read_again(now));
         let keeper = Keeping { store: self, now };
         let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
         let mut of_charge = Vec::with_capacity(keys.len());
@@ -109,15 +109,15 @@ impl MemoryStore {
         let result = work(now, &mut entries);
         let mut states = Vec::with_capacity(shared.len());
         let mut added = 0;
-        for shared in shared {
+        for mut shared in shared {
             if operation == Operation::Acquire {
+                self.leave_replaced(&mut shared.entry(), read, now);
                 let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
                 if is_banned && !shared.was_banned {
                     let (key, held) = (set.key(&shared.touched.charge), &shared.held);
                     self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
                 }
-                let is_added = self.table.store(&mut chains, shared.held, now, &keeper);
-                added += usize::from(is_added);
+                added += usize::from(self.table.store(&mut chains, shared.held, now, &keeper));
             }
             states.push(shared.touched);
         }
