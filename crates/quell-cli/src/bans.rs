@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quell_core::key::printable;
-use quell_rules::{ExactDuration, parse_duration};
+use quell_rules::{ExactDuration, parse_duration, wrong_address};
 use serde::{Deserialize, Serialize};
 
 use crate::client::{Answer, ServerUrl};
@@ -203,12 +202,11 @@ impl Key {
                     printable(name)
                 ))
             })?;
-            let begins = value.starts_with(|c: char| c.is_ascii_digit() || c == ':');
-            if name == "remote_address" && begins && value.parse::<IpAddr>().is_err() {
-                bail!(Usage(format!(
-                    "`{}` is no address, so no caller has such a key: write one such as 10.0.0.1",
-                    printable(value)
-                )));
+            // One that stands already, whoever made it, can be lifted.
+            if length.is_some()
+                && let Some(reason) = wrong_address(name, value.as_bytes())
+            {
+                bail!(Usage(reason));
             }
             if entries.insert(name, value).is_some() {
                 bail!(Usage(format!(
@@ -319,7 +317,10 @@ mod tests {
             let command = Bans::augment_args(clap::Command::new("quell"));
             let matches = command.try_get_matches_from(arguments).unwrap();
             match Bans::from_arg_matches(&matches).unwrap().command {
-                Command::Set(set) => set.key.body(None).map_err(|error| error.to_string()),
+                Command::Set(set) => set
+                    .key
+                    .body(Some("1m".to_owned()))
+                    .map_err(|error| error.to_string()),
                 _ => unreachable!(),
             }
         };

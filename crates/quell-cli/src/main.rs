@@ -3,6 +3,7 @@
 //! Open first: [`command`] (what there is to say), then `serve`, `check`, `rules` and `bans`. Nothing
 //! is decided here; whatever a library user would miss stands in another crate.
 
+mod advice;
 mod bans;
 mod check;
 mod client;

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use quell_core::key::{is_printable, printable};
 
+use crate::advice::advise;
 use crate::command::{Cli, Command};
 use crate::exit::Exit;
 use crate::output;
@@ -18,7 +19,7 @@ pub(crate) fn parse() -> Result<(Command, ArgMatches), Exit> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let matches = Cli::command()
         .try_get_matches_from(&arguments)
-        .map_err(|error| tell(&shown(error, &arguments), &arguments))?;
+        .map_err(|error| tell(&advise(shown(error, &arguments), &arguments), &arguments))?;
     let cli = Cli::from_arg_matches(&matches)
         .map_err(|error| tell(&shown(error, &arguments), &arguments))?;
     let own = matches.subcommand().map(|(_, own)| own.clone());

@@ -26,7 +26,7 @@ Output is for people; `--json` is for programs. Exit codes: 0 fine or allowed, 1
 const TAIL: &str = "
 ### Only in a configuration file
 
-`authorize.entries` makes entries of other headers, before or in place of the gateway's. `reading` is `plain` (default), `path` (a URI without its query, in its [normal spelling](gateways.md#spellings-of-a-path)), `host` (in small letters, without port) or `address` (the last of a list).
+`authorize.entries` makes entries of other headers, before or in place of the gateway's. `reading` is `plain`, `method` (in capitals), `path` (a URI without its query, in its [normal spelling](gateways.md#spellings-of-a-path)), `host` (in small letters, without port) or `address` (the last of a list); unless said, that of the entry whose place it takes, and `plain` for any other.
 
 ```toml
 [authorize]

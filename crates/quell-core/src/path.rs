@@ -32,6 +32,8 @@ pub enum PathError {
     Nul,
     /// A space or control character that is not encoded.
     Control,
+    /// `#`: some servers take it for the end of the path, others do not.
+    Fragment,
     /// `%2F`: some servers take it for a slash, others do not.
     EncodedSlash,
     /// `\` or `%5C`: some servers take it for a slash, others do not.
@@ -47,6 +49,7 @@ impl fmt::Display for PathError {
             Self::BadEscape => "a `%` stands without two hexadecimal digits: write it as `%25`",
             Self::Nul => "no path has a NUL",
             Self::Control => "spaces and control characters in a path are encoded, such as `%20`",
+            Self::Fragment => "a `#` ends the path to some servers only: write it as `%23`",
             Self::EncodedSlash => {
                 "an encoded slash (`%2F`) is a slash to some servers only: write `/`"
             }
@@ -137,6 +140,7 @@ fn decode(segment: &[u8], reading: PathReading) -> Result<Vec<u8>, PathError> {
         rest = after;
         let byte = match (first, after) {
             (b'\\', _) => return Err(PathError::Backslash),
+            (b'#', _) => return Err(PathError::Fragment),
             (0..=b' ' | 0x7f, _) => return Err(PathError::Control),
             (b'%', [high, low, after @ ..]) => {
                 rest = after;
@@ -312,6 +316,7 @@ mod tests {
             ("/a%00", PathError::Nul),
             ("/a b", PathError::Control),
             ("/a\tb", PathError::Control),
+            ("/free#/../login", PathError::Fragment),
             ("/%2flogin", PathError::EncodedSlash),
             ("/a/..%2Flogin", PathError::EncodedSlash),
             ("/a\\b", PathError::Backslash),

@@ -34,6 +34,7 @@ pub use edit::{Assignment, EditError, Edited, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
 pub use load::{Loaded, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
+pub use raw::wrong_address;
 pub use source::{Source, TextFile, Texts, join_texts, read_texts};
 pub use walk::MAX_FILES;
 pub use yaml::MAX_FILE_BYTES;

@@ -23,7 +23,7 @@ use crate::reload::Watch;
 use crate::resp::Connections;
 use crate::rules::RuleSources;
 use crate::shared::Shared;
-use crate::snapshot::{Directory, Snapshots};
+use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
 use crate::{http, reload, resp, rules, snapshot, sweep};
@@ -49,11 +49,8 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         watch,
         loaded,
         directory,
-    } = read_files(config).await?;
-    let restored = match &directory {
-        Some(directory) => directory.read(clock.now()).map_err(ServeError::DataDir)?,
-        None => None,
-    };
+        restored,
+    } = read_files(config, Arc::clone(&clock)).await?;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::new(Metrics::new());
     let log = match &config.decision_log {
@@ -112,10 +109,11 @@ struct Files {
     watch: Watch,
     loaded: Loaded,
     directory: Option<Directory>,
+    restored: Option<Restored>,
 }
 
-/// Reads the rules and takes the data directory, on a thread that may wait for the disk.
-async fn read_files(config: Config) -> Result<Files, ServeError> {
+/// Reads the rules and the data directory, on a thread that may wait for the disk.
+async fn read_files(config: Config, clock: Arc<dyn Clock>) -> Result<Files, ServeError> {
     let sources = Arc::new(RuleSources::new(&config));
     sources.read_first().await?;
     let work = tokio::task::spawn_blocking(move || {
@@ -123,12 +121,17 @@ async fn read_files(config: Config) -> Result<Files, ServeError> {
         let loaded = sources.load().map_err(ServeError::Rules)?;
         let directory = config.data_dir.as_deref().map(Directory::open);
         let directory = directory.transpose().map_err(ServeError::DataDir)?;
+        let restored = directory
+            .as_ref()
+            .map(|directory| directory.read(clock.now()));
+        let restored = restored.transpose().map_err(ServeError::DataDir)?;
         Ok(Files {
             config,
             sources,
             watch,
             loaded,
             directory,
+            restored: restored.flatten(),
         })
     });
     work.await.map_err(|_| ServeError::Interrupted)?

@@ -1,6 +1,5 @@
 //! A disk that takes nothing more: neither snapshots nor decisions nor the log of the server.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::load::{Account, Kind, Load};
 use crate::process::{run as program, wait};
 use crate::rng::Rng;
-use crate::server::{Server, quell};
+use crate::server::Server;
 
 const RULES: &str = "
 domain: d
@@ -35,7 +34,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         "--decision-log",
         &decisions.to_string_lossy(),
     ];
-    let server = Server::start_by(survivor()?, RULES, &words).await?;
+    let server = Server::start(RULES, &words).await?;
     let used = load(&server, "before").length(300).run(rng).await?;
     ensure!(used.allowed() == 5, "{used}");
     snapshots(&server, rng).await?;
@@ -76,14 +75,6 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     Ok(format!(
         "room for {room} bytes: {calls}; {written} decisions written, {dropped} dropped; after a crash {after}"
     ))
-}
-
-/// `quell` that is told of a write that does not fit, as on a full disk, instead of being killed.
-fn survivor() -> Result<Command> {
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
-    command.arg(quell()?);
-    Ok(command)
 }
 
 /// From now on no file grows beyond so many bytes.

@@ -1,5 +1,6 @@
 //! `quell serve`: from flags, variables and a file to a server that runs until it is told to stop.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -141,6 +142,9 @@ struct Signals {
     hangups: Signal,
 }
 
+/// SIGXFSZ, by its number on Linux and BSD.
+const FILE_SIZE_EXCEEDED: i32 = 25;
+
 /// What it was told.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
@@ -159,6 +163,8 @@ enum Sender {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
+        // Once it is heard, a file that may not grow (`ulimit -f`) fails to be written and ends nobody.
+        drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         Ok(Self {
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,
@@ -188,12 +194,21 @@ impl Signals {
     }
 }
 
+/// The most bytes of a configuration file; a device has no end.
+const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
+
 fn read(path: &PathBuf) -> Result<File> {
     let name = printable(&path.display().to_string()).into_owned();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Usage(format!(
+    let mut text = String::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text));
+    match read {
+        Ok(length) if length as u64 <= MAX_CONFIG_BYTES => Ok(File { name, text }),
+        Ok(_) => bail!(Usage(format!(
+            "the configuration file {name} is larger than 1 MiB: write the path of one in TOML"
+        ))),
+        Err(error) => bail!(Usage(format!(
             "cannot read the configuration file {name}: {error}"
-        ))
-    })?;
-    Ok(File { name, text })
+        ))),
+    }
 }

@@ -96,6 +96,14 @@ fn what_is_no_file_is_refused_at_once() {
     }
 }
 
+/// A device has no end: what is read of it is bounded.
+#[test]
+fn a_configuration_that_does_not_end_is_refused() {
+    let told = run(&mut quell(&["serve", "--config", "/dev/zero"]));
+    assert_eq!(told.code(), Some(2), "{told:?}");
+    assert!(told.stderr.contains("larger than 1 MiB"), "{told:?}");
+}
+
 /// What a shell's `<(command)` gives is a pipe with somebody at its other end.
 #[test]
 fn rules_come_through_a_pipe() {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -143,6 +144,40 @@ fn a_crash_loses_one_interval_at_most() {
     // A crash right after the start loses nothing that was there.
     let server = Server::start(&arguments);
     assert_eq!(remaining(&server, "alice"), 1);
+    server.stop();
+}
+
+/// A system may bound how large a file becomes (`ulimit -f`), and ends whoever writes more unless the
+/// signal is heard.
+#[test]
+fn a_file_that_may_not_grow_is_told_and_ends_nobody() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
+    let (data, log) = (folder.path("data"), folder.path("decisions.log"));
+    let script = format!(
+        "ulimit -f 2; exec \"$0\" serve --http 127.0.0.1:0 --resp off --rules '{rules}' \
+         --data-dir '{data}' --snapshot-interval 100ms --decision-log '{log}'"
+    );
+    let mut shell = Command::new("bash");
+    let mut server = Server::spawn(shell.args(["-c", &script, env!("CARGO_BIN_EXE_quell")]));
+    check(&server, "alice", &[]).expect_success();
+    until("alice is kept", || {
+        (server.metric("quell_snapshots_total") > Some(0)).then_some(())
+    });
+    let user = "b".repeat(4_000);
+    let mut number = 0;
+    let health = until("both files are full", || {
+        number += 1;
+        check(&server, &format!("{user}{number}"), &[]).expect_success();
+        let health = server.health();
+        let is_told = !health["snapshot_failure"].is_null();
+        (is_told && health["decision_log_failing"] == true).then_some(health)
+    });
+    assert_eq!(health["status"], "degraded", "{health}");
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1), "{}", server.log());
+    let server = Server::start(&["--rules", &rules, "--data-dir", &data]);
+    assert_eq!(remaining(&server, "alice"), 4, "the last whole one counts");
     server.stop();
 }
 

@@ -106,6 +106,58 @@ fn usage_errors_end_with_2() {
     refused(&["completions", "cmd"], 2, &["bash", "zsh", "fish"]);
 }
 
+/// What newcomers type who know other programs, and what they are told to write.
+#[test]
+fn words_of_other_programs_are_told_with_ours() {
+    for (words, told) in [
+        (&["serve", "shop.yaml"][..], "write `--rules shop.yaml`"),
+        (&["serve", "--shadow", "false"], "write `--FLAG=false`"),
+        (&["serve", "--port", "80"], "write `--http 127.0.0.1:8080`"),
+        (
+            &["serve", "--listen", ":80"],
+            "write `--http 127.0.0.1:8080`",
+        ),
+        (
+            &["serve", "--redis", "x"],
+            "write `--store redis://HOST:PORT/0`",
+        ),
+        (&["serve", "--tls-cert", "x"], "there is no TLS yet"),
+        (
+            &["serve", "--store-timeout", "-5ms"],
+            "write a value above 0",
+        ),
+        (&["serve", "--max-keys", "-1"], "write a value above 0"),
+        (
+            &["bans", "set", "-d", "a", "--for", "-5m"],
+            "write a value above 0",
+        ),
+        (
+            &["check", "shop.yaml"],
+            "write `quell rules check shop.yaml`",
+        ),
+        (&["check", "-d", "a", "path=/x"], "write `-e path=/x`"),
+        (
+            &["check", "-d", "a", "-e", "a=b", "/x"],
+            "write `-e NAME=VALUE`",
+        ),
+        (
+            &["rules", "explain", "a.yaml", "path=/x"],
+            "write `-e path=/x`",
+        ),
+        (&["run"], "write `quell serve`"),
+        (&["test", "a.test.yaml"], "write `quell rules test`"),
+        (&["push", "a.yaml"], "write `quell rules push`"),
+        (&["rules", "lint", "a.yaml"], "write `quell rules check`"),
+        (&["bans", "add"], "write `quell bans set`"),
+        (&["bans", "remove"], "write `quell bans lift`"),
+    ] {
+        refused(words, 2, &[told]);
+    }
+    let similar = quell(&["serve", "--rule", "a"]).output().unwrap();
+    let similar = String::from_utf8_lossy(&similar.stderr).into_owned();
+    assert!(similar.contains("'--rules'"), "{similar}");
+}
+
 #[test]
 fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(

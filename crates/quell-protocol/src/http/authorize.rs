@@ -9,13 +9,14 @@
 //! - if two sources of the method, path or host are there and differ, the query is refused: a
 //!   gateway sends one of them, the other can only be a caller's attempt to pass as somebody else;
 //! - a path has one spelling ([`quell_core::path`]); one that servers resolve differently is refused;
+//! - a method is read in capitals, since some applications take `post` for `POST`;
 //! - of `X-Forwarded-For` the last address counts: the gateway that asks has appended it;
 //! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. Who
 //!   runs Caddy narrows the map ([`AuthorizeMap::forwarded`]), since it passes on a caller's
 //!   `X-Real-IP`;
 //! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are
-//!   taken from it only if no other source has them. The same one twice is refused. Tell the
-//!   gateway to drop those that callers send.
+//!   taken from it only if no other source has them, and are read as from any other. The same one
+//!   twice is refused. Tell the gateway to drop those that callers send.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,8 @@ use crate::query::{QueryError, check_domain, push_entry};
 pub enum Reading {
     /// As it is.
     Plain,
+    /// A method, in capitals.
+    Method,
     /// Of a URI, the path without its query, in its normal spelling.
     Path,
     /// An address; of a list, the last. A port is taken off.
@@ -110,7 +113,7 @@ impl AuthorizeMap {
         };
         Self {
             entries: vec![
-                entry("method", Reading::Plain, method),
+                entry("method", Reading::Method, method),
                 entry("path", Reading::Path, path),
                 entry("host", Reading::Host, host),
                 entry("remote_address", Reading::Address, address),
@@ -184,7 +187,13 @@ where
         match known {
             Some(index) if index < from_sources => {}
             Some(_) => return Err(AuthorizeError::Twice(header.to_owned())),
-            None => push_entry(&mut descriptor, Cow::Borrowed(name), Cow::Borrowed(value))?,
+            None => {
+                let mut sources = map.entries.iter();
+                let source = sources.find(|source| source.entry == name);
+                let reading = source.map_or(Reading::Plain, |source| source.reading);
+                let value = read(header, value, reading, map.path)?;
+                push_entry(&mut descriptor, Cow::Borrowed(name), value)?;
+            }
         }
     }
     Ok(Query::with_descriptors(domain, vec![descriptor]))
@@ -208,16 +217,7 @@ where
         let Some((_, value)) = last else {
             continue;
         };
-        let value = value.trim_ascii();
-        let value = match source.reading {
-            Reading::Plain => Cow::Borrowed(value),
-            Reading::Address => Cow::Borrowed(last_address(value)),
-            Reading::Host => host_of(value),
-            Reading::Path => path_of(value, path).map_err(|error| AuthorizeError::Path {
-                header: header.clone(),
-                error,
-            })?,
-        };
+        let value = read(header, value, source.reading, path)?;
         match &found {
             None => found = Some((header, value)),
             Some((first, counts)) if source.reading != Reading::Address && *counts != value => {
@@ -230,6 +230,29 @@ where
         }
     }
     Ok(found.map(|(_, value)| value))
+}
+
+/// What the value of `header` means.
+fn read<'a>(
+    header: &str,
+    value: &'a [u8],
+    reading: Reading,
+    path: PathReading,
+) -> Result<Cow<'a, [u8]>, AuthorizeError> {
+    let value = value.trim_ascii();
+    Ok(match reading {
+        Reading::Plain => Cow::Borrowed(value),
+        Reading::Method if value.iter().any(u8::is_ascii_lowercase) => {
+            Cow::Owned(value.to_ascii_uppercase())
+        }
+        Reading::Method => Cow::Borrowed(value),
+        Reading::Address => Cow::Borrowed(last_address(value)),
+        Reading::Host => host_of(value),
+        Reading::Path => path_of(value, path).map_err(|error| AuthorizeError::Path {
+            header: header.to_owned(),
+            error,
+        })?,
+    })
 }
 
 fn host_of(value: &[u8]) -> Cow<'_, [u8]> {

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use quell_core::path::{PathError, PathReading, normalize};
 
-/// The path of `uri` (which may be absolute), without query and fragment, in its normal spelling.
+/// The path of `uri` (which may be absolute), without its query, in its normal spelling.
 pub(super) fn path_of(uri: &[u8], reading: PathReading) -> Result<Cow<'_, [u8]>, PathError> {
     let end = uri
         .iter()
-        .position(|byte| matches!(byte, b'?' | b'#'))
+        .position(|byte| *byte == b'?')
         .unwrap_or(uri.len());
     normalize(
         without_authority(uri.get(..end).unwrap_or_default()),
@@ -42,7 +42,9 @@ mod tests {
     fn paths() {
         for (uri, expected) in [
             ("/login?next=/x", Ok("/login")),
-            ("/login#top", Ok("/login")),
+            ("/login?a#top", Ok("/login")),
+            ("/login#top", Err(PathError::Fragment)),
+            ("/free#/../login", Err(PathError::Fragment)),
             ("", Ok("/")),
             ("?x", Ok("/")),
             ("/?x=%zz", Ok("/")),

@@ -167,7 +167,7 @@ fn spellings_of_one_path_are_one() {
         "/%6cogin",
         "/a/../login",
         "/./login?x",
-        "/login#x",
+        "/login?x#y",
         "/login/",
         "/login;a=1",
         "/login%3Ba=1?x",
@@ -205,7 +205,14 @@ fn spellings_of_one_host_are_one() {
 /// What one server takes for a slash and another does not can be matched by no rule.
 #[test]
 fn paths_that_servers_disagree_about_are_refused() {
-    for uri in ["/%2flogin", "/a/..%2flogin", "/%00", "/%zz", "/a/..;/login"] {
+    for uri in [
+        "/%2flogin",
+        "/a/..%2flogin",
+        "/%00",
+        "/%zz",
+        "/a/..;/login",
+        "/free#/../login",
+    ] {
         let headers = [("x-original-uri", uri)];
         let error = ask(&headers, &AuthorizeMap::default()).unwrap_err();
         assert!(matches!(error, AuthorizeError::Path { .. }), "{uri}");
@@ -222,6 +229,37 @@ fn paths_that_servers_disagree_about_are_refused() {
         entries(&[("x-original-uri", "/LOGIN")], &small),
         "path=/login"
     );
+}
+
+/// Some applications take `post` for `POST`, and some gateways hand it on.
+#[test]
+fn methods_are_read_in_capitals() {
+    let map = AuthorizeMap::default();
+    for method in ["POST", "post", "Post"] {
+        let headers = [("x-forwarded-method", method)];
+        assert_eq!(entries(&headers, &map), "method=POST", "{method}");
+    }
+    let same = [("x-forwarded-method", "get"), ("x-original-method", "GET")];
+    assert_eq!(entries(&same, &map), "method=GET");
+}
+
+/// However a gateway names it, a path is read in one spelling, and so are the others.
+#[test]
+fn known_entries_are_read_alike_from_every_header() {
+    let map = AuthorizeMap::default();
+    let headers = [
+        ("x-quell-entry-path", "//%6cogin/?x=1"),
+        ("x-quell-entry-method", "post"),
+        ("x-quell-entry-host", "SHOP.example:80"),
+        ("x-quell-entry-remote_address", "10.0.0.1, 192.0.2.7:5"),
+        ("x-quell-entry-note", "//A/"),
+    ];
+    assert_eq!(
+        entries(&headers, &map),
+        "path=/login method=POST host=shop.example remote_address=192.0.2.7 note=//A/"
+    );
+    let refused = ask(&[("x-quell-entry-path", "/%2flogin")], &map).unwrap_err();
+    assert!(matches!(refused, AuthorizeError::Path { .. }), "{refused}");
 }
 
 #[test]

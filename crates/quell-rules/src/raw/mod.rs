@@ -19,6 +19,7 @@ mod matching;
 
 pub(crate) use failure::{RawFailure, Word};
 pub(crate) use known::default_prefix;
+pub use known::wrong_address;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Rule};
+use quell_core::limit::Limit;
+use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Rule};
 
 use crate::path::{Said, Spot};
 use crate::problem::{Problem, Sink};
@@ -164,6 +165,16 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         failure::check_shares(on_failure, (effect, &raw.spot), &overrides, sink);
     }
     check_ban(raw, sink);
+    if let Some(Effect::Limit(limit)) = &effect {
+        check_cost(raw, limit, &raw.spot, sink);
+    }
+    check_missing(raw, sink);
+    check_order(raw, &overrides, sink);
+    for (over, spot) in &overrides {
+        if let Effect::Limit(limit) = &over.effect {
+            check_cost(raw, limit, spot, sink);
+        }
+    }
     let overrides = overrides.into_iter().map(|(over, _)| over).collect();
     let shadow = document.shadow.as_ref().is_some_and(|said| said.value);
     Some(Rule {
@@ -205,6 +216,86 @@ fn check_ban(raw: &RawRule, sink: &mut Sink) {
                        of them because of one: write `on_missing: skip`, and another rule for them";
         sink.warn(&missing.spot, message);
     }
+}
+
+/// Warns of a rule whose calls cost more than its limit can ever hold.
+fn check_cost(raw: &RawRule, limit: &Limit, spot: &Spot, sink: &mut Sink) {
+    let Some(cost) = &raw.cost else {
+        return;
+    };
+    let (cost, most) = (cost.value.get(), limit.max());
+    if cost > most && !limit.is_on_credit() {
+        let message = format!(
+            "every call costs {cost} here and the limit holds {most} at most, so all of them are \
+             refused for good: write a `cost` of at most {most}, or a larger limit"
+        );
+        sink.warn(spot, message);
+    }
+}
+
+/// Warns of what says how to do without a value where none is asked for.
+fn check_missing(raw: &RawRule, sink: &mut Sink) {
+    if let (Some(missing), []) = (&raw.on_missing, raw.per.as_slice()) {
+        let message = "it says what a missing entry of `per` means, and the rule has none: write \
+                       `per`, or leave it out";
+        sink.warn(&missing.spot, message);
+    }
+}
+
+/// Warns of overrides that never win: the rule matches no such calls, or an earlier one wins always.
+fn check_order(raw: &RawRule, overrides: &[(Override, Spot)], sink: &mut Sink) {
+    // Those of single values cannot cover others, and there may be thousands of them.
+    let mut wide: Vec<(usize, &Override)> = Vec::new();
+    for (index, (over, spot)) in overrides.iter().enumerate() {
+        if let Some(matcher) = over
+            .when
+            .iter()
+            .find(|when| contradicts(when, &raw.matchers))
+        {
+            let message = format!(
+                "the rule matches no call with such a `{}`, so the override never wins: change \
+                 `when`, or `match` of the rule",
+                matcher.entry
+            );
+            sink.warn(spot, message);
+        } else if let Some((before, _)) = wide.iter().find(|(_, wide)| covers(wide, over)) {
+            let message = format!(
+                "overrides[{before}] matches all of these as well and stands first: write this one \
+                 before it"
+            );
+            sink.warn(spot, message);
+        }
+        if wide.len() < MAX_WIDE && !over.when.iter().all(is_exact) {
+            wide.push((index, over));
+        }
+    }
+}
+
+/// The most overrides with globs or networks that others are held against.
+const MAX_WIDE: usize = 100;
+
+fn is_exact(matcher: &Matcher) -> bool {
+    let mut patterns = matcher.patterns.iter();
+    patterns.all(|pattern| matches!(pattern, Pattern::Exact(_)))
+}
+
+/// Whether `when` names single values of an entry, of which `matchers` match none.
+fn contradicts(when: &Matcher, matchers: &[Matcher]) -> bool {
+    let mut same = matchers.iter().filter(|other| other.entry == when.entry);
+    is_exact(when) && same.any(|other| !when.patterns.iter().any(|value| meets(other, value)))
+}
+
+/// Whether whatever `narrow` matches `wide` matches, too, as far as single values show it.
+fn covers(wide: &Override, narrow: &Override) -> bool {
+    wide.when.iter().all(|wide| {
+        let mut same = narrow.when.iter().filter(|when| when.entry == wide.entry);
+        same.any(|when| is_exact(when) && when.patterns.iter().all(|value| meets(wide, value)))
+    })
+}
+
+/// Whether a single value is matched.
+fn meets(matcher: &Matcher, value: &Pattern) -> bool {
+    matches!(value, Pattern::Exact(value) if matcher.matches(value.as_bytes()))
 }
 
 /// The effect of a rule where no override wins.

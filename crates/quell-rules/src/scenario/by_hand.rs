@@ -48,6 +48,12 @@ impl HandStep {
             None => None,
         };
         let (entries, _) = read_descriptor(fields, sink);
+        let mut wrong = entries.iter().filter(|_| op == "ban");
+        if let Some(reason) =
+            wrong.find_map(|(name, value)| raw::wrong_address(name, value.as_bytes()))
+        {
+            sink.problem(spot, reason);
+        }
         let length = fields.read("for", sink, length);
         let action = match (op, length) {
             ("ban", Some(length)) => Action::Ban(length.value),

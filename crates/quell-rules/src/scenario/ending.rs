@@ -131,8 +131,16 @@ impl EndStep {
     }
 
     /// Where the answer differs.
+    /// Unless said there is to be one: the id may be misspelt.
     pub(super) fn compare(&self, answer: EndAnswer) -> Vec<Unexpected> {
         let mut list = Vec::new();
+        if self.outcome.is_none() && answer.outcome == "unknown" {
+            list.push(Unexpected {
+                field: "outcome".to_owned(),
+                expected: "something held under this id".to_owned(),
+                got: "unknown (write `expect: {outcome: unknown}` if that is meant)".to_owned(),
+            });
+        }
         if let Some(expected) = self.outcome.filter(|expected| *expected != answer.outcome) {
             list.push(Unexpected {
                 field: "outcome".to_owned(),

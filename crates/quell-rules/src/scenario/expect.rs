@@ -174,6 +174,15 @@ impl Expect {
 }
 
 impl Expect {
+    /// The first rule of which something is expected and that is none of these.
+    pub(super) fn unknown_rule(&self, is_known: impl Fn(&str) -> bool) -> Option<&str> {
+        let Self::Each(each) = self else {
+            return None;
+        };
+        let mut names = each.rules.iter().map(|(name, _)| name.as_str());
+        names.find(|name| !is_known(name))
+    }
+
     /// The same, with all durations rounded up to `unit`.
     pub(crate) fn in_units_of(&self, unit: Duration) -> Self {
         let mut expect = self.clone();
@@ -296,7 +305,14 @@ pub(crate) fn wait(verdict: &Verdict) -> Option<Duration> {
 impl Each {
     /// Whether it says that no rule decides, or that one may not.
     fn expects_no_rule(&self) -> bool {
-        self.unmatched.is_some() || self.binding == Some(None) || self.remaining == Some(None)
+        let is_null = self.binding == Some(None) || self.remaining == Some(None);
+        self.unmatched.is_some() || is_null || matches!(self.reset_after, Some(None))
+    }
+
+    /// Whether it says something that only rules decide, though a call without one has it as well.
+    fn expects_a_rule(&self) -> bool {
+        let flags = self.permanent.or(self.banned);
+        flags.is_some() || self.delay.is_some() || matches!(self.retry_after, Some(None))
     }
 
     /// Where `verdict` differs.
@@ -310,6 +326,12 @@ impl Each {
                 expected: "allow by a rule".to_owned(),
                 got: "allow because no limit applies (write `unmatched: true` if that is meant)"
                     .to_owned(),
+            });
+        } else if verdict.is_unmatched() && self.expects_a_rule() && !self.expects_no_rule() {
+            list.0.push(Unexpected {
+                field: "unmatched".to_owned(),
+                expected: "the answer of a rule".to_owned(),
+                got: "no limit applies (write `unmatched: true` if that is meant)".to_owned(),
             });
         }
         let binding = verdict.binding_rule().map(|rule| rule.rule.to_string());

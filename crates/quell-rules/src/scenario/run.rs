@@ -16,6 +16,7 @@ use super::read::{Scenarios, Test};
 use super::report::{Answer, Failure, FileReport, TestReport, Unexpected};
 use super::step::{Action, Call, Step};
 use crate::duration::Exact;
+use crate::hint;
 
 /// The most failures that are told of one test.
 const MAX_FAILURES: usize = 10;
@@ -118,17 +119,52 @@ fn run_test(test: &Test, subject: &mut impl Subject) -> TestReport {
     if let Err(error) = ready {
         report.error = Some(error);
     }
+    let mut rules: Vec<&DomainRules> = test.rules.iter().collect();
     for step in &test.steps {
         if report.error.is_some() {
             break;
         }
-        let failure = run_step(step, test.start, subject, &mut report);
+        if let Action::SetRules(set) = &step.action {
+            rules.extend(set);
+        }
+        let unknown = unknown_rule(step, &rules);
+        let failure = unknown.or_else(|| run_step(step, test.start, subject, &mut report));
         if let Some(failure) = failure.filter(|_| report.failures.len() < MAX_FAILURES) {
             report.failures.push(failure);
         }
     }
     report.ok = report.error.is_none() && report.failures.is_empty();
     report
+}
+
+/// Tells of an expectation on a rule that never was there: that it has no say would always be true.
+fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<Failure> {
+    let Action::Call(call) = &step.action else {
+        return None;
+    };
+    let mut all = rules.iter().flat_map(|domain| &domain.rules);
+    let name = call
+        .expect
+        .unknown_rule(|name| all.clone().any(|rule| &*rule.name == name))?;
+    let unexpected = Unexpected {
+        field: format!("rules.{name}"),
+        expected: "a rule of this name".to_owned(),
+        got: match hint::meant(
+            name,
+            &all.by_ref().map(|rule| &*rule.name).collect::<Vec<_>>(),
+        ) {
+            Some(meant) => format!("none, did you mean `{meant}`?"),
+            None => "none".to_owned(),
+        },
+    };
+    Some(failure(
+        step,
+        call.repeat,
+        step.at,
+        1,
+        vec![unexpected],
+        None,
+    ))
 }
 
 /// Runs a step; what was not as expected is returned, what went wrong stands in the report.

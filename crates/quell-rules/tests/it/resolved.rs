@@ -246,7 +246,7 @@ fn bans_stand_on_top() {
 
 #[test]
 fn the_rest_of_a_rule() {
-    let limit = Limit::per_second(1).build().unwrap();
+    let limit = Limit::per_second(2).build().unwrap();
     let expected = Rule {
         matchers: vec![
             Matcher {
@@ -285,7 +285,7 @@ fn the_rest_of_a_rule() {
         ..bare("r", limit)
     };
     let said = rule(
-        "rate: 1/s, match: { path: [/a, /b/*], ok: true, status: 200, ip: 10.0.0.0/8 }, \
+        "rate: 2/s, match: { path: [/a, /b/*], ok: true, status: 200, ip: 10.0.0.0/8 }, \
          per: [tenant, { a: { v4: 24 } }, { b: { v6: 64 } }], on_missing: shared_key, \
          cost: 2, shadow: true",
     );
@@ -309,48 +309,126 @@ fn addresses_of_callers_are_cut_unless_said() {
     assert_eq!(prefix("client"), None);
 }
 
+/// Fields of a rule, and what is told of them; nothing if it is empty.
+type Surprise = (&'static str, &'static str);
+
+/// Names and values that are nearly known ones, or read otherwise.
+const NEARLY_KNOWN: &[Surprise] = &[
+    (
+        "per: [remote_adress]",
+        "no gateway sends an entry `remote_adress`, did you mean `remote_address`?",
+    ),
+    (
+        "match: { Path: /a }",
+        "no gateway sends an entry `Path`, did you mean `path`?",
+    ),
+    ("match: { methods: GET }", "did you mean `method`?"),
+    ("per: [remote_addr]", "did you mean `remote_address`?"),
+    ("per: [user, post, bath, client_ip]", ""),
+    (
+        "match: { path: /login/ }",
+        "the paths of calls are read as `/login`, and so is `/login/`: write `/login`",
+    ),
+    (
+        "match: { host: Shop.example:80 }",
+        "without a port, and so is `Shop.example:80`: write `shop.example`",
+    ),
+    (
+        "match: { remote_address: localhost }",
+        "`localhost` is no address: write one such as `10.0.0.1`",
+    ),
+];
+
+/// What means something to other programs.
+const OTHER_NOTATIONS: &[Surprise] = &[
+    (
+        "match: { method: PSOT }",
+        "clients send no method `PSOT`, did you mean `POST`?",
+    ),
+    (
+        "match: { host: [caf\u{e9}.example, shop.example] }",
+        "browsers send such a name in ASCII",
+    ),
+    (
+        "match: { host: .shop.example }",
+        "no host begins with a dot: for all below it write `\"*.shop.example\"`",
+    ),
+    (
+        "per: ['user, tenant']",
+        "`user, tenant` is the name of one entry as it stands: did you mean `[user, tenant]`?",
+    ),
+    ("per: [$user, '{tenant}']", "did you mean `tenant`?"),
+    ("match: { method: [PROPFIND, \"P*\", GET, SEARCH] }", ""),
+    (
+        "match: { method: purge }",
+        "are read in capitals, so `purge` is none of them: write `PURGE`",
+    ),
+    (
+        "match: { path: /users/:id/files }",
+        "`/users/:id/files` is read as it stands, only `*` is any run of characters: did you \
+         mean `/users/*/files`?",
+    ),
+    ("match: { path: /api/.* }", "did you mean `/api/*`?"),
+    ("match: { path: /login$ }", "did you mean `/login`?"),
+    (
+        "match: { path: [\"/.*\", \"/index.*\", \"/v1/items:batch\", \"/api/**\"] }",
+        "",
+    ),
+    (
+        "match: { remote_address: \"10.1.*\" }",
+        "`10.1.*` is compared as text, and an address has many spellings: write a network such as `10.1.0.0/16`",
+    ),
+    ("match: { remote_address: \"*\" }", ""),
+];
+
+/// Limits that refuse for good, never apply, or bar everybody.
+const HARDLY_MEANT: &[Surprise] = &[
+    (
+        "burst: 5, cost: 6",
+        "every call costs 6 here and the limit holds 5 at most",
+    ),
+    ("burst: 5, cost: 5", ""),
+    ("debt: true, cost: 6", ""),
+    (
+        "burst: 9, cost: 6, overrides: [{ when: { t: x }, burst: 2 }]",
+        "the limit holds 2 at most",
+    ),
+    (
+        "on_missing: shared_key",
+        "it says what a missing entry of `per` means, and the rule has none",
+    ),
+    (
+        "match: { path: \"/api/*\" }, overrides: [{ when: { path: /login }, rate: 2/s }]",
+        "the rule matches no call with such a `path`, so the override never wins",
+    ),
+    (
+        "match: { path: \"/api/*\" }, overrides: [{ when: { path: [/login, /api/a] }, rate: 2/s }]",
+        "",
+    ),
+    (
+        "overrides: [{ when: { t: \"a*\" }, rate: 2/s }, { when: { t: acme, u: x }, rate: 3/s }]",
+        "overrides[0] matches all of these as well and stands first: write this one before it",
+    ),
+    (
+        "overrides: [{ when: { t: acme }, rate: 3/s }, { when: { t: \"a*\" }, rate: 2/s }]",
+        "",
+    ),
+    (
+        "ban: { after: 1, for: 1m }",
+        "its ban refuses everybody because of one: write `per`",
+    ),
+    (
+        "per: [user], on_missing: shared_key, ban: { after: 1, for: 1m }",
+        "share one key, and a ban refuses all of them",
+    ),
+    ("per: [user], ban: { after: 1, for: 1m }", ""),
+];
+
 /// What can match, but hardly as it is meant, is a warning.
 #[test]
 fn what_may_surprise_is_told() {
-    for (fields, expected) in [
-        (
-            "per: [remote_adress]",
-            "no gateway sends an entry `remote_adress`, did you mean `remote_address`?",
-        ),
-        (
-            "match: { Path: /a }",
-            "no gateway sends an entry `Path`, did you mean `path`?",
-        ),
-        ("match: { methods: GET }", "did you mean `method`?"),
-        ("per: [remote_addr]", "did you mean `remote_address`?"),
-        ("per: [user, post, bath, client_ip]", ""),
-        (
-            "match: { path: /login/ }",
-            "the paths of calls are read as `/login`, and so is `/login/`: write `/login`",
-        ),
-        (
-            "match: { host: Shop.example:80 }",
-            "without a port, and so is `Shop.example:80`: write `shop.example`",
-        ),
-        (
-            "match: { remote_address: localhost }",
-            "`localhost` is no address: write one such as `10.0.0.1`",
-        ),
-        (
-            "match: { remote_address: \"10.*\" }",
-            "`10.*` is compared as text, and an address has many spellings: write a network such as",
-        ),
-        ("match: { remote_address: \"*\" }", ""),
-        (
-            "ban: { after: 1, for: 1m }",
-            "its ban refuses everybody because of one: write `per`",
-        ),
-        (
-            "per: [user], on_missing: shared_key, ban: { after: 1, for: 1m }",
-            "share one key, and a ban refuses all of them",
-        ),
-        ("per: [user], ban: { after: 1, for: 1m }", ""),
-    ] {
+    let tables = [NEARLY_KNOWN, OTHER_NOTATIONS, HARDLY_MEANT];
+    for (fields, expected) in tables.into_iter().flatten() {
         let text = format!("domain: d\nrules: [{{ name: r, rate: 1/s, {fields} }}]");
         let told: Vec<String> = parse_str("f", &text)
             .unwrap()
@@ -384,6 +462,8 @@ fn known_entries_match_as_they_are_read() {
         ("\"/api/*\"", "path", "/api", true),
         ("\"/api/*\"", "path", "/api/a", true),
         ("\"/api/*\"", "path", "/apis", false),
+        ("\"/api/**\"", "path", "/api", true),
+        ("\"/api/**\"", "path", "/api/a/b", true),
         ("\"/users/*/files/*\"", "path", "/users/7/files", true),
         ("\"*.png\"", "path", "/a/b.png", true),
         ("\"*\"", "path", "/", true),

@@ -74,7 +74,7 @@ fn ranges_and_single_rules_are_compared() {
         "{ retry_after: { at_least: 1s } }",
         "{ retry_after: { at_least: 900ms, at_most: 1s } }",
         "{ retry_after: { about: 1100ms, tolerance: 100ms }, delay: { at_most: 0s } }",
-        "{ rules: { r: { outcome: deny, remaining: 0, retry_after: 1s, banned: false }, x: null } }",
+        "{ rules: { r: { outcome: deny, remaining: 0, retry_after: 1s, banned: false } } }",
         "{ outcome: deny, rules: { s: { outcome: allow, retry_after: null, permanent: false } } }",
     ] {
         let report = step(good);
@@ -109,8 +109,8 @@ fn ranges_and_single_rules_are_compared() {
         (
             "{ rules: { x: { outcome: deny } } }",
             "rules.x",
-            "a decision",
-            "null: the rule has no say",
+            "a rule of this name",
+            "none, did you mean `r`?",
         ),
     ] {
         let report = step(expect);
@@ -148,6 +148,55 @@ fn calls_that_no_rule_answers_are_not_counted() {
         let told = "got 3 (write `unmatched: true` in place of the counts if that is meant)";
         assert!(text.contains(told), "{text}");
     }
+}
+
+/// An expectation that is misspelt must not hold because nothing answers it.
+#[test]
+fn what_no_rule_answers_does_not_pass() {
+    let unmatched = "entries: { usr: a }";
+    for (step, field, got) in [
+        ("expect: { banned: false }", "unmatched", "no limit applies"),
+        (
+            "expect: { retry_after: null }",
+            "unmatched",
+            "no limit applies",
+        ),
+        ("expect: { delay: 0s }", "unmatched", "no limit applies"),
+        (
+            "expect: { rules: { R: null } }",
+            "rules.R",
+            "none, did you mean `r`?",
+        ),
+        (
+            "op: release, id: job",
+            "outcome",
+            "write `expect: {outcome: unknown}`",
+        ),
+    ] {
+        let key = if step.starts_with("op") {
+            ""
+        } else {
+            unmatched
+        };
+        let comma = if key.is_empty() { "" } else { ", " };
+        let report = steps(&format!("      - {{ at: 0s, {key}{comma}{step} }}\n"));
+        let failures = &report.tests[0].failures;
+        assert_eq!(failures.len(), 1, "{step}: {report}");
+        let unexpected = &failures[0].unexpected[0];
+        assert_eq!(unexpected.field, field, "{step}");
+        assert!(unexpected.got.contains(got), "{step}: {}", unexpected.got);
+    }
+    for step in [
+        "expect: { banned: false, unmatched: true }",
+        "expect: { retry_after: null, reset_after: null }",
+        "expect: { rules: { r: null, s: null } }",
+    ] {
+        let report = steps(&format!("      - {{ at: 0s, {unmatched}, {step} }}\n"));
+        assert!(report.is_ok(), "{step}: {report}");
+    }
+    let ended = "      - { at: 0s, op: release, id: job, expect: { outcome: unknown } }\n";
+    let report = steps(ended);
+    assert!(report.is_ok(), "{report}");
 }
 
 /// What is done by hand is to make a difference, unless the step says that it makes none.

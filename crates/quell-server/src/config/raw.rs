@@ -144,7 +144,8 @@ pub struct RawEntrySource {
     pub entry: String,
     /// The headers; the first that is there counts.
     pub headers: Vec<String>,
-    /// How a value is read: `plain`, `path`, `host` or `address`. Default `plain`.
+    /// How a value is read: `plain`, `method`, `path`, `host` or `address`. Default that of the entry
+    /// whose place it takes, else `plain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
 }

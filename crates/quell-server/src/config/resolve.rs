@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quell_redis::StoreUrl;
@@ -46,7 +47,7 @@ impl RawConfig {
                 default.store_timeout,
             )?,
             max_keys: at_least("max_keys", self.max_keys, default.max_keys, 1)?,
-            data_dir: self.data_dir.clone(),
+            data_dir: self.data_dir()?,
             snapshot_interval: duration(
                 "snapshot_interval",
                 self.snapshot_interval.as_deref(),
@@ -81,6 +82,9 @@ impl RawConfig {
 
     fn rules(&self) -> Result<Vec<RuleSource>, ConfigError> {
         let said = self.rules.iter().flatten();
+        for path in said.clone() {
+            check_home("rules", path)?;
+        }
         let sources = said.map(|said| RuleSource::parse(said));
         let sources: Result<_, _> = sources.collect();
         sources.map_err(|error| field("rules", error.to_string()))
@@ -95,11 +99,17 @@ impl RawConfig {
             }
             let reason = format!(
                 "`{name}` is no name of a host: write one without scheme and port, such as \
-                 quell.internal, or * for any"
+                 quell.internal, or * for any; addresses are always answered"
             );
             Err(field("allow_host", reason))
         });
         names.collect()
+    }
+
+    fn data_dir(&self) -> Result<Option<PathBuf>, ConfigError> {
+        let said = self.data_dir.as_deref();
+        said.map(|path| check_home("data_dir", path)).transpose()?;
+        Ok(self.data_dir.clone())
     }
 
     fn store(&self) -> Result<Option<StoreUrl>, ConfigError> {
@@ -121,6 +131,7 @@ impl RawConfig {
             let reason = "write a file, or - for standard output";
             return Err(field("decision_log", reason));
         }
+        check_home("decision_log", Path::new(target))?;
         let target = LogTarget::parse(target);
         let one_in = NonZeroU64::new(self.decision_log_one_in.unwrap_or(1)).ok_or_else(|| {
             field(
@@ -226,6 +237,16 @@ impl RawConfig {
     ) -> Result<Duration, ConfigError> {
         duration(name, said.as_deref(), default, MIN_TIMEOUT)
     }
+}
+
+/// Refuses a path that a shell would have read otherwise.
+fn check_home(name: &'static str, path: &Path) -> Result<(), ConfigError> {
+    if !path.starts_with("~") {
+        return Ok(());
+    }
+    let path = path.display();
+    let reason = format!("nobody makes a home directory of the `~` in `{path}`: write it out");
+    Err(field(name, reason))
 }
 
 /// Shorter timeouts would end sound clients.
@@ -358,6 +379,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use quell_protocol::http::Reading;
+
     use super::*;
 
     #[test]
@@ -399,6 +422,16 @@ mod tests {
                 "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
+            (
+                "data_dir = '~/quell'",
+                "data_dir: nobody makes a home directory",
+            ),
+            (
+                "rules = ['~/a.yaml']",
+                "rules: nobody makes a home directory",
+            ),
+            ("decision_log = '~/log'", "the `~` in `~/log`: write it out"),
+            ("allow_host = ['[::1]']", "addresses are always answered"),
             ("allow_host = ['http://a']", "without scheme and port"),
             ("rules = ['redis://me@h']", "rules: the login is incomplete"),
             ("http = 'off'\nresp = 'off'", "both listeners are off"),
@@ -415,6 +448,26 @@ mod tests {
                 "write 1 for all",
             ),
             ("[authorize]\ngateway = 'f5'", "write any, original"),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x a']}]",
+                "authorize.entries: `x a` is no name of a header",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['']}]",
+                "a header has an empty name",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x-a']}, {entry = 'a', headers = ['x-b']}]",
+                "authorize.entries: `a` stands twice: write one, with all of its headers",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x-a'], reading = 'ip'}]",
+                "write plain, method, path, host or address",
+            ),
+            (
+                "[authorize]\nprefix = 'x-quell-*'",
+                "authorize.prefix: `x-quell-*` is no name of a header",
+            ),
             (
                 "[authorize]\nencoded_slashes = 'drop'",
                 "authorize.encoded_slashes: `drop` is nothing to do with `%2F`: write refuse or keep",
@@ -436,6 +489,27 @@ mod tests {
         let config = flags.or(file).resolve().unwrap();
         assert!(config.shadow);
         assert_eq!(config.max_keys, 7);
+    }
+
+    /// Whoever takes the path from another header still means a path.
+    #[test]
+    fn an_entry_from_another_header_is_read_as_before() {
+        let text = "[authorize]\nentries = [{ entry = 'path', headers = ['X-Path'] }, \
+                    { entry = 'host', headers = ['x-site'], reading = 'plain' }, \
+                    { entry = 'tenant', headers = ['x-tenant'] }]";
+        let raw = RawConfig::from_toml("quell.toml", text).unwrap();
+        let map = raw.resolve().unwrap().authorize;
+        let reading = |name: &str| {
+            map.entries
+                .iter()
+                .find(|e| e.entry == name)
+                .unwrap()
+                .reading
+        };
+        assert_eq!(reading("path"), Reading::Path);
+        assert_eq!(reading("host"), Reading::Plain, "as it is said");
+        assert_eq!(reading("tenant"), Reading::Plain);
+        assert_eq!(reading("method"), Reading::Method);
     }
 
     #[test]

@@ -30,6 +30,22 @@ const EXPECTED: [(&str, &str); 8] = [
     ),
 ];
 
+/// Other people's names of fields, and ours.
+const SYNONYMS: [(&str, &str); 12] = [
+    ("address", "http"),
+    ("backend", "store"),
+    ("bind", "http"),
+    ("file", "rules"),
+    ("level", "log"),
+    ("listen", "http"),
+    ("log_level", "log"),
+    ("name", "entry"),
+    ("port", "http"),
+    ("redis", "store"),
+    ("redis_url", "store"),
+    ("rules_file", "rules"),
+];
+
 /// A mistake in the file `name`: `quell.toml:3:8: http: what is wrong: what to write`.
 pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
     let message = error.message().trim_end();
@@ -47,7 +63,12 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
         };
     };
     let (line, column) = position(text, span.start);
-    let key = DeTable::parse(text)
+    let table = DeTable::parse(text);
+    let message = match &table {
+        Ok(_) => message,
+        Err(_) => format!("{message}: write TOML, such as http = \"127.0.0.1:8080\""),
+    };
+    let key = table
         .ok()
         .and_then(|table| path_of(table.get_ref(), &span))
         .map(|key| format!("{key}: "))
@@ -62,14 +83,27 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
 fn did_you_mean(message: &str) -> Option<String> {
     let rest = message.strip_prefix("unknown field `")?;
     let (word, rest) = rest.split_once('`')?;
-    let known = rest.split('`').skip(1).step_by(2);
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let lower = word.to_ascii_lowercase().replace('-', "_");
+    let list = rest.trim_start_matches(", ");
+    let below = lower.strip_prefix("authorize_");
+    if let Some(field) = below.filter(|_| known.contains(&"authorize")) {
+        return Some(format!(
+            "unknown field `{word}`: write `{field}` below [authorize]"
+        ));
+    }
+    let mut synonyms = SYNONYMS.iter().filter(|(other, _)| *other == lower);
+    if let Some((_, meant)) = synonyms.find(|(_, ours)| known.contains(ours)) {
+        return Some(format!(
+            "unknown field `{word}`, did you mean `{meant}`? {list}"
+        ));
+    }
     let (distance, meant) = known
-        .map(|known| (strsim::osa_distance(&lower, known), known))
+        .iter()
+        .map(|known| (strsim::osa_distance(&lower, known), *known))
         .min_by_key(|(distance, _)| *distance)?;
     let is_near = distance <= meant.len().div_ceil(4) && lower.len() <= 64;
-    let rest = rest.trim_start_matches(", ");
-    is_near.then(|| format!("unknown field `{word}`, did you mean `{meant}`? {rest}"))
+    is_near.then(|| format!("unknown field `{word}`, did you mean `{meant}`? {list}"))
 }
 
 /// The line, from 1, on which the file `text` says `field`, such as `authorize.gateway`.
@@ -116,62 +150,86 @@ fn position(text: &str, byte: usize) -> (usize, usize) {
 mod tests {
     use crate::config::RawConfig;
 
+    /// Texts of files, and what is told of them.
+    const MISTAKES: &[(&str, &str)] = &[
+        (
+            "shadow = true\n  max_keys = 'many'",
+            "q.toml:2:14: max_keys: invalid type: string \"many\", expected a whole number: \
+             write digits without quotes, such as 1000",
+        ),
+        (
+            "max_keys = -1",
+            "q.toml:1:12: max_keys: invalid value: integer `-1`, expected a whole number: \
+             write digits without quotes, such as 1000",
+        ),
+        (
+            "shadow = 'yes'",
+            "q.toml:1:10: shadow: invalid type: string \"yes\", expected true or false: \
+             write it without quotes",
+        ),
+        (
+            "http = 8080",
+            "q.toml:1:8: http: invalid type: integer `8080`, expected a string: write it in quotes",
+        ),
+        (
+            "rules = 'a.yaml'",
+            "q.toml:1:9: rules: invalid type: string \"a.yaml\", expected a list: \
+             write [\"one\", \"two\"]",
+        ),
+        (
+            "data_dir = 7",
+            "q.toml:1:12: data_dir: invalid type: integer `7`, expected a path: write it in quotes",
+        ),
+        (
+            "[authorize]\ngateway = 1",
+            "q.toml:2:11: authorize.gateway: invalid type: integer `1`, expected a string: \
+             write it in quotes",
+        ),
+        ("authorize = 7", "write [authorize], and its fields below"),
+        (
+            "prot = 1",
+            "q.toml:1:1: unknown field `prot`, expected one of `rules`",
+        ),
+        (
+            "htpp = 'off'",
+            "q.toml:1:1: unknown field `htpp`, did you mean `http`? expected one of `rules`",
+        ),
+        (
+            "max-keys = 7",
+            "unknown field `max-keys`, did you mean `max_keys`? expected one of",
+        ),
+        (
+            "[authorize]\ngatway = 'any'",
+            "unknown field `gatway`, did you mean `gateway`? expected one of",
+        ),
+        ("port = 1", "unknown field `port`, did you mean `http`?"),
+        (
+            "redis = 'a'",
+            "unknown field `redis`, did you mean `store`?",
+        ),
+        (
+            "log_level = 'a'",
+            "unknown field `log_level`, did you mean `log`?",
+        ),
+        (
+            "authorize_gateway = 'any'",
+            "unknown field `authorize_gateway`: write `gateway` below [authorize]",
+        ),
+        (
+            "[authorize]\nentries = [{name = 'a', headers = ['b']}]",
+            "unknown field `name`, did you mean `entry`?",
+        ),
+        (
+            "http: 127.0.0.1:8080",
+            "write TOML, such as http = \"127.0.0.1:8080\"",
+        ),
+        ("http = ", "q.toml:1:8: "),
+        ("http = 'off'\nhttp = 'off'", "q.toml:2:1: duplicate key"),
+    ];
+
     #[test]
     fn mistakes_are_told_with_their_place() {
-        for (text, expected) in [
-            (
-                "shadow = true\n  max_keys = 'many'",
-                "q.toml:2:14: max_keys: invalid type: string \"many\", expected a whole number: \
-                 write digits without quotes, such as 1000",
-            ),
-            (
-                "max_keys = -1",
-                "q.toml:1:12: max_keys: invalid value: integer `-1`, expected a whole number: \
-                 write digits without quotes, such as 1000",
-            ),
-            (
-                "shadow = 'yes'",
-                "q.toml:1:10: shadow: invalid type: string \"yes\", expected true or false: \
-                 write it without quotes",
-            ),
-            (
-                "http = 8080",
-                "q.toml:1:8: http: invalid type: integer `8080`, expected a string: write it in quotes",
-            ),
-            (
-                "rules = 'a.yaml'",
-                "q.toml:1:9: rules: invalid type: string \"a.yaml\", expected a list: \
-                 write [\"one\", \"two\"]",
-            ),
-            (
-                "data_dir = 7",
-                "q.toml:1:12: data_dir: invalid type: integer `7`, expected a path: write it in quotes",
-            ),
-            (
-                "[authorize]\ngateway = 1",
-                "q.toml:2:11: authorize.gateway: invalid type: integer `1`, expected a string: \
-                 write it in quotes",
-            ),
-            ("authorize = 7", "write [authorize], and its fields below"),
-            (
-                "prot = 1",
-                "q.toml:1:1: unknown field `prot`, expected one of `rules`",
-            ),
-            (
-                "htpp = 'off'",
-                "q.toml:1:1: unknown field `htpp`, did you mean `http`? expected one of `rules`",
-            ),
-            (
-                "max-keys = 7",
-                "unknown field `max-keys`, did you mean `max_keys`? expected one of",
-            ),
-            (
-                "[authorize]\ngatway = 'any'",
-                "unknown field `gatway`, did you mean `gateway`? expected one of",
-            ),
-            ("http = ", "q.toml:1:8: "),
-            ("http = 'off'\nhttp = 'off'", "q.toml:2:1: duplicate key"),
-        ] {
+        for (text, expected) in MISTAKES {
             let error = RawConfig::from_toml("q.toml", text)
                 .unwrap_err()
                 .to_string();

@@ -8,7 +8,7 @@ use axum::response::Response;
 use quell::store::Action;
 use quell::{AskError, Query};
 use quell_protocol::http::{self, KeyRequest, Problem, ProblemKind};
-use quell_rules::parse_duration;
+use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
 
 use super::{body, parameters, reply};
@@ -151,6 +151,13 @@ async fn administer(
 ) -> Result<usize, Box<Problem>> {
     let descriptor = &request.descriptor;
     let limiter = &shared.limiter;
+    if matches!(action, Action::Ban(_)) {
+        for entry in descriptor.entries() {
+            if let Some(reason) = wrong_address(&entry.name, &entry.value) {
+                return Err(field("/entries/remote_address", reason));
+            }
+        }
+    }
     let changed = match &request.rule {
         Some(rule) => {
             limiter

@@ -155,6 +155,10 @@ fn mistakes_say_what_to_write() {
             "/entries/user",
         ),
         (
+            r#"{"domain":"shop","entries":{"remote_address":"10.0.0.300"},"for":"1m"}"#.to_owned(),
+            "/entries/remote_address",
+        ),
+        (
             r#"{"domain":"shop","rule":"login","entries":{"x":"y"},"for":"1m"}"#.to_owned(),
             "/entries",
         ),

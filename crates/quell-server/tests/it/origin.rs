@@ -2,20 +2,37 @@
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
-const ROUTES: [(&str, &str); 12] = [
+const ROUTES: [(&str, &str); 17] = [
     ("POST", "/v1/acquire"),
     ("POST", "/v1/peek"),
     ("POST", "/v1/reserve"),
     ("POST", "/v1/settle"),
+    ("POST", "/v1/cancel"),
+    ("POST", "/v1/release"),
+    ("POST", "/v1/renew"),
     ("GET", "/v1/rules"),
     ("GET", "/v1/bans"),
     ("POST", "/v1/bans"),
     ("DELETE", "/v1/bans"),
     ("DELETE", "/v1/keys"),
     ("GET", "/healthz"),
+    ("GET", "/readyz"),
     ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
     ("GET", "/nowhere"),
 ];
+
+#[test]
+fn no_route_is_forgotten_here() {
+    let routes = include_str!("../../src/http/mod.rs");
+    let (_, routes) = routes.split_once("Router::new()").unwrap();
+    let all = routes.split('"').filter(|text| text.starts_with('/'));
+    let tested = |path: &&str| ROUTES.iter().any(|(_, route)| route == path);
+    let missing: Vec<&str> = all
+        .filter(|path| *path != "/v1/authorize" && !tested(path))
+        .collect();
+    assert_eq!(missing, [""; 0]);
+}
 
 /// A page whose name was made to point here sends its name as the host, and reads the answers.
 #[test]

@@ -80,6 +80,66 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "rate: 1/s, match: {method: \"GET, post\"}",
+        &[
+            "3:43: rules[0].match.method: `GET, post` is no method that clients send: write a list, `[GET, post]`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: \"https://shop.example/login?x\"}",
+        &[
+            "3:41: rules[0].match.path: nothing matches `https://shop.example/login?x`: a path has no scheme and no host: write `/login`, and the host as `host`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: ['/a, /b', /a|/b]}",
+        &[
+            "3:42: rules[0].match.path[0]: nothing matches `/a, /b`: one text is one path: write a list, `[/a, /b]`",
+            "3:52: rules[0].match.path[1]: nothing matches `/a|/b`: one text is one path: write a list, `[/a, /b]`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: [^/api/.*$, '/users/\\d+']}",
+        &[
+            "3:42: rules[0].match.path[0]: nothing matches `^/api/.*$`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+            "3:53: rules[0].match.path[1]: nothing matches `/users/\\d+`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: '/users/{id}/<file>'}",
+        &[
+            "3:41: rules[0].match.path: nothing matches `/users/{id}/<file>`: names of parts mean nothing here, and `*` is any run of characters: write `/users/*/*`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {host: ['https://shop.example/', 'a.example, b.example']}",
+        &[
+            "3:42: rules[0].match.host[0]: a host has no scheme and no path, so nothing matches `https://shop.example/`: write `shop.example`",
+            "3:67: rules[0].match.host[1]: `a.example, b.example` is no host: write a list, `[a.example, b.example]`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: [./login, '!/health', ANY, ' /a']}",
+        &[
+            "3:42: rules[0].match.path[0]: a path begins with `/`, so nothing matches `./login`: write `/login`",
+            "3:51: rules[0].match.path[1]: a path begins with `/`, so nothing matches `!/health`: write `/health`",
+            "3:63: rules[0].match.path[2]: a path begins with `/`, so nothing matches `ANY`: write `\"*\"`",
+            "3:68: rules[0].match.path[3]: a path begins with `/`, so nothing matches ` /a`: write `/a`",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: '/v[12]', method: any, host: '::1'}",
+        &[
+            "3:41: rules[0].match.path: nothing matches `/v[12]`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+            "3:59: rules[0].match.method: `any` is no method that clients send: leave `method` out for any",
+            "3:70: rules[0].match.host: a host that is an IPv6 address stands in brackets, so nothing matches `::1`: write `\"[::1]\"`",
+        ],
+    ),
+    (
+        "type: fixed_window, limit: 5/min",
+        &["3:16: rules[0].type: unknown field `type`, did you mean `algorithm`? {rule}"],
+    ),
+    (
         "rate: 1/s, match: {ip: 10.0.0.300/8}",
         &[
             "3:39: rules[0].match.ip: `10.0.0.300/8` is no network, `10.0.0.300` is no address: write a network such as `10.0.0.0/8`",

@@ -383,4 +383,10 @@ pub(super) const TABLE: &[Mistake] = &[
             "3:69: tests[0].steps[0].expect.changed: only what is done by hand says it: leave it out, or write `op: ban`",
         ],
     ),
+    (
+        "rules: { domain: d, rules: [{ name: r, per: [remote_address], rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, rule: r, entries: {remote_address: 10.0.0.300}, for: 1m}] }\n",
+        &[
+            "3:24: tests[0].steps[0]: `10.0.0.300` is no address, so no caller has such a key: write one such as 10.0.0.1",
+        ],
+    ),
 ];
