@@ -4,32 +4,37 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::machine::bench_folder;
+use crate::machine::{bench_folder, processor_time};
 use crate::processes::{Running, built_quell, free_address, on_path};
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
 mod client;
+mod neighbour;
 
 use client::{Call, Client, Pace};
+use neighbour::Neighbour;
 
 const QUESTION: &str = "What happens when more calls come than the shared store can answer?";
-const OVERHEAD: &str = "One server, and one Redis, on this machine; calls over HTTP to rules that all match, which Redis \
-    needs far longer for than the server does. First so many callers ask again as soon as they are \
-    answered: that is the capacity. Then calls come at multiples of it, at fixed instants, whether or \
-    not those before them are answered; a call's time begins when it is due. Answered are those per \
-    second that the store decided and that were answered while calls came at this rate. The client \
-    uses the same cores, the more the faster it asks. Normal again is the first 50 ms of half the \
-    capacity in which no call is refused and nine in ten are as quick as 99 % were at that rate \
-    before, counted from the end of the highest rate.";
+const OVERHEAD: &str = "One server, and one Redis, on this machine; calls over HTTP to rules that all match. A neighbour \
+    keeps the same Redis busy, script after script, so that the store is what has too much to do, and \
+    not the machine, which client and server share. First so many callers ask again as soon as they \
+    are answered: that is the capacity. Then calls come at multiples of it, at fixed instants, whether \
+    or not those before them are answered; a call's time begins when it is due. Answered are those per \
+    second that the store decided and that were answered while calls came at this rate. Store and \
+    machine busy: the processor time of Redis, and of all three, in the time there was, while calls \
+    came and until the last was answered; server us: its processor time for a call, answered or \
+    refused. Normal again is the first 50 ms of half the capacity in which no call is refused and nine \
+    in ten are as quick as 99 % were at that rate before, counted from the end of the highest rate.";
 
 /// Rates, in capacities. The last one is followed by [`AFTER`] at once.
 const RATES: [f64; 4] = [0.5, 1.0, 1.5, 2.0];
@@ -58,6 +63,9 @@ pub(crate) struct Settings {
     /// Rules that match each call.
     #[arg(long, default_value_t = 10)]
     rules: usize,
+    /// How long each script of the neighbour takes, in microseconds; 0: there is none.
+    #[arg(long, default_value_t = 2_000)]
+    neighbour: u64,
     /// Measure this program instead of building one.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -107,7 +115,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 /// A server and its store.
 struct Servers {
     redis: Running,
-    _quell: Running,
+    quell: Running,
+    _neighbour: Option<Neighbour>,
     http: SocketAddr,
 }
 
@@ -122,6 +131,10 @@ impl Servers {
         command.args(["--bind", "127.0.0.1", "--port", &store.port().to_string()]);
         command.args(["--save", "", "--appendonly", "no", "--dir"]);
         let redis = Running::start("overload-redis", command.arg(&folder), store)?;
+        let length = Duration::from_micros(settings.neighbour);
+        let is_alone = length.is_zero();
+        let neighbour = { !is_alone }.then(|| Neighbour::start(store, length));
+        let neighbour = neighbour.transpose()?;
         let mut command = Command::new(program);
         command
             .args(["serve", "--resp", "off", "--rules"])
@@ -135,9 +148,20 @@ impl Servers {
         let quell = Running::start("overload-quell", &mut command, http)?;
         Ok(Self {
             redis,
-            _quell: quell,
+            quell,
+            _neighbour: neighbour,
             http,
         })
+    }
+
+    /// Processor time so far of the store, of the server, and of the client.
+    fn busy(&self) -> Result<[Duration; 3]> {
+        let client = Duration::from_nanos(processor_time()?);
+        Ok([
+            self.redis.processor_time()?,
+            self.quell.processor_time()?,
+            client,
+        ])
     }
 
     /// The sum of a counter over its labels.
@@ -181,7 +205,7 @@ fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<f
     client.ask(&[(callers, length)])?;
     let capacity = measure(report, &servers, "callers", || {
         let calls = client.ask(&[(callers, length)])?;
-        Ok(Part::of(&calls, Duration::ZERO, length))
+        Ok((Part::of(&calls, Duration::ZERO, length), calls.len()))
     })?;
     let mut usual = Duration::ZERO;
     for rate in RATES {
@@ -198,7 +222,7 @@ fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<f
             calls = client.ask(&phases)?;
             let part = Part::of(&calls, Duration::ZERO, length);
             quick = part.share(0.99);
-            Ok(part)
+            Ok((part, calls.len()))
         })?;
         if rate.total_cmp(&AFTER).is_eq() {
             usual = quick;
@@ -278,11 +302,16 @@ fn measure(
     report: &mut Report,
     servers: &Servers,
     name: &str,
-    ask: impl FnOnce() -> Result<Part>,
+    ask: impl FnOnce() -> Result<(Part, usize)>,
 ) -> Result<f64> {
-    let before = servers.redis.processor_time()?;
-    let part = ask()?;
-    let busy = servers.redis.processor_time()?.saturating_sub(before);
+    let before = servers.busy()?;
+    let began = Instant::now();
+    let (part, calls) = ask()?;
+    let elapsed = began.elapsed().as_secs_f64();
+    let after = servers.busy()?;
+    let [store, server, client] =
+        [0, 1, 2].map(|place| after[place].saturating_sub(before[place]).as_secs_f64());
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let seconds = part.length.as_secs_f64();
     let answered = part.answered as f64 / seconds;
     let figures = [
@@ -292,11 +321,13 @@ fn measure(
         ("p50", "ms", millis(part.share(0.5))),
         ("p99", "ms", millis(part.share(0.99))),
         ("refused p99", "ms", millis(share_of(&part.refusals, 0.99))),
+        ("store busy", "%", store / elapsed * 100.0),
         (
-            "store",
-            "us per call",
-            busy.as_secs_f64() * 1e6 / part.times.len().max(1) as f64,
+            "machine busy",
+            "%",
+            (store + server + client) / elapsed / cores as f64 * 100.0,
         ),
+        ("server", "us per call", server * 1e6 / calls.max(1) as f64),
     ];
     let mut line = format!("{name:<8}");
     for (figure, unit, value) in figures {
@@ -332,7 +363,9 @@ fn tables(report: &Report) -> String {
         "p50, ms",
         "p99, ms",
         "refusals p99, ms",
-        "store us per call",
+        "store busy, %",
+        "machine busy, %",
+        "server us",
     ]);
     let names: Vec<String> = { ["callers".to_owned()].into_iter() }
         .chain(RATES.map(case))
@@ -352,7 +385,9 @@ fn tables(report: &Report) -> String {
             tenths("p50"),
             tenths("p99"),
             tenths("refused p99"),
-            whole("store"),
+            whole("store busy"),
+            whole("machine busy"),
+            tenths("server"),
         ]);
     }
     let figure = |case| report.median(case, "quell").unwrap_or(f64::NAN);

@@ -20,7 +20,7 @@ mod scripts;
 mod servers;
 mod tap;
 mod together;
-mod wire;
+pub(crate) mod wire;
 
 const QUESTION: &str = "What does one limit for many servers cost the Redis that they share?";
 const OVERHEAD: &str = "Script calls are the bytes that the store sent, recorded on the way and sent again \

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// One connection to a server.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
 impl Wire {
-    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let reader = BufReader::with_capacity(1 << 16, stream.try_clone()?);
@@ -26,7 +26,7 @@ impl Wire {
     }
 
     /// Sends one command; the reply as text, elements of arrays a line each.
-    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<String> {
+    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<String> {
         self.send(&frame(words))?;
         let mut text = String::new();
         self.reply(&mut text)?;

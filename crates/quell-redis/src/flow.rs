@@ -24,13 +24,10 @@ const FORGET: Duration = Duration::from_secs(1);
 /// who come faster than that are better told at once.
 pub(crate) const PATIENCE: u32 = 10;
 
-/// Calls that may wait for a server of which no pace is known.
-const WAIT_UNMEASURED: usize = 4_096;
-
 /// Calls that may wait for any server, however slow.
 const WAIT_LEAST: usize = 64;
 
-/// Calls that may wait for any server, however quick: about 16 MB.
+/// Calls that may wait for any server, however quick, and while its pace is not known: about 16 MB.
 const WAIT_MOST: usize = 16_384;
 
 /// How much may be on the way at a time.
@@ -121,9 +118,10 @@ impl<T> Queue<T> {
 
     /// How many may wait.
     fn most(&self) -> usize {
-        // The first answers on a connection say little.
+        // The first answers on a connection say little. Those who are too many are told when they say
+        // more, which is soon.
         if self.busy < MEMORY {
-            return WAIT_UNMEASURED;
+            return WAIT_MOST;
         }
         let busy = self.busy.as_nanos().max(1);
         let most = self.patience.as_nanos() * u128::from(self.answered) / busy;
@@ -131,13 +129,18 @@ impl<T> Queue<T> {
         most.clamp(WAIT_LEAST, WAIT_MOST)
     }
 
-    /// Takes a call in, or gives it back: more wait than can be answered in time.
+    /// Whether no call is taken in now: as many wait as can be answered in time.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= self.most()
+    }
+
+    /// Takes a call in, or gives it back if the queue is full.
     pub(crate) fn push(&mut self, call: T, now: Instant) -> Result<(), T> {
         let since = |last: Instant| now.saturating_duration_since(last);
         if self.waiting.is_empty() && self.last.is_some_and(|last| since(last) >= FORGET) {
             (self.busy, self.answered) = (Duration::ZERO, 0);
         }
-        if self.waiting.len() >= self.most() {
+        if self.is_full() {
             return Err(call);
         }
         self.waiting.push_back((now, call));
@@ -259,7 +262,7 @@ mod tests {
         while queue.push(count, *now).is_ok() {
             count += 1;
         }
-        assert_eq!(count as usize, WAIT_UNMEASURED);
+        assert_eq!(count as usize, WAIT_MOST);
         assert_eq!(queue.front(), Some(&0), "who waits stays");
         let most = fill(&mut queue, now, MS / 10);
         assert!((900..=1_100).contains(&most), "{most}");
@@ -275,7 +278,7 @@ mod tests {
         queue.take_all();
         *now += FORGET;
         assert!(queue.push(0, *now).is_ok());
-        assert_eq!(queue.most(), WAIT_UNMEASURED);
+        assert_eq!(queue.most(), WAIT_MOST);
     }
 
     #[test]

@@ -238,6 +238,11 @@ impl RedisStore {
         operation: Operation,
         now: Now,
     ) -> Result<(Vec<Decision>, u64), SetFailure> {
+        if self.is_full(set) {
+            self.counts
+                .called(Duration::ZERO, Some(&Failure::Overloaded));
+            return Err(Failure::Overloaded.into());
+        }
         let is_one = !self.link.is_spread() || set.charges().len() == 1;
         if is_one || operation == Operation::Peek {
             return self.decide_here(set, operation, now).await;
@@ -250,6 +255,14 @@ impl RedisStore {
             let failure = Failure::Unknown("the runtime ended".to_owned());
             Err(SetFailure::whole(failure, places))
         })
+    }
+
+    /// Whether a set would be refused as too many wait already. Known before anything is written for
+    /// the store: what is refused should cost little just when there is too much to do.
+    fn is_full(&self, set: &LimitSet<'_>) -> bool {
+        let is_gathered = || !set.charges().iter().any(needs_holds);
+        let gather = self.gather.as_ref();
+        gather.is_some_and(|gather| gather.is_full() && is_gathered())
     }
 
     async fn decide_here(

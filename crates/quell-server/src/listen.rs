@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -23,15 +23,27 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Refused connections that are told so at the same time; more are closed without a word.
 const MAX_REFUSALS: usize = 64;
 
-/// Connections that the system has taken for a server that stops, and that are still served: more
-/// than it keeps for a listener.
-const MAX_LATE: usize = 4_096;
-
 /// How long a client that is being left may go on talking.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// How much it may say.
 const LINGER_BYTES: usize = 1_024 * 1_024;
+
+/// Connections that the system holds until they are accepted, also for a server that stops. Whoever
+/// comes when there are more hears nothing, and tries again after a second. Linux holds no more than
+/// its `net.core.somaxconn`, which is the same unless it was changed.
+const BACKLOG: u32 = 4_096;
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As a server that starts again needs it: connections of the one before may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Where connections come in.
 #[derive(Debug)]
@@ -58,7 +70,7 @@ impl Listener {
             address,
             source,
         };
-        let socket = TcpListener::bind(address).await.map_err(error)?;
+        let socket = listen(address).map_err(error)?;
         let address = socket.local_addr().map_err(error)?;
         if !address.ip().to_canonical().is_loopback() {
             tracing::warn!(%address, "other machines can reach {name}, without TLS and credentials");
@@ -86,7 +98,7 @@ impl Listener {
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
-        let mut late = MAX_LATE;
+        let mut late = BACKLOG;
         loop {
             let arrived = tokio::select! {
                 biased;
@@ -174,4 +186,22 @@ pub(crate) async fn leave(mut stream: TcpStream, last: &[u8]) {
     };
     // A client that does not take it has only itself to blame.
     let _ = tokio::time::timeout(LINGER, farewell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without this a crowd of clients that connects at once waits for seconds.
+    #[tokio::test]
+    async fn many_connect_before_any_is_accepted() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connects = (0..1_000).map(|_| TcpStream::connect(address));
+        let connected = futures_util::future::join_all(connects);
+        // A connection that the system did not take tries again after a second.
+        let connected = tokio::time::timeout(Duration::from_millis(900), connected).await;
+        let connected = connected.expect("the system took all of them");
+        assert!(connected.iter().all(Result::is_ok));
+    }
 }

@@ -247,6 +247,11 @@ impl Gather {
         })
     }
 
+    /// Whether a question that comes now is refused: as many wait as are answered in time.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.lock().waiting.is_full()
+    }
+
     async fn ask(self: &Arc<Self>, words: &Arc<Words>) -> Result<Value, Failure> {
         let told = match self.enter(words)? {
             Entered::Alone(mut trip) => {

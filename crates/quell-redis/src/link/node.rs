@@ -160,6 +160,11 @@ impl Node {
         is_heard
     }
 
+    /// Whether a connection stands on which anything was heard since then.
+    pub(super) fn is_heard_since(&self, since: Instant) -> bool {
+        matches!(&*self.state.lock(), State::Live(live) if live.is_heard_since(since))
+    }
+
     #[cfg(test)]
     pub(super) fn live(&self) -> Option<Connection> {
         match &*self.state.lock() {

@@ -109,7 +109,7 @@ impl Sentinel {
             let failure = match node {
                 Ok(node) => match node.call(command).await {
                     Ok(value) => return Ok(value),
-                    Err(attempt) => self.watch.failed(&node, attempt)?,
+                    Err(attempt) => self.watch.failed(&node, command, attempt)?,
                 },
                 // They have not agreed yet.
                 Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
@@ -136,9 +136,7 @@ impl Watch {
         };
         if let Some((node, is_old)) = known {
             if is_old {
-                // Nobody waits for this look: what it finds counts from the next call on.
-                let watch = Arc::clone(self);
-                tokio::spawn(async move { watch.look_with_others().await.ok() });
+                self.look_unawaited();
             }
             return Ok(node);
         }
@@ -149,10 +147,22 @@ impl Watch {
     }
 
     /// What a failed attempt means: an error if it is over, else why another is to be made.
-    fn failed(&self, node: &Arc<Node>, attempt: Attempt) -> Result<Failure, Failure> {
+    fn failed(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        command: &Command,
+        attempt: Attempt,
+    ) -> Result<Failure, Failure> {
         let (failure, is_over) = match attempt {
             Attempt::Failed(failure @ Failure::Unreachable(_)) => (failure, false),
-            Attempt::Failed(failure @ Failure::Unknown(_)) => (failure, true),
+            Attempt::Failed(failure @ Failure::Unknown(_)) => {
+                // It answers others meanwhile: calls still go there, while sentinels are asked.
+                if command.sent().is_some_and(|sent| node.is_heard_since(sent)) {
+                    self.look_unawaited();
+                    return Err(failure);
+                }
+                (failure, true)
+            }
             // The server answered: it is the primary as before.
             Attempt::Failed(failure) => return Err(failure),
             Attempt::Away(failure) => (failure, false),
@@ -167,6 +177,12 @@ impl Watch {
             current.found = None;
         }
         if is_over { Err(failure) } else { Ok(failure) }
+    }
+
+    /// Looks for the primary. Nobody waits for this: what is found counts from the next call on.
+    fn look_unawaited(self: &Arc<Self>) {
+        let watch = Arc::clone(self);
+        tokio::spawn(async move { watch.look_with_others().await.ok() });
     }
 
     /// Looks for the primary, or waits for the look that is under way.
@@ -325,5 +341,44 @@ mod tests {
         assert!(again.live().is_some_and(|live| live.is_same(&before)));
         primary.answers.add_permits(MANY + 1);
         assert_eq!(calls.await.unwrap(), MANY);
+    }
+
+    /// A call that is late behind others that are answered does not lose the primary for all: while
+    /// sentinels are asked again, calls go where they went.
+    #[tokio::test]
+    async fn a_late_call_does_not_lose_a_primary_that_answers_others() {
+        for answers_others in [true, false] {
+            let primary = Fake::start(b"*1\r\n$6\r\nmaster\r\n").await;
+            primary.answers.add_permits(Semaphore::MAX_PERMITS);
+            let port = primary.address.port().to_string();
+            let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+            let sentinel = Fake::start(named.leak().as_bytes()).await;
+            sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
+            let url = "redis://localhost".parse().unwrap();
+            let settings = Arc::new(Settings::new(&url, Duration::from_millis(50)));
+            let subject = Sentinel::new(&[sentinel.address], "shop", settings);
+            let node = subject.watch.primary().await.unwrap();
+            primary.answers.forget_permits(Semaphore::MAX_PERMITS);
+            let calls = primary.calls(&node, 16).await;
+            let late = Command::from(&redis::cmd("PING"));
+            let answers = async {
+                while answers_others && !late.is_on_connection() {
+                    tokio::task::yield_now().await;
+                }
+                for _ in 0..8 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    primary.answers.add_permits(usize::from(answers_others));
+                }
+            };
+            let (answer, ()) = futures_util::future::join(subject.call(&late), answers).await;
+            assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
+            let is_known = match &*subject.watch.current.lock() {
+                Some(current) => current.found.is_some(),
+                None => false,
+            };
+            assert_eq!(is_known, answers_others);
+            primary.answers.add_permits(64);
+            calls.await.unwrap();
+        }
     }
 }

@@ -24,11 +24,12 @@ rules:
 defaults: { on_failure: allow }
 ";
 
-/// Calls that a connection sends in a row: all of them wait for the store at a time.
+/// Calls that a connection sends in a row: some 75 of them wait for the store at a time, since a quiet
+/// connection reads 2 KB at once.
 const AT_ONCE: usize = 100;
 
 /// Connections whose calls are more than may wait.
-const CONNECTIONS: usize = 60;
+const CONNECTIONS: usize = 260;
 
 /// A Redis server on a free port that stands still as long as it should.
 struct Redis {
@@ -181,7 +182,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
         let [answered, refused] = replies(&text);
         counts = [counts[0] + answered, counts[1] + refused];
     }
-    assert!(counts[0] >= 4_000 && counts[1] > 0, "{counts:?}");
+    assert!(counts[0] >= 16_000 && counts[1] > 0, "{counts:?}");
     for mut stream in waiting {
         read_until(&mut stream, |text| text.starts_with("*5\r\n"));
     }
