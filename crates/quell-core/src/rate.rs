@@ -1,6 +1,7 @@
 //! Rate: an exact number of units per period.
 
 use core::fmt;
+use core::ops::Rem;
 use core::time::Duration;
 
 use crate::limit::LimitError;
@@ -91,8 +92,15 @@ pub(crate) struct Ticks {
     pub(crate) per_nano: u64,
 }
 
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
+/// The greatest common divisor of two unsigned integers, to shorten a fraction by; that of `a` and 0
+/// is `a`.
+///
+/// ```
+/// assert_eq!(quell_core::rate::gcd(84_u64, 36), 12);
+/// ```
+#[must_use]
+pub fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(mut a: N, mut b: N) -> N {
+    while b != N::default() {
         (a, b) = (b, a % b);
     }
     a

@@ -16,7 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::Limit;
-use crate::rate::{MAX_PERIOD, Rate};
+use crate::rate::{MAX_PERIOD, Rate, gcd};
 
 impl Limit {
     /// The share of one of `nodes`; `None` if that would be nothing. A ban is as long for everyone.
@@ -119,13 +119,6 @@ fn rate(count: u64, period: Duration, nodes: NonZeroU32) -> Option<Rate> {
             Rate::new(u64::try_from(count).ok()?, MAX_PERIOD).ok()
         }
     }
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use quell_core::algorithm::warm_up::Warming;
 use quell_core::ban::Ban;
 use quell_core::charge::Charge;
 use quell_core::limit::Limit;
-use quell_core::rate::Rate;
+use quell_core::rate::{Rate, gcd};
 use quell_core::time::{Monotonic, Wall};
 use sha2::{Digest, Sha256};
 
@@ -487,11 +487,4 @@ fn instant_up(instant: Monotonic) -> u64 {
 
 fn wall_up(wall: Wall) -> u64 {
     wall.as_nanos().div_ceil(1_000)
-}
-
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -4,7 +4,7 @@
 //! whole units and `parts`-ths of one, so that adding intervals is exact; a unit is a microsecond,
 //! or 2^k of them where a full refill is longer than 2^52 microseconds (142 years).
 
-use quell_core::rate::Rate;
+use quell_core::rate::{Rate, gcd};
 
 /// The largest number that the script handles: with one bit to spare below 2^53, for a sum.
 const MOST: u128 = 1 << 52;
@@ -101,13 +101,6 @@ fn round_up(interval: u128, parts: u128) -> (u128, u128) {
         }
         below >>= 1;
     }
-}
-
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 fn narrow(value: u128) -> u64 {

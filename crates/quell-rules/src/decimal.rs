@@ -1,5 +1,7 @@
 //! Decimal: an exact number with a fraction, such as `0.001`.
 
+use quell_core::rate::gcd;
+
 /// `digits / 10^scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
@@ -66,9 +68,9 @@ impl Decimal {
     }
 
     /// As `(numerator, denominator)` without a common factor.
-    pub(crate) const fn fraction(self) -> (u64, u64) {
+    pub(crate) fn fraction(self) -> (u64, u64) {
         let denominator = self.denominator();
-        let divisor = greatest_common_divisor(self.digits, denominator);
+        let divisor = gcd(self.digits, denominator);
         (self.digits / divisor, denominator / divisor)
     }
 }
@@ -115,13 +117,6 @@ fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
 /// The most digits after the point that [`simplest`] looks at: more of them are what a float has that was
 /// printed too long.
 const MAX_DIGITS: usize = 16;
-
-const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
 
 #[cfg(test)]
 mod tests {

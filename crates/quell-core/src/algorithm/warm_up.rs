@@ -48,7 +48,7 @@ use core::time::Duration;
 use super::At;
 use super::gcra::Gcra;
 use crate::limit::LimitError;
-use crate::rate::Rate;
+use crate::rate::{Rate, gcd};
 use crate::state::Usage;
 use crate::time::{duration_from_nanos, saturating_nanos};
 
@@ -101,13 +101,6 @@ fn has_whole_quanta(rate: Rate, per_micro: u64) -> bool {
     let quanta = u128::from(per_micro);
     let times = quanta / gcd(parts, quanta);
     interval.max(parts) * times <= MOST_PARTS
-}
-
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl WarmUp {
