@@ -264,7 +264,7 @@ pub struct Entry<'a, 'r> {
     pub state: &'a mut State,
 }
 
-/// Decides a whole set: all limits are charged or none is (P1).
+/// Decides a whole set: all limits are charged or none is.
 ///
 /// Denied if any limit that is not in shadow denies. Shadow limits are charged when the query
 /// passes and they fit. A refusal writes nothing but what time has done to a state, and the count

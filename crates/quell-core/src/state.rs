@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    /// Brings the use under another version of the limit at the instant `at` (P6), and remembers what
+    /// Brings the use under another version of the limit at the instant `at`, and remembers what
     /// was used under `from` in case that is asked again: see [`versions`].
     ///
     /// Whole units, rounded up, at most the new burst or limit. Another algorithm starts fresh;

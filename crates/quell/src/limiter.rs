@@ -110,8 +110,8 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Brings rules into force in place of those that are, at this instant. What was used stays
-    /// (P6); rules that are gone forget their state, unless they come back within minutes
+    /// Brings rules into force in place of those that are, at this instant. What was used
+    /// stays; rules that are gone forget their state, unless they come back within minutes
     /// ([`REMEMBERED`](quell_core::rule::REMEMBERED)).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! P1 to P3 on one key: refusals cost nothing, and every number of an answer is true.
+//! Answers on one key: refusals cost nothing, and every number of an answer is true.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ proptest! {
         drive(&mut bench, &steps, reset_after_is_true);
     }
 
-    /// P7: what a key answers tells that it was used, until exactly its time to rest.
+    /// What a key answers tells that it was used, until exactly its time to rest.
     #[test]
     fn a_state_is_told_from_a_fresh_one_until_its_time_to_rest(
         (kind, start, steps) in traces(proptest::prop_oneof![
@@ -150,7 +150,7 @@ proptest! {
         at_rest_is_fresh(&bench, &more);
     }
 
-    /// P7: with tokens missing at the start a state may be kept longer than needed, not shorter.
+    /// With tokens missing at the start a state may be kept longer than needed, not shorter.
     #[test]
     fn a_state_at_rest_is_a_fresh_one(
         (kind, start, steps) in traces(kinds()),

@@ -117,7 +117,7 @@ proptest! {
                 retry_after_is_true(bench, call);
             }
         });
-        // P7: nothing is remembered past the time to rest.
+        // Nothing is remembered past the time to rest.
         if let Some(mut rested) = bench.after(bench.time_to_rest()) {
             assert!(rested.time_to_rest().is_zero());
             let mut fresh = rested.fresh();

@@ -1,4 +1,4 @@
-//! P4: what is admitted stays below the bound over every interval, and nothing drifts.
+//! What is admitted stays below the bound over every interval, and nothing drifts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! P6: a limit that changes keeps what was used.
+//! A limit that changes keeps what was used.
 
 use std::mem::discriminant;
 use std::time::Duration;

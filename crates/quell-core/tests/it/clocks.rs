@@ -1,4 +1,4 @@
-//! P5: the clock may be set back or forward at any moment.
+//! The clock may be set back or forward at any moment.
 
 use std::time::Duration;
 

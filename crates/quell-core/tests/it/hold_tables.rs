@@ -152,7 +152,7 @@ fn a_reservation_ends_as_the_rule_says() {
         assert_eq!(late.peek(1).remaining, left, "{on_expiry:?}");
         if on_expiry == OnExpiry::Release {
             let refused = bench.peek(1).retry_after();
-            assert_eq!(refused, Some(RetryAfter::After(minute)), "P2 knows the end");
+            assert_eq!(refused, Some(RetryAfter::After(minute)), "a refusal knows the end");
         }
     }
 }
@@ -254,7 +254,7 @@ fn time_goes_backwards() {
     assert_eq!(refused, Some(RetryAfter::After(4 * SECOND_OF_TIME)));
 }
 
-/// P6 with holds: what is reserved, owed and waited for goes along with a change of the numbers.
+/// What is reserved, owed and waited for goes along with a change of the numbers.
 #[test]
 fn a_change_of_the_limit_keeps_what_is_held() {
     let limit = |burst: u64| Limit::per_second(10).burst(burst).build().unwrap();

@@ -139,7 +139,7 @@ fn pass(bench: &mut Bench, thousandths: u64) {
 proptest! {
     #![proptest_config(config(1_500))]
 
-    /// P4 with holds: whatever is given back, nobody is let in whom the truth would not let in: the
+    /// Whatever is given back, nobody is let in whom the truth would not let in: the
     /// list of what was used in the end, each from when it was reserved.
     #[test]
     fn what_was_truly_used_is_bounded(kind in kinds(), deeds in deeds()) {

@@ -1,4 +1,4 @@
-//! P9: any bytes are a key, and two different keys never are the same bytes.
+//! Any bytes are a key, and two different keys never are the same bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! P11: whatever stands in a state, nothing panics and no key is locked for long.
+//! Whatever stands in a state, nothing panics and no key is locked for long.
 
 use std::time::Duration;
 

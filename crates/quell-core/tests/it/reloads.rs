@@ -1,4 +1,4 @@
-//! P6 on rule sets: which limits keep their names, which take another's place, which are gone.
+//! Reloads of rule sets: which limits keep their names, which take another's place, which are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +183,7 @@ fn an_override_that_becomes_unlimited_forgets_its_keys_after_a_while() {
     assert_eq!(said(&shop.acquire(&key)), [("r", true, 9)]);
 }
 
-/// P6 end to end: raised, lowered, overridden, and back to the rule's own limit.
+/// A limit that is raised, lowered, overridden, and back to the rule's own limit.
 #[test]
 fn use_follows_a_key_from_limit_to_limit() {
     let base = |limit| rule("r", limit).per("tenant");

@@ -1,4 +1,4 @@
-//! P1 on sets: all limits of a query are charged or none is, shadow limits beside them.
+//! Sets: all limits of a query are charged or none is, shadow limits beside them.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};

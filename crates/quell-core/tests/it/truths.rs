@@ -9,7 +9,7 @@ use crate::trace::Call;
 
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
-/// P2: exactly so long, and a nanosecond earlier is too early.
+/// Exactly so long, and a nanosecond earlier is too early.
 pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
     let max = bench.installed.limit.max();
     match call.decision.outcome {
@@ -33,7 +33,7 @@ pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
     }
 }
 
-/// P3: so much would be allowed right now, and no more.
+/// So much would be allowed right now, and no more.
 pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
     let remaining = call.decision.remaining;
     assert_eq!(call.decision.limit, bench.installed.limit.max());
@@ -47,7 +47,7 @@ pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
     assert_eq!(bench.peek(1).remaining, remaining, "a peek says the same");
 }
 
-/// P3, P7: at rest after exactly so long, which is at most a full refill.
+/// At rest after exactly so long, which is at most a full refill.
 pub(crate) fn reset_after_is_true(bench: &Bench, call: &Call) {
     let reset = call.decision.reset_after;
     assert!(

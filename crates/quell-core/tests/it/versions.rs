@@ -1,4 +1,4 @@
-//! P6 while several versions of a limit are asked on one key: at most the largest is admitted, and
+//! Several versions of a limit, asked on one key: at most the largest is admitted, and
 //! none is full for longer than its own full refill.
 
 use std::time::Duration;

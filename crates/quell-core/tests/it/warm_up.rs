@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// P2: a nanosecond before its time a call is refused, and then it passes.
+    /// A nanosecond before its time a call is refused, and then it passes.
     #[test]
     fn every_wait_is_true(
         (count, period) in speeds(),
@@ -182,7 +182,7 @@ proptest! {
         }
     }
 
-    /// P7: at rest, and not before, a key is as one that was never seen.
+    /// At rest, and not before, a key is as one that was never seen.
     #[test]
     fn rest_is_cold(calls in vec((0..=900_u64, 1..=9_u64), 1..=20)) {
         let mut bench = bench(limit(2, SECOND, 4 * SECOND, 3));

@@ -1,4 +1,4 @@
-//! State dies on time (P7): no earlier than it is at rest, no later than twice that and a second.
+//! State dies on time: no earlier than it is at rest, no later than twice that and a second.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Several processes on one key: exactly the limit is admitted (P10).
+//! Several processes on one key: exactly the limit is admitted.
 
 use std::io::Read;
 use std::process::{Command, Stdio};

@@ -237,7 +237,7 @@ async fn a_full_server_refuses_every_question_and_charges_none() {
     }
 }
 
-/// No key is locked for longer than one refill when a clock goes back (P5), whoever comes with it.
+/// No key is locked for longer than one refill when a clock goes back, whoever comes with it.
 #[tokio::test]
 async fn a_clock_that_goes_back_is_mended_for_every_question() {
     let server = Server::start(&[]);

@@ -49,7 +49,8 @@ pub struct Config {
     /// How long a call to the store may take. Default 50 ms: no request should hang on a limit for
     /// longer.
     pub store_timeout: Duration,
-    /// Most keys with a state of their own. Default 10 million: about half a gigabyte when full.
+    /// Most keys with a state of their own. Default 10 million: when full 0.4 GB of token or
+    /// leaky buckets, 1.3 to 1.6 GB of windows or logs.
     pub max_keys: usize,
     /// Directory in which states outlive the process. Default none: a restart starts afresh.
     pub data_dir: Option<PathBuf>,

@@ -202,7 +202,7 @@ fn random_action(random: &mut Random) -> Action {
     }
 }
 
-/// Many callers at once on few keys: exactly as many are admitted as the limit says (P10).
+/// Many callers at once on few keys: exactly as many are admitted as the limit says.
 ///
 /// `run` drives one caller's future to its end on the thread it is called on: a store in this
 /// process is only tested if calls truly meet, so every caller has a thread of its own.

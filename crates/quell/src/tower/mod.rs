@@ -41,8 +41,9 @@
 //! `RESOURCE_EXHAUSTED` and `DEADLINE_EXCEEDED` where they come without a body; a client that goes
 //! away before the response teaches it nothing.
 //!
-//! Waiting for a turn, giving back and paying later need a store with holds, which so far is the one
-//! in memory. On another a delay is slept all the same; the rest is a failure that says so.
+//! Waiting for a turn, giving back and paying later need a store with holds, as the one in memory
+//! and those on Redis are. On another the layer sleeps for a delay all the same; the rest is a
+//! failure that says so.
 //!
 //! Services that do not speak HTTP are limited by a [`CallLayer`].
 

@@ -137,7 +137,7 @@ fn it_is_forgotten_when_nothing_ended_for_a_lease() {
     assert_eq!(bench.state.usage, Usage::Rest);
 }
 
-/// P6: other bounds keep what was learned, as far as they allow it.
+/// Other bounds keep what was learned, as far as they allow it.
 #[test]
 fn a_change_of_the_bounds_keeps_what_was_learned() {
     for (min, max, expected) in [(10, 200, 100), (10, 40, 40), (150, 200, 150), (1, 100, 100)] {
@@ -225,7 +225,7 @@ fn act(bench: &mut Bench, deed: Deed, name: u64, held: &mut Vec<u64>) -> bool {
 proptest! {
     #![proptest_config(config(400))]
 
-    /// P1: whoever is refused, or only asks, has taught nothing and kept nothing. P2 and P3: a wait
+    /// Whoever is refused, or only asks, has taught nothing and kept nothing. A wait
     /// is true, `remaining` fits and one more does not, and no more is held than may be.
     #[test]
     fn answers_are_true_and_refusals_cost_nothing(

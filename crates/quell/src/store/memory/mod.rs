@@ -53,7 +53,7 @@ use sync::Mutex;
 use table::{Approach, Held};
 pub(crate) use table::{Keeper, LoadKey, Table};
 
-/// Keys unless said: 39 bytes each for a bucket, so less than half a gigabyte when full.
+/// Keys unless said: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows or logs.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
 /// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
