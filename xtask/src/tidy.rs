@@ -2,6 +2,7 @@
 //! tidy` runs the same functions and lists everything at once.
 
 mod attributes;
+mod dependencies;
 mod layering;
 mod manifests;
 mod paths;
@@ -25,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
     let root = &repository.root;
     let checks = [
         ("attributes", attributes::check(&repository)),
+        ("dependencies", dependencies::check(&repository)?),
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(root)?),
         ("paths", paths::check(&repository)),

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::contract;
+
 /// Nothing here takes as long; what does is stuck.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -237,6 +239,7 @@ pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>>
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
+    contract::check(bytes, &reply);
     Ok(reply)
 }
 

@@ -7,6 +7,7 @@
 
 mod admin;
 mod authorize;
+mod contract;
 mod decision_log;
 mod harness;
 mod holds;

@@ -1,0 +1,266 @@
+//! Every answer over HTTP that a test receives is held against `openapi.json`: its status, its type
+//! and its body, and the body of a request that was accepted. What the description does not name is
+//! a mistake here, though clients have to bear it: later versions add members.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use jsonschema::{Draft, Validator};
+use serde_json::{Value, json};
+
+static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
+    let text = include_str!("../../src/http/openapi.json");
+    let text: Value = serde_json::from_str(text).unwrap();
+    let mut closed = text["components"].clone();
+    close(&mut closed);
+    Description {
+        components: text["components"].clone(),
+        closed,
+        paths: text["paths"].clone(),
+        validators: Mutex::default(),
+    }
+});
+
+struct Description {
+    paths: Value,
+    components: Value,
+    /// The components, with nothing allowed beside what they name.
+    closed: Value,
+    /// By the schema that they check.
+    validators: Mutex<HashMap<String, Validator>>,
+}
+
+/// Forbids members that a schema does not name, wherever it leaves that open.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if members.get("properties").is_some_and(Value::is_object) {
+                members
+                    .entry("additionalProperties")
+                    .or_insert(json!(false));
+            }
+            members.values_mut().for_each(close);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+impl Description {
+    /// Compares a body with a schema of the description.
+    fn validate(&self, what: &str, schema: &Value, is_closed: bool, body: &Value) {
+        let name = format!("{is_closed} {schema}");
+        let mut validators = self.validators.lock().unwrap();
+        let validator = validators.entry(name).or_insert_with(|| {
+            let components = if is_closed {
+                &self.closed
+            } else {
+                &self.components
+            };
+            let schema = json!({"allOf": [schema], "components": components});
+            let options = jsonschema::options().with_draft(Draft::Draft202012);
+            options
+                .should_validate_formats(true)
+                .build(&schema)
+                .unwrap()
+        });
+        let errors: Vec<String> = validator
+            .iter_errors(body)
+            .map(|error| format!("at {:?}: {error}", error.instance_path().to_string()))
+            .collect();
+        drop(validators);
+        assert!(
+            errors.is_empty(),
+            "{what} is not what openapi.json says\n{}\n{body:#}",
+            errors.join("\n")
+        );
+    }
+
+    fn check(&self, request: &Message<'_>, answer: &Message<'_>) {
+        let mut words = request.first.split(' ');
+        let (method, target) = (words.next().unwrap(), words.next().unwrap_or_default());
+        let status = answer.first.split(' ').nth(1).unwrap();
+        let what = format!("{status} to {method} {target}");
+        if answer.body.is_empty() && ["400", "431"].contains(&status) {
+            // Below the routes: what is no request at all.
+            assert_eq!(answer.field("connection"), Some("close"), "{what}");
+            return;
+        }
+        let path = target.split('?').next().unwrap();
+        let item = &self.paths[path];
+        let operation = &item[method.to_ascii_lowercase()];
+        let problem = json!({"$ref": "#/components/schemas/Problem"});
+        let problem = json!({"content": {"application/problem+json": {"schema": problem}}});
+        let response = if operation.is_null() {
+            let expected = if item.is_null() { "404" } else { "405" };
+            assert!(
+                status == expected || status.starts_with(['4', '5']),
+                "{what}: openapi.json has no such operation"
+            );
+            &problem
+        } else {
+            &operation["responses"][status]
+        };
+        assert!(
+            response.is_object(),
+            "{what}: openapi.json has no such status"
+        );
+        if status.starts_with('2') {
+            self.check_accepted(&what, operation, target, request);
+        }
+        let kind = answer.field("content-type").unwrap_or_default();
+        let kind = kind.split(';').next().unwrap();
+        let content = &response["content"][kind];
+        if response["content"].is_null() {
+            assert_eq!(
+                (kind, answer.body),
+                ("", ""),
+                "{what}: openapi.json has no body"
+            );
+            return;
+        }
+        assert!(content.is_object(), "{what}: openapi.json has no {kind:?}");
+        if kind.ends_with("json") {
+            let body = serde_json::from_str(answer.body)
+                .unwrap_or_else(|error| panic!("{what}: {error}: {:?}", answer.body));
+            if let Some(schema) = content.get("schema") {
+                self.validate(&what, schema, true, &body);
+            }
+            if kind == "application/problem+json" {
+                assert_eq!(body["status"].to_string(), status, "{what}: {body}");
+            }
+        }
+    }
+
+    /// What was accepted is what the description lets a client send.
+    fn check_accepted(&self, what: &str, operation: &Value, target: &str, request: &Message<'_>) {
+        let query = target.split_once('?').map_or("", |(_, query)| query);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let name = pair.split('=').next().unwrap();
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let mut names = parameters
+                .filter(|p| p["in"] == "query")
+                .map(|p| &p["name"]);
+            assert!(
+                names.any(|known| known == name),
+                "{what}: openapi.json has no parameter {name:?}"
+            );
+        }
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        if schema.is_object() && !request.is_chunked() {
+            let body = serde_json::from_str(request.body).unwrap();
+            self.validate(&format!("the body of {what}"), schema, false, &body);
+        }
+    }
+}
+
+/// A request or an answer, and what came after it.
+struct Message<'a> {
+    first: &'a str,
+    head: &'a str,
+    body: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Message<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (head, rest) = text.split_once("\r\n\r\n")?;
+        let mut message = Self {
+            first: head.lines().next()?,
+            head,
+            body: rest,
+            rest: "",
+        };
+        if message.first.contains("HTTP/1.1 100") {
+            return Self::read(rest);
+        }
+        if !message.first.contains("HTTP/1.") {
+            return None;
+        }
+        let length = message.field("content-length").map_or(Ok(0), str::parse);
+        if let (Ok(length), false) = (length, message.is_chunked()) {
+            (message.body, message.rest) = rest.split_at_checked(length)?;
+        }
+        Some(message)
+    }
+
+    /// The value of a header field, its name in lower case.
+    fn field(&self, name: &str) -> Option<&'a str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = fields.find(|(found, _)| found.eq_ignore_ascii_case(name))?;
+        Some(value.trim())
+    }
+
+    fn is_chunked(&self) -> bool {
+        self.field("transfer-encoding").is_some()
+    }
+}
+
+/// Checks what was said on a connection, request by request. What is not HTTP, was cut off, or
+/// answers a `HEAD` is left alone.
+pub(crate) fn check(requests: &[u8], answers: &[u8]) {
+    let (Ok(mut requests), Ok(mut answers)) = (str::from_utf8(requests), str::from_utf8(answers))
+    else {
+        return;
+    };
+    while let (Some(request), Some(answer)) = (Message::read(requests), Message::read(answers)) {
+        DESCRIPTION.check(&request, &answer);
+        (requests, answers) = (request.rest, answer.rest);
+    }
+}
+
+const ASK: &str = "POST /v1/acquire HTTP/1.1\r\nContent-Length: 14\r\n\r\n{\"domain\":\"d\"}";
+
+fn answer(status: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+const VERDICT: &str = r#"{"allowed":true,"binding":null,"remaining":null,"retry_after_ms":null,
+    "reset_after_ms":null,"delay_ms":0,"permanent":false,"banned":false,"degraded":false,
+    "unmatched":true,"decisions":[]}"#;
+
+#[test]
+fn what_is_described_passes() {
+    let once = answer("200", "application/json", VERDICT);
+    check(ASK.as_bytes(), once.as_bytes());
+    check(ASK.repeat(2).as_bytes(), once.repeat(2).as_bytes());
+    let problem = r#"{"type":"about:blank","title":"x","status":404}"#;
+    let problem = answer("404", "application/problem+json", problem);
+    check(b"GET /nosuch HTTP/1.1\r\n\r\n", problem.as_bytes());
+}
+
+#[test]
+#[should_panic(expected = "openapi.json has no such status")]
+fn a_status_that_is_not_described_is_found() {
+    check(
+        ASK.as_bytes(),
+        answer("418", "application/json", VERDICT).as_bytes(),
+    );
+}
+
+#[test]
+#[should_panic(expected = "Additional properties are not allowed")]
+fn a_member_that_is_not_described_is_found_in_the_second_answer() {
+    let right = answer("200", "application/json", VERDICT);
+    let wrong = VERDICT.replace("\"allowed\"", "\"new\":1,\"allowed\"");
+    let wrong = answer("200", "application/json", &wrong);
+    check(ASK.repeat(2).as_bytes(), (right + &wrong).as_bytes());
+}
+
+#[test]
+#[should_panic(expected = "the body of 200 to POST /v1/acquire")]
+fn an_accepted_body_that_is_not_described_is_found() {
+    let asked = ASK.replace("domain", "demain");
+    let answer = answer("200", "application/json", VERDICT);
+    check(asked.as_bytes(), answer.as_bytes());
+}
+
+#[test]
+#[should_panic(expected = "openapi.json has no \"text/plain\"")]
+fn a_type_that_is_not_described_is_found() {
+    check(
+        ASK.as_bytes(),
+        answer("200", "text/plain", "yes").as_bytes(),
+    );
+}
