@@ -20,7 +20,7 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 12] = [
+const SYSTEM_PACKAGES: [SystemPackage; 13] = [
     SystemPackage {
         name: "openssl",
         is_there: || programs::is_on_path("openssl"),
@@ -56,6 +56,10 @@ const SYSTEM_PACKAGES: [SystemPackage; 12] = [
     SystemPackage {
         name: "caddy",
         is_there: || programs::is_on_path("caddy"),
+    },
+    SystemPackage {
+        name: "prometheus",
+        is_there: || programs::is_on_path("promtool"),
     },
     SystemPackage {
         name: "python3-venv",

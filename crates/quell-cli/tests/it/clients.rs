@@ -72,6 +72,11 @@ pub(crate) fn ab() -> Command {
     program("ab")
 }
 
+/// Prometheus's tool for operators.
+pub(crate) fn promtool() -> Command {
+    program("promtool")
+}
+
 /// redis-py: the script of that name with the server's port.
 pub(crate) fn redis_py(port: u16) -> Command {
     let python = folder().join(".venv/bin/python");

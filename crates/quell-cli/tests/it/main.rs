@@ -19,6 +19,8 @@ mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod pipelines;
 #[cfg(test)]
 mod pipes;

@@ -1,0 +1,84 @@
+//! Metrics: read by Prometheus's own parser and judged by its linter.
+
+use std::collections::BTreeSet;
+
+use crate::clients::{curl, promtool, redis_cli};
+use crate::files::Folder;
+use crate::process::{quell, run, run_with_input};
+use crate::server::Server;
+use crate::shared_store::Redis;
+
+const RULES: &str = "
+domain: 'shop \"north\"'
+defaults: { on_failure: deny }
+rules:
+  - { name: login, match: { path: /login }, per: [user], rate: 1/min, ban: { after: 1, within: 1h, for: [1h] } }
+  - { name: watched, match: { path: /login }, rate: 1/h, shadow: true }
+  - { name: jobs, match: { path: /job }, algorithm: concurrency, adaptive: { min: 2, max: 9 } }
+";
+
+/// Asks in every way that leaves a number behind.
+fn use_it(server: &Server) {
+    let post = |path: &str, entries: &str| {
+        let body = format!(r#"{{"domain":"shop \"north\"","entries":{entries}}}"#);
+        run(curl().args(["-s", &server.url(path), "--json", &body])).expect_success()
+    };
+    for user in ["ann", "ann", "ann", "b\\\"\n"] {
+        let entries = format!(r#"{{"path":"/login","user":{user:?}}}"#);
+        let verdict = post("/v1/acquire", &entries);
+        assert!(verdict.contains(r#""binding":"login""#), "{verdict}");
+    }
+    post("/v1/peek", r#"{"path":"/login","user":"ann"}"#);
+    post("/v1/acquire", r#"{"path":"/other"}"#);
+    let held = post("/v1/reserve", r#"{"path":"/job"}"#);
+    assert!(held.contains(r#""id""#), "{held}");
+    for _ in 0..70 {
+        run(redis_cli(server.resp).args(["CL.THROTTLE", "k", "5", "1", "60"])).expect_success();
+    }
+}
+
+/// The metrics, which promtool must find nothing wrong with.
+fn linted(server: &Server) -> String {
+    let metrics = server.get("/metrics");
+    let lint = run_with_input(promtool().args(["check", "metrics"]), metrics.as_bytes());
+    let said = format!("{}{}", lint.stdout, lint.stderr);
+    assert!(
+        lint.status.success() && said.is_empty(),
+        "{said}\n{metrics}"
+    );
+    metrics
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_any_of_them() {
+    let (redis, folder) = (Redis::start(), Folder::new());
+    let (file, url) = (folder.write("rules.yaml", RULES), redis.url());
+    let push = ["rules", "push", "--store", &url, &file];
+    run(&mut quell(&push)).expect_success();
+    let log = folder.path("decisions.log");
+    let store = ["--rules", &url, "--store", &url, "--store-timeout", "10s"];
+    let memory = ["--rules", &file, "--decision-log", &log];
+
+    let mut seen = BTreeSet::new();
+    for arguments in [&store[..], &memory] {
+        let server = Server::start(arguments);
+        linted(&server);
+        use_it(&server);
+        let metrics = linted(&server);
+        let types = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "));
+        seen.extend(types.map(|line| line.split(' ').next().unwrap().to_owned()));
+        server.stop();
+    }
+
+    // The names stand in the source as words of their own.
+    let source = include_str!("../../../quell-server/src/metrics/render.rs");
+    let names: BTreeSet<String> = source
+        .split('"')
+        .filter(|word| word.starts_with("quell_") && !word.contains(char::is_whitespace))
+        .map(str::to_owned)
+        .collect();
+    assert!(names.len() > 40, "{names:?}");
+    assert_eq!(names, seen);
+}
