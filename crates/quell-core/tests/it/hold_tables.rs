@@ -152,7 +152,11 @@ fn a_reservation_ends_as_the_rule_says() {
         assert_eq!(late.peek(1).remaining, left, "{on_expiry:?}");
         if on_expiry == OnExpiry::Release {
             let refused = bench.peek(1).retry_after();
-            assert_eq!(refused, Some(RetryAfter::After(minute)), "a refusal knows the end");
+            assert_eq!(
+                refused,
+                Some(RetryAfter::After(minute)),
+                "a refusal knows the end"
+            );
         }
     }
 }
