@@ -7,6 +7,7 @@ use anyhow::Result;
 use cap::Cap;
 use clap::{Parser, Subcommand};
 
+mod debts;
 mod decide;
 mod draws;
 mod fleet;
@@ -41,6 +42,8 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, all structures included?
     Memory(memory::Settings),
+    /// What do the debts of an outage take, and what of it comes back when they are paid?
+    Debts(debts::Settings),
     /// What does a report cost the leader of a fleet, as members and limits grow?
     Fleet(fleet::Settings),
     /// What does a decision by rules cost, and how long do they take to come into force?
@@ -60,6 +63,9 @@ enum Command {
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
+    /// The debts of one outage in a process of its own; `debts` starts it.
+    #[command(hide = true)]
+    DebtsOf(debts::OutageSettings),
     /// One subject in a process of its own; `memory` starts it.
     #[command(hide = true)]
     MemoryOf(memory::subject::Settings),
@@ -70,6 +76,8 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
+        Command::Debts(settings) => debts::run(&settings),
+        Command::DebtsOf(settings) => debts::one_outage(&settings),
         Command::Fleet(settings) => fleet::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),

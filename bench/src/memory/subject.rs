@@ -5,11 +5,12 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use governor::{Quota, RateLimiter};
 use quell::clock::SystemClock;
-use quell::{KeyedLimiter, Limit};
+use quell::store::memory::MemoryStore;
+use quell::{KeyedLimiter, Limit, Limiter, Query};
 use serde::{Deserialize, Serialize};
 
 use crate::ALLOCATOR;
@@ -21,16 +22,20 @@ pub(crate) enum Name {
     QuellFixedWindow,
     QuellSlidingWindow,
     QuellSlidingLog,
+    QuellReservations,
+    QuellReservationsApart,
     Governor,
     GovernorHashMap,
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Quell,
         Self::QuellFixedWindow,
         Self::QuellSlidingWindow,
         Self::QuellSlidingLog,
+        Self::QuellReservations,
+        Self::QuellReservationsApart,
         Self::Governor,
         Self::GovernorHashMap,
     ];
@@ -41,9 +46,16 @@ impl Name {
             Self::QuellFixedWindow => "quell, fixed window",
             Self::QuellSlidingWindow => "quell, sliding window",
             Self::QuellSlidingLog => "quell, sliding log",
+            Self::QuellReservations => "quell, reservations on 1,000 keys",
+            Self::QuellReservationsApart => "quell, a reservation on each key",
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",
         }
+    }
+
+    /// Whether a million are the most that there can be.
+    pub(super) const fn is_held(self) -> bool {
+        matches!(self, Self::QuellReservations | Self::QuellReservationsApart)
     }
 }
 
@@ -63,8 +75,27 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
+    /// What the process has.
+    pub(crate) fn now() -> Result<Self> {
+        Ok(Self {
+            allocated: ALLOCATOR.allocated() as u64,
+            resident: status("VmRSS:")?,
+            peak: status("VmHWM:")?,
+        })
+    }
+
+    /// What the process has more than it had.
+    pub(crate) fn until_now(self) -> Result<Self> {
+        let now = Self::now()?;
+        Ok(Self {
+            allocated: now.allocated.saturating_sub(self.allocated),
+            resident: now.resident.saturating_sub(self.resident),
+            peak: now.peak.saturating_sub(self.resident),
+        })
+    }
+
     /// The figures with their names, in the order of the table.
-    pub(super) const fn parts(self) -> [(&'static str, u64); 3] {
+    pub(crate) const fn parts(self) -> [(&'static str, u64); 3] {
         [
             ("allocated", self.allocated),
             ("resident", self.resident),
@@ -85,6 +116,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::QuellFixedWindow => quell(Limit::fixed_window(100, hour).build()?, keys),
         Name::QuellSlidingWindow => quell(Limit::sliding_window(100, hour).build()?, keys),
         Name::QuellSlidingLog => quell(Limit::sliding_log(100, hour).build()?, keys),
+        Name::QuellReservations => reservations(keys, keys.div_ceil(RESERVED_TOGETHER)),
+        Name::QuellReservationsApart => reservations(keys, keys),
         Name::Governor => {
             let make = || Ok(RateLimiter::dashmap(quota()?));
             grow(
@@ -123,6 +156,35 @@ fn quell(limit: Limit, keys: u64) -> Result<Growth> {
     )
 }
 
+/// Reservations of one key, where several have it: as many as there can be.
+const RESERVED_TOGETHER: u64 = 1_000;
+
+/// As many reservations on so many keys in turn.
+fn reservations(reservations: u64, keys: u64) -> Result<Growth> {
+    let rules = "domain: shop\nrules: [{ name: tokens, per: [user], rate: 100000/h }]\n";
+    let loaded = quell_rules::parse_str("rules.yaml", rules);
+    let loaded = loaded.map_err(|problems| anyhow!("{:?}", problems.first()))?;
+    let hour = Duration::from_secs(3600);
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let before = Growth::now()?;
+    let limiter = Limiter::new(MemoryStore::new());
+    limiter.set_rules(loaded.domains)?;
+    let mut held = 0;
+    for number in 0..reservations {
+        let query = Query::new("shop").entry("user", format!("user:{:012}", number % keys));
+        let name = format!("order-{number:012}");
+        // The last of a million find a part of the table full: ids lie where their hash says.
+        match runtime.block_on(limiter.reserve(&query, hour, Some(&name))) {
+            Ok(verdict) => {
+                ensure!(verdict.is_allow(), "{name} was refused: {verdict:?}");
+                held += 1;
+            }
+            Err(error) => ensure!(held * 100 > reservations * 98, "{name}: {error}"),
+        }
+    }
+    before.until_now()
+}
+
 fn grow<L>(
     keys: u64,
     make: impl FnOnce() -> Result<L>,
@@ -130,8 +192,7 @@ fn grow<L>(
     count: impl Fn(&L) -> usize,
 ) -> Result<Growth> {
     let mut key = String::with_capacity(32);
-    let allocated = ALLOCATOR.allocated();
-    let resident = status("VmRSS:")?;
+    let before = Growth::now()?;
     let limiter = make()?;
     for number in 0..keys {
         key.clear();
@@ -140,11 +201,7 @@ fn grow<L>(
     }
     let held = count(&limiter);
     ensure!(held as u64 == keys, "{held} of {keys} keys are held");
-    Ok(Growth {
-        allocated: ALLOCATOR.allocated().saturating_sub(allocated) as u64,
-        resident: status("VmRSS:")?.saturating_sub(resident),
-        peak: status("VmHWM:")?.saturating_sub(resident),
-    })
+    before.until_now()
 }
 
 /// Bytes that the kernel has under this name for this process.

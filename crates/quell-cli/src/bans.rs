@@ -47,7 +47,7 @@ enum Command {
   quell bans list
   quell bans list --most 20 --json")]
 struct List {
-    /// How many to list at most
+    /// How many to list at most; the server lists up to 10000
     #[arg(long, value_name = "N", default_value = "1000", value_parser = entry::whole::<usize>)]
     most: usize,
 
@@ -127,6 +127,8 @@ struct Changed {
 #[derive(Deserialize)]
 struct Listed {
     bans: Vec<Ban>,
+    #[serde(default)]
+    total: usize,
 }
 
 #[derive(Deserialize)]
@@ -163,6 +165,10 @@ impl List {
         } else {
             for line in table(&listed.bans, Paint::stdout()) {
                 output::line(line)?;
+            }
+            let (shown, total) = (listed.bans.len(), listed.total);
+            if shown < total {
+                output::note(format_args!("{shown} of {total} bans: --most lists more"));
             }
         }
         Ok(Exit::Fine)

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use quell::store::Banned;
 use quell::store::memory::MAX_NAMED_BANS;
 use quell_core::key::{Key, KeyName, shortened};
@@ -23,7 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::answer::Reply;
 use crate::gather::Words;
 use crate::link::Failure;
-use crate::store::{RedisStore, Request};
+use crate::store::{RedisStore, Request, StoreClock};
 
 /// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
 /// of the server's time. Of the longest names (64 values of 8 KiB) they are half of the longest reply
@@ -37,12 +38,25 @@ pub(crate) struct Bans<'a> {
 }
 
 impl RedisStore {
-    /// Lists `key` as banned until an instant of the store's clock.
-    pub(crate) async fn name_ban(&self, key: Key<'_>, until: u64, now: u64) {
-        let (list, member) = match shortened(key.as_bytes(), &mark(key.as_bytes())) {
+    /// Which list a key stands on, and as what.
+    fn listing(&self, key: Key<'_>) -> (Vec<u8>, Vec<u8>) {
+        match shortened(key.as_bytes(), &mark(key.as_bytes())) {
             Cow::Borrowed(_) => (self.names.bans(), member(key)),
             Cow::Owned(short) => (self.names.cut_bans(), cut(&self.names.of(key), &short)),
-        };
+        }
+    }
+
+    /// Takes `key`, which is banned no more, off its list.
+    pub(crate) async fn forget_ban(&self, key: Key<'_>) {
+        let (list, member) = self.listing(key);
+        if let Err(failure) = Bans::new(self).drop(&list, &member).await {
+            tracing::debug!(%failure, "a ban that was lifted is listed until somebody reads the list");
+        }
+    }
+
+    /// Lists `key` as banned until an instant of the store's clock.
+    pub(crate) async fn name_ban(&self, key: Key<'_>, until: u64, now: u64) {
+        let (list, member) = self.listing(key);
         let list = [list];
         let arguments = [
             member,
@@ -77,6 +91,50 @@ impl<'a> Bans<'a> {
         bans.retain(|(state, _)| seen.insert(state.clone()));
         bans.truncate(most);
         Ok(bans.into_iter().map(|(_, ban)| ban).collect())
+    }
+
+    /// How many names are listed of bans that are not over.
+    pub(crate) async fn count(&self, now: Now) -> Result<usize, Failure> {
+        let [whole, cut] = [self.store.names.bans(), self.store.names.cut_bans()];
+        let counts = try_join(self.count_listed(&whole, now), self.count_listed(&cut, now));
+        counts.await.map(|(whole, cut)| whole + cut)
+    }
+
+    async fn count_listed(&self, list: &[u8], now: Now) -> Result<usize, Failure> {
+        let now = match self.store.clock() {
+            StoreClock::Caller => now.monotonic.as_nanos() / 1_000,
+            StoreClock::Own => self.clock(list).await?,
+        };
+        let mut count = Cmd::new();
+        count
+            .arg("ZCOUNT")
+            .arg(list)
+            .arg(format!("({now}"))
+            .arg("+inf");
+        let counted = self.store.link.call(list, &count);
+        match self.store.in_time(list, counted).await {
+            Ok(Value::Int(number)) => Ok(usize::try_from(number).unwrap_or_default()),
+            // Something else stands there, until the next ban begins.
+            Ok(_) | Err(Failure::Foreign(_)) => Ok(0),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The clock of the server that has `list`, in microseconds.
+    async fn clock(&self, list: &[u8]) -> Result<u64, Failure> {
+        let mut time = Cmd::new();
+        time.arg("TIME");
+        let told = self.store.in_time(list, self.store.link.call(list, &time));
+        let number = |value: &Value| redis::from_redis_value::<u64>(value.clone()).ok();
+        let clock = match told.await? {
+            Value::Array(parts) => match parts.as_slice() {
+                [seconds, micros] => number(seconds).zip(number(micros)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let clock = clock.map(|(seconds, micros)| seconds.saturating_mul(1_000_000) + micros);
+        clock.ok_or_else(|| Failure::Refused("no time".to_owned()))
     }
 
     /// The first bans of one list that stand, with the names of their states.

@@ -327,6 +327,10 @@ impl RedisStore {
             for charge in set.charges() {
                 self.name_ban(set.key(charge), until, clock).await;
             }
+        } else {
+            for charge in set.charges() {
+                self.forget_ban(set.key(charge)).await;
+            }
         }
         self.touched(set, asked.into_names());
         Ok(changed)
@@ -450,6 +454,11 @@ impl Store for RedisStore {
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
         let bans = Bans::new(self).list(most, now).await;
         bans.map_err(|failure| self.error(&failure))
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        let count = Bans::new(self).count(now).await;
+        count.map_err(|failure| self.error(&failure))
     }
 }
 

@@ -78,6 +78,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         started: Instant::now(),
         sources,
         reload_turn: Arc::default(),
+        bans_turn: tokio::sync::Mutex::default(),
         log,
         by_hand: AtomicU64::new(0),
     });
@@ -262,6 +263,12 @@ impl Server {
     #[must_use]
     pub const fn resp_address(&self) -> Option<SocketAddr> {
         self.resp_address
+    }
+
+    /// Bytes that the buffers of all connections have (`quell_buffer_bytes`).
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.shared.buffers.used()
     }
 
     /// The rules in force.

@@ -19,8 +19,9 @@ use crate::resp::Connections;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
 
-/// Bans that a list shows at most; the store keeps as many names.
-pub(crate) const MAX_BANS: usize = quell::store::memory::MAX_NAMED_BANS;
+/// Bans that a list shows at most: a tenth of a second of a store beside this process, and a few
+/// megabytes of this one.
+pub(crate) const MAX_BANS: usize = 10_000;
 
 /// What all parts of one server share.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) sources: Arc<RuleSources>,
     /// One reload at a time.
     pub(crate) reload_turn: Arc<Mutex<()>>,
+    /// One list of bans at a time, since no budget counts what it is made of.
+    pub(crate) bans_turn: Mutex<()>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) by_hand: AtomicU64,
 }
@@ -72,8 +75,8 @@ impl Shared {
         self.metrics.acquires().wrapping_add(by_hand << 48)
     }
 
-    /// Bans that stand, at most `most`. Reading a hundred thousand takes a while, so it is done
-    /// where nobody waits for an answer.
+    /// Bans that stand, at most `most`. Reading them takes a while, so it is done where nobody waits
+    /// for an answer.
     pub(crate) async fn bans(self: &Arc<Self>, most: usize) -> Result<Vec<Banned>, AskError> {
         let shared = Arc::clone(self);
         let runtime = Handle::current();
@@ -81,15 +84,16 @@ impl Shared {
         work.await.unwrap_or_else(|_| Ok(Vec::new()))
     }
 
-    /// What metrics read when they are asked for. Cost: linear in the bans that stand.
+    /// What metrics read when they are asked for. Cost: a look at the end of each ban in this process,
+    /// or a few trips to a store beside it.
     pub(crate) async fn gauges(self: &Arc<Self>) -> Gauges {
         let memory = self.limiter.store().memory();
-        let bans = self.bans(MAX_BANS).await;
+        let bans = self.limiter.ban_count().await;
         Gauges {
             keys: self.limiter.store().keys(),
             max_keys: memory.map_or(0, MemoryStore::max_keys),
             overflow_states: memory.map_or(0, MemoryStore::overflow_states),
-            bans: bans.map_or(0, |bans| bans.len()),
+            bans: bans.ok(),
             waiting: self.limiter.waiting(),
             holds: self.limiter.store().hold_totals(self.limiter.now()).await,
             uptime: self.started.elapsed(),

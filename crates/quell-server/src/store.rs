@@ -266,4 +266,11 @@ impl Store for ServerStore {
             Self::Redis(store) => store.bans(most, now).await,
         }
     }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        match self {
+            Self::Memory(store) => store.ban_count(now).await,
+            Self::Redis(store) => store.ban_count(now).await,
+        }
+    }
 }

@@ -81,6 +81,15 @@ impl<S: Store> Limiter<S> {
     pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
         Ok(self.store.bans(most, self.now()).await?)
     }
+
+    /// How many bans [`Limiter::bans`] could list. Cost: at most a look at each by a store in this
+    /// process, and four trips to one beside it.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store cannot tell.
+    pub async fn ban_count(&self) -> Result<usize, AskError> {
+        Ok(self.store.ban_count(self.now()).await?)
+    }
 }
 
 /// Refuses entries that name no key of the rule, in place of doing something to one that no query

@@ -380,6 +380,11 @@ impl Table {
         });
         (self.bytes, self.settled) = (self.bytes.saturating_sub(freed), settled);
         self.has_overflowed &= self.shares.values().any(|share| share.scope.is_none());
+        self.shrink();
+    }
+
+    /// Gives room back that is not needed any more, a part at a time.
+    fn shrink(&mut self) {
         if self.shares.len() < self.shares.capacity() / 4 {
             self.shares.shrink_to(self.shares.len() * 2);
         }
@@ -467,6 +472,7 @@ impl Table {
             share.is_settled = true;
             self.put(name, share);
         }
+        self.shrink();
     }
 }
 
@@ -589,6 +595,16 @@ impl LocalShares {
         self.bytes.load(Ordering::Acquire)
     }
 
+    /// Bytes that the tables have room for, used or not.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        let table = self.table.lock();
+        let share = size_of::<(Arc<[u8]>, Box<LocalShare>)>() + 1;
+        let limit = size_of::<(LimitId, Arc<SharedLimit>)>() + 1;
+        let due = table.due.capacity() * size_of::<Arc<[u8]>>();
+        table.shares.capacity() * share + due + self.limits.lock().capacity() * limit
+    }
+
     /// Whether nothing is kept of any key.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.load(Ordering::Acquire) == 0
@@ -615,6 +631,7 @@ impl LocalShares {
     pub(super) fn forget(&self, key: &[u8]) {
         let mut table = self.table.lock();
         table.take(key);
+        table.shrink();
         self.counted(&table);
     }
 
@@ -744,7 +761,7 @@ impl LocalShares {
         table.sweep(now, Instant::now(), false);
         self.counted(&table);
         if table.shares.is_empty() {
-            self.limits.lock().clear();
+            *self.limits.lock() = HashMap::new();
         }
     }
 }

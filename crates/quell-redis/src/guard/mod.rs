@@ -664,4 +664,8 @@ impl Store for GuardedStore {
         let bans = self.inner.store.bans(most, now).await;
         bans.inspect_err(|error| self.inner.failed(error))
     }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.inner.store.ban_count(now).await
+    }
 }

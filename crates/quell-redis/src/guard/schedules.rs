@@ -19,8 +19,9 @@ use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::OnFailure;
 use quell_core::time::{Monotonic, Now};
 use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::RandomScheduler;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use shuttle::{future, thread};
+use shuttle::{Config, MaxSteps, Runner, future, thread};
 
 use super::background::Background;
 use super::crowd::{Crowd, CrowdNews};
@@ -79,8 +80,12 @@ impl Node {
     }
 
     fn ask_at(&self, is_lost: bool, now: Now) {
+        self.ask_about(KEY, is_lost, now);
+    }
+
+    fn ask_about(&self, key: &[u8], is_lost: bool, now: Now) {
         let charge = Charge::alone(&self.installed, Cost::ONE);
-        let set = LimitSet::written_down(KEY, KEY.len(), &charge);
+        let set = LimitSet::written_down(key, KEY.len(), &charge);
         let declared = OnFailure::Share {
             nodes: NonZeroU32::MIN,
         };
@@ -140,6 +145,23 @@ impl Node {
             units,
         };
         self.shares.land(&self.known, &landing, now, Instant::now());
+    }
+
+    /// The store answered a call about another key, which charged nothing.
+    fn heard_about(&self, key: &[u8], instant: Instant) {
+        let landing = Landing {
+            key: Key::of_parts(key, KEY.len()),
+            flight: None,
+            charge: &self.charge(),
+            decision: &refusal(SHARE),
+            answered: AnswerTime {
+                asked: now().monotonic,
+                heard: now().monotonic,
+                decided: 0,
+            },
+            units: 0,
+        };
+        self.shares.land(&self.known, &landing, now, instant);
     }
 
     /// Pays what is owed, if nobody does.
@@ -222,6 +244,50 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
             assert_eq!(told, SHARE, "paid, or perhaps paid");
         };
         model::check(SCHEDULES, schedule);
+    }
+}
+
+/// Many keys are used apart and paid. What they took comes back, whether the sweep finds that nobody
+/// needs them any more or callers hear it from the store.
+#[test]
+fn the_room_of_debts_comes_back_when_they_are_paid() {
+    const KEYS: usize = 20_000;
+    let known = Arc::new(Known::new());
+    for (length, is_swept) in [(16, true), (16, false), (2_000, true), (2_000, false)] {
+        let known = Arc::clone(&known);
+        let schedule = move || {
+            let [limit, ..] = limits();
+            let node = Node::new(limit, &known);
+            let name = |user: usize| format!("{:0>length$}", format!("k-{user:08}")).into_bytes();
+            let before = node.shares.room();
+            for user in 0..KEYS {
+                node.ask_about(&name(user), false, now());
+            }
+            assert_eq!(node.shares.owed(), KEYS);
+            assert!(node.shares.bytes() > KEYS * length);
+            let most = node.shares.room();
+            assert!(most > KEYS * 40, "{most}");
+            while let Some((key, _)) = node.shares.next_due() {
+                let begun = node.shares.begin(&key, now(), |_| None);
+                if let Begun::Started(order, _) = begun {
+                    let paid = Outcome::Made(Some(now().monotonic));
+                    node.shares.finish(&order, &paid, now());
+                }
+            }
+            assert_eq!(node.shares.owed(), 0);
+            if is_swept {
+                node.shares.sweep(later(Duration::from_secs(3 * 3_600)));
+            } else {
+                let recovered = Instant::now() + 2 * RECOVERY;
+                (0..KEYS).for_each(|user| node.heard_about(&name(user), recovered));
+            }
+            assert_eq!(node.shares.bytes(), 0);
+            let after = node.shares.room();
+            assert!(after <= before + 4_096, "{before}, {most}, {after} bytes");
+        };
+        let mut config = Config::new();
+        config.max_steps = MaxSteps::None;
+        Runner::new(RandomScheduler::new(1), config).run(schedule);
     }
 }
 

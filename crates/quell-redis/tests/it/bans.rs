@@ -182,3 +182,32 @@ async fn long_values_are_listed_short_beside_older_servers() {
     assert_eq!(subject.bans(10).await.unwrap(), []);
     assert_eq!(server.command(&["EXISTS", "quell:1:bans"]), "0");
 }
+
+/// A scrape of metrics must not cost a hundred thousand names.
+#[tokio::test]
+async fn bans_are_counted_without_their_names() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[banning()]);
+    assert_eq!(subject.ban_count().await, Ok(0));
+    let long = "x".repeat(8_000);
+    for value in ["ann", "eve", &long] {
+        let query = Query::new("d").entry("user", value.to_owned());
+        let banned = subject.administer(&query, Action::Ban(60 * SECOND));
+        assert_eq!(banned.await, Ok(1));
+    }
+    assert_eq!(subject.ban_count().await, Ok(3));
+    // One that is over, which nobody took off the list.
+    list_as_before(&server, "bob", 1);
+    assert_eq!(subject.ban_count().await, Ok(3));
+    for (value, left) in [("ann", 2), (&long, 1)] {
+        let query = Query::new("d").entry("user", value.to_owned());
+        assert_eq!(subject.administer(&query, Action::Lift).await, Ok(1));
+        assert_eq!(subject.ban_count().await, Ok(left));
+    }
+    let commands = server.command(&["INFO", "commandstats"]);
+    assert!(commands.contains("cmdstat_zcount"), "{commands}");
+    assert!(!commands.contains("cmdstat_zrevrange"), "{commands}");
+    // A list that is none counts as empty.
+    server.command(&["SET", "quell:1:bans", "x"]);
+    assert_eq!(subject.ban_count().await, Ok(0));
+}

@@ -40,6 +40,7 @@ async fn everything(url: &str) {
     let ban = Action::Ban(60 * SECOND);
     rates.administer(&query("b"), ban).await.unwrap();
     assert_eq!(rates.bans(10).await.unwrap().len(), 1);
+    assert_eq!(rates.ban_count().await, Ok(1));
     rates.administer(&query("b"), Action::Lift).await.unwrap();
     assert_eq!(rates.bans(10).await.unwrap().len(), 0);
     let held = limiter(store().build(), &[permits]);

@@ -94,7 +94,7 @@ impl Writer {
             if wanted.reopen.swap(false, Ordering::AcqRel) {
                 self.reopen();
             }
-            if let Message::Decided(decided) = message {
+            if let Message::Decided(decided, _share) = message {
                 self.lines += line::write(&decided, self.secret, &mut self.buffer);
                 if self.buffer.len() >= BATCH {
                     self.flush();
@@ -112,6 +112,8 @@ impl Writer {
         let out = &mut self.out;
         let written = out.write_all(&self.buffer).and_then(|()| out.flush());
         self.buffer.clear();
+        // Long keys leave no more room than is written at once.
+        self.buffer.shrink_to(2 * BATCH);
         match written {
             Ok(()) => {
                 self.metrics.log_written.add(lines);

@@ -26,6 +26,8 @@ struct Changed {
 #[derive(Serialize)]
 struct BansBody {
     bans: Vec<BanBody>,
+    /// How many there are, listed or not.
+    total: usize,
 }
 
 #[derive(Serialize)]
@@ -45,20 +47,27 @@ pub(super) async fn list_bans(
         Ok(most) => most,
         Err(problem) => return reply::problem(&problem),
     };
-    match shared.bans(most).await {
-        Ok(bans) => {
-            let bans = bans.into_iter().map(|ban| BanBody {
-                domain: ban.key.domain,
-                rule: ban.key.rule,
-                entries: ban.key.values.into_iter().collect(),
-                left_ms: reply::milliseconds(ban.left),
-            });
-            reply::json(&BansBody {
-                bans: bans.collect(),
-            })
-        }
+    let _turn = shared.bans_turn.lock().await;
+    match bans(&shared, most).await {
+        Ok(body) => reply::json(&body),
         Err(error) => reply::problem(&reply::ask_problem(&error, "", &[])),
     }
+}
+
+async fn bans(shared: &Arc<Shared>, most: usize) -> Result<BansBody, AskError> {
+    let bans = shared.bans(most).await?;
+    // The list forgets bans that are over.
+    let total = shared.limiter.ban_count().await?.max(bans.len());
+    let bans = bans.into_iter().map(|ban| BanBody {
+        domain: ban.key.domain,
+        rule: ban.key.rule,
+        entries: ban.key.values.into_iter().collect(),
+        left_ms: reply::milliseconds(ban.left),
+    });
+    Ok(BansBody {
+        bans: bans.collect(),
+        total,
+    })
 }
 
 fn most(query: Option<&str>) -> Result<usize, Box<Problem>> {

@@ -25,13 +25,13 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 /// request draws for its own.
 const SMALL: usize = 4 * 1_024;
 
-/// What hyper keeps of a long body: a piece that waits to be taken, and room for the next one.
-const PIECES: usize = 2 * MAX_HEAD;
+/// What hyper keeps of a long body beside the room that it reads into: a piece that waits to be taken.
+const PIECE: usize = MAX_HEAD;
 
 /// A body that is here, and what is drawn for it.
 #[derive(Debug)]
 pub(super) struct BufferedBody {
-    bytes: Bytes,
+    bytes: Vec<u8>,
     _share: BudgetShare,
 }
 
@@ -92,8 +92,7 @@ async fn collect<B>(
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
-    let mut first = Bytes::new();
-    let mut all = Vec::new();
+    let mut bytes = Vec::new();
     let mut size = 0_usize;
     let mut is_refused = false;
     while let Some(frame) = body.frame().await {
@@ -107,22 +106,20 @@ where
         size = size.saturating_add(data.len());
         let room = size.next_power_of_two();
         if size <= most && room > SMALL && !is_refused {
-            is_refused = !share.resize(room.saturating_add(room.min(PIECES)));
+            is_refused = !share.resize(room.saturating_add(room.min(PIECE)));
         }
         if size > most || is_refused {
-            (first, all) = (Bytes::new(), Vec::new());
+            bytes = Vec::new();
             share.resize(0);
             if size > most.saturating_add(EXCESS) {
                 break;
             }
-        } else if first.is_empty() && all.is_empty() {
-            // Nearly always the only piece: kept as it is.
-            first = data;
         } else {
-            // Not more than was drawn.
-            all.reserve_exact(room - all.len());
-            all.extend_from_slice(&std::mem::take(&mut first));
-            all.extend_from_slice(&data);
+            // Copied, since a piece keeps the whole buffer that it was read into. Not more than was drawn.
+            if bytes.capacity() < size {
+                bytes.reserve_exact(room - bytes.len());
+            }
+            bytes.extend_from_slice(&data);
         }
     }
     if size > most {
@@ -134,8 +131,7 @@ where
             "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     }
-    let bytes = if all.is_empty() { first } else { all.into() };
-    let held = Some(bytes.len()).filter(|bytes| *bytes > SMALL);
+    let held = Some(bytes.capacity()).filter(|bytes| *bytes > SMALL);
     share.resize(held.unwrap_or_default());
     Ok(BufferedBody {
         bytes,

@@ -5,8 +5,8 @@
 //! clock. So the end comes after one to two timeouts. Before the first request it comes sooner, and
 //! moves do not count: who connects has something to ask.
 //!
-//! It also draws for what hyper keeps, which says nothing of its buffers: what came of a head that is
-//! not whole, and what the client does not take. Room that hyper got it keeps for the next
+//! It also draws for what hyper keeps, which says nothing of its buffers: what came of a head, the room
+//! that it reads into, and what the client does not take. Room that hyper got it keeps for the next
 //! request, so what was drawn for a long one stays drawn until the connection ends. A client that
 //! does not read its answers is not read either.
 
@@ -29,6 +29,9 @@ use crate::shared::Shared;
 /// What hyper has for reading, and for writing, from the beginning: little enough for ten thousand
 /// connections.
 const FIRST: usize = 8 * 1_024;
+
+/// What is read at once of a body where there is no room for more.
+const LITTLE: usize = 4 * 1_024;
 
 /// Bytes that a client may leave unread before nothing more is read of it.
 const MAX_UNSENT: usize = 64 * 1_024;
@@ -59,7 +62,7 @@ impl Requests {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether what comes is a body, which draws for itself where it is read.
+    /// Whether what comes is a body, which is taken out of hyper's buffer where it is read.
     fn is_body(&self) -> bool {
         self.begun() != self.answered.load(Ordering::Relaxed)
     }
@@ -75,7 +78,7 @@ pub(super) struct Watched {
     timer: Pin<Box<Sleep>>,
     has_moved: bool,
     requests: Arc<Requests>,
-    input: HeadInput,
+    input: ReadRoom,
     /// Bytes that could not be sent.
     unsent: usize,
     output: BudgetShare,
@@ -85,28 +88,30 @@ pub(super) struct Watched {
     is_over: bool,
 }
 
-/// What came of a head.
+/// What hyper has for reading: the head that came so far, and room for more.
 #[derive(Debug)]
-struct HeadInput {
-    bytes: usize,
+struct ReadRoom {
+    /// Bytes of the last head.
+    head: usize,
     /// Requests before it.
     before: u32,
     share: BudgetShare,
 }
 
-impl HeadInput {
-    /// Notes `count` bytes more; returns whether there is room for them.
-    fn add(&mut self, count: usize, requests: &Requests) -> bool {
-        if requests.is_body() {
-            return true;
-        }
+impl ReadRoom {
+    /// Draws for `room` beside what came; returns whether all connections together have as much.
+    fn draw(&mut self, room: usize, requests: &Requests) -> bool {
         let before = requests.begun();
-        if self.before != before {
-            (self.bytes, self.before) = (0, before);
+        if self.before != before && !requests.is_body() {
+            (self.head, self.before) = (0, before);
         }
-        self.bytes = self.bytes.saturating_add(count);
-        let kept = self.bytes.min(MAX_HEAD).next_power_of_two();
+        let kept = self.head.saturating_add(room);
         kept <= FIRST || kept <= self.share.held() || self.share.resize(kept)
+    }
+
+    /// Notes that so many bytes of a head came.
+    fn add(&mut self, count: usize) {
+        self.head = self.head.saturating_add(count).min(MAX_HEAD);
     }
 }
 
@@ -120,8 +125,8 @@ impl Watched {
             timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
             has_moved: false,
             requests,
-            input: HeadInput {
-                bytes: 0,
+            input: ReadRoom {
+                head: 0,
                 before: 0,
                 share: shared.buffers.share(),
             },
@@ -203,6 +208,20 @@ impl Watched {
     }
 }
 
+/// Reads less than hyper has room for, so that it makes no more of that.
+fn read_little(
+    stream: &mut TcpStream,
+    context: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let mut little = [0; LITTLE];
+    let size = LITTLE.min(buffer.remaining());
+    let mut part = ReadBuf::new(little.get_mut(..size).unwrap_or_default());
+    let moved = Pin::new(stream).poll_read(context, &mut part);
+    buffer.put_slice(part.filled());
+    moved
+}
+
 impl AsyncRead for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -219,12 +238,20 @@ impl AsyncRead for Watched {
             self.reader = Some(context.waker().clone());
             return self.watch(context, Poll::Pending);
         }
-        let before = buffer.filled().len();
-        let moved = Pin::new(&mut self.inner).poll_read(context, buffer);
-        let came = buffer.filled().len() - before;
         let this = &mut *self;
-        if came > 0 && !this.input.add(came, &this.requests) {
-            return Poll::Ready(Err(this.refuse()));
+        let room = buffer.remaining();
+        let is_drawn = this.input.draw(room, &this.requests);
+        let moved = match is_drawn {
+            true => Pin::new(&mut this.inner).poll_read(context, buffer),
+            false => read_little(&mut this.inner, context, buffer),
+        };
+        let came = room - buffer.remaining();
+        if came > 0 && !this.requests.is_body() {
+            // A head is kept until it is whole.
+            if !is_drawn {
+                return Poll::Ready(Err(this.refuse()));
+            }
+            this.input.add(came);
         }
         self.watch(context, moved)
     }

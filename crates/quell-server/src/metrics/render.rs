@@ -21,7 +21,8 @@ pub(crate) struct Gauges {
     pub(crate) keys: usize,
     pub(crate) max_keys: usize,
     pub(crate) overflow_states: usize,
-    pub(crate) bans: usize,
+    /// `None`: the store cannot tell.
+    pub(crate) bans: Option<usize>,
     /// Callers that wait for their turn.
     pub(crate) waiting: usize,
     pub(crate) holds: HoldTotals,
@@ -146,11 +147,10 @@ fn store(text: &mut Text, gauges: &Gauges) {
     );
     let help = "States that new keys share since the store is, or was, full.";
     text.gauge("quell_overflow_states", help, gauges.overflow_states);
-    text.gauge(
-        "quell_bans",
-        "Keys under a ban, as far as their names are kept.",
-        gauges.bans,
-    );
+    if let Some(bans) = gauges.bans {
+        let help = "Keys under a ban, as far as their names are kept.";
+        text.gauge("quell_bans", help, bans);
+    }
 }
 
 fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {

@@ -121,6 +121,12 @@ impl Output {
         }
     }
 
+    /// Whether it has become larger than what is drawn for it.
+    pub(super) fn has_outgrown(&self) -> bool {
+        let size = self.bytes.capacity();
+        size > FIRST && size > self.share.held()
+    }
+
     /// Draws for what it has become, which is to be called when all was sent that can be; says whether
     /// all connections together have as much.
     pub(super) fn is_within_budget(&mut self) -> bool {

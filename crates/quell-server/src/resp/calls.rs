@@ -18,16 +18,21 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{Args, Command, Encoder, Protocol, Queue, Throttle};
 
+use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
 /// Questions of one connection that wait at a time: more than a client usually sends in a row, and
 /// few enough that one connection cannot fill the way to the store.
 const MOST: usize = 256;
 
+/// What a question takes while it waits, beside its words: what is to be done with it, and its reply.
+const CALL: usize = 4 * 1_024;
+
 /// Questions that wait.
-#[derive(Default)]
 pub(super) struct Calls {
     waiting: FuturesOrdered<Pin<Box<dyn Future<Output = Reply> + Send>>>,
+    /// What is drawn for them.
+    share: BudgetShare,
     /// Whether the store answered the last question.
     is_settled: bool,
 }
@@ -39,11 +44,20 @@ struct Reply {
 }
 
 impl Calls {
+    pub(super) fn new(share: BudgetShare) -> Self {
+        Self {
+            waiting: FuturesOrdered::new(),
+            share,
+            is_settled: false,
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes a command that the store has to answer; says whether it was one.
+    /// Takes a command that the store has to answer; says whether it was one, and there is room for it
+    /// to wait.
     ///
     /// Answers that are due before it are appended to `out`, its own is not yet.
     pub(super) async fn take(
@@ -61,7 +75,9 @@ impl Calls {
             return false;
         }
         let mut own = Queue::new();
-        if own.push(args).is_err() {
+        let is_kept = own.push(args).is_ok();
+        let size = self.share.held().saturating_add(own.held() + CALL);
+        if !is_kept || !self.share.resize(size) {
             return false;
         }
         self.waiting
@@ -78,6 +94,7 @@ impl Calls {
             out.extend_from_slice(&reply.bytes);
             self.is_settled = reply.is_answer;
         }
+        self.share.resize(0);
     }
 }
 

@@ -125,12 +125,13 @@ impl Connection {
     }
 
     /// Answers complete commands until there is none, or it is another's turn, or too much waits to
-    /// be sent.
+    /// be sent, or more than is drawn for.
     async fn answer(&mut self, most: usize) -> Answered {
         let mut commands = 0;
         self.session.arrived();
         let rest = loop {
-            if commands >= TURN || self.output.unsent().len() >= most {
+            let is_full = self.output.unsent().len() >= most || self.output.has_outgrown();
+            if commands >= TURN || is_full {
                 break Ok(Rest::More);
             }
             let (input, out) = (self.input.filled(), &mut self.output.bytes);
@@ -239,13 +240,23 @@ impl Connection {
     async fn say_last(mut self, error: &impl std::fmt::Display) {
         let protocol = self.session.protocol();
         Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
-        leave(self.stream, self.output.unsent()).await;
+        self.say_rest().await;
     }
 
-    /// Sends what is still to be sent, and closes.
+    /// Sends what is still to be sent, and closes. What finds no room is not kept until somebody takes
+    /// it.
     async fn say_rest(self) {
-        if !self.output.is_empty() {
-            leave(self.stream, self.output.unsent()).await;
+        let Self {
+            stream,
+            mut output,
+            input,
+            session,
+            decoder,
+            ..
+        } = self;
+        drop((input, session, decoder));
+        if output.is_within_budget() && !output.is_empty() {
+            leave(stream, output.unsent()).await;
         }
     }
 }

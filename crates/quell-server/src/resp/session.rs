@@ -60,6 +60,7 @@ pub(super) enum Next {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, entry: Arc<Entry>) -> Self {
         let queued = shared.buffers.share();
+        let calls = Calls::new(shared.buffers.share());
         Self {
             last: CallMemo::new(&shared.config.bounds.frame_limits()),
             limit: AdHocMemo::default(),
@@ -69,7 +70,7 @@ impl Session {
             queue: None,
             queued,
             reading: None,
-            calls: Calls::default(),
+            calls,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Rules, bans and keys by hand; health; the description of it all.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Fixture, SHOP};
@@ -112,13 +114,42 @@ fn a_ban_is_set_listed_and_lifted() {
         (&json!(true), &json!(600_000))
     );
     let bans = server.get("/v1/bans").json();
-    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000}]});
+    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000}], "total": 1});
     assert_eq!(bans, expected);
     assert_eq!(server.metric("quell_bans").as_deref(), Some("1"));
     let lifted = server.request("DELETE", "/v1/bans", &format!("{{{key}}}"));
     assert_eq!(lifted.json(), json!({"changed": 1}));
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
-    assert_eq!(server.get("/v1/bans").json(), json!({"bans": []}));
+    let none = json!({"bans": [], "total": 0});
+    assert_eq!(server.get("/v1/bans").json(), none);
+}
+
+#[test]
+fn a_list_of_bans_is_bounded_and_says_how_many_there_are() {
+    let server = Fixture::with_clock(SHOP, "");
+    for (user, length) in [("ann", "10m"), ("bob", "30m"), ("eve", "20m")] {
+        let body = format!(
+            r#"{{"domain":"shop","rule":"login","entries":{{"user":"{user}"}},"for":"{length}"}}"#
+        );
+        assert_eq!(server.request("POST", "/v1/bans", &body).status, 200);
+    }
+    let listed = server.get("/v1/bans?most=2").json();
+    let users: Vec<_> = (0..2)
+        .map(|row| &listed["bans"][row]["entries"]["user"])
+        .collect();
+    assert_eq!(users, [&json!("bob"), &json!("eve")]);
+    assert_eq!(listed["total"], 3);
+    assert_eq!(listed["bans"].as_array().unwrap().len(), 2);
+    assert_eq!(server.metric("quell_bans").as_deref(), Some("3"));
+    let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
+    are_described(&listed, &schemas["Bans"]);
+    assert_eq!(server.get("/v1/bans?most=10000").status, 200);
+    let more = server.get("/v1/bans?most=10001");
+    more.assert_problem(400, "write 1 to 10000");
+    // Time is over for one of them, and nobody reads the list.
+    let clock = server.clock.as_ref().unwrap();
+    clock.advance(Duration::from_secs(601));
+    assert_eq!(server.metric("quell_bans").as_deref(), Some("2"));
 }
 
 #[test]
@@ -178,7 +209,7 @@ fn mistakes_say_what_to_write() {
         .assert_problem(400, "leave \"for\" out");
     server
         .get("/v1/bans?most=0")
-        .assert_problem(400, "write 1 to 100000");
+        .assert_problem(400, "write 1 to 10000");
     server.get("/v1/bans?x=0").assert_problem(400, "write most");
 }
 

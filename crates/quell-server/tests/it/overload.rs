@@ -203,3 +203,50 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     );
     assert_eq!(server.get("/healthz").json()["status"], "ok");
 }
+
+/// A server whose store stands still, and a connection that the store has answered once.
+fn standing_still(settings: &str) -> (Redis, Fixture, TcpStream) {
+    let redis = Redis::start();
+    let settings = format!(
+        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\n{settings}",
+        redis.port
+    );
+    let server = Fixture::with_clock(RULES, &settings);
+    let stream = settled(&server);
+    redis.signal("-STOP");
+    (redis, server, stream)
+}
+
+/// Replies are sent before there are more of them than is drawn for, also if others wait behind them.
+#[test]
+fn replies_do_not_pile_up_while_the_store_is_waited_for() {
+    let (_redis, server, mut stream) = standing_still("");
+    let table = server.resp_exchange(b"COMMAND\r\n").len();
+    let commands = format!("{}CL.THROTTLE k 9 9 60\r\n", "COMMAND\r\n".repeat(200));
+    stream.write_all(commands.as_bytes()).unwrap();
+    let mut replies = vec![0; 150 * table];
+    stream.read_exact(&mut replies).unwrap();
+}
+
+/// Where there is no room for calls of a pipeline to wait together, they wait one after the other.
+#[test]
+fn calls_that_wait_together_take_no_more_than_their_budget() {
+    for (most, is_enough) in [(10_000_000, true), (20_000, false)] {
+        let (redis, server, mut stream) = standing_still(&format!("max_buffer_bytes = {most}"));
+        let calls = (0..AT_ONCE).map(|call| format!("CL.THROTTLE k{call} 9 9 60\r\n"));
+        stream
+            .write_all(calls.collect::<String>().as_bytes())
+            .unwrap();
+        let used = || server.server().buffer_bytes();
+        // What came with the first read.
+        let expected = if is_enough { AT_ONCE / 2 * 4_096 } else { 0 };
+        eventually("they wait", || used() >= expected);
+        assert!(used() <= most);
+        redis.signal("-CONT");
+        read_until(&mut stream, |text| {
+            replies(text) == [AT_ONCE, 0] && text.ends_with("\r\n")
+        });
+        drop(stream);
+        eventually("all of it comes back", || used() == 0);
+    }
+}

@@ -313,3 +313,31 @@ fn a_body_counts_while_its_question_waits() {
     assert!(used >= body.len(), "{used}");
     waiting.shutdown(std::net::Shutdown::Both).unwrap();
 }
+
+/// hyper keeps the room that it read a long body into for as long as the connection is open.
+#[test]
+fn room_for_a_body_counts_as_long_as_it_is_kept() {
+    let server = Fixture::new(SHOP, "max_buffer_bytes = 1000000");
+    let entries = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let body = format!("{entries}{}", " ".repeat(250_000));
+    let head = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut open: Vec<_> = (0..30).map(|_| connect(server.http())).collect();
+    let mut answered = 0;
+    for stream in &mut open {
+        stream
+            .write_all(format!("{head}{body}").as_bytes())
+            .unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        answered += usize::from(begin.ends_with(b"200"));
+    }
+    // All have their answers, ask nothing more and are not closed.
+    assert!((4..30).contains(&answered), "{answered}");
+    let used = buffer_bytes(&server);
+    assert!((200_000..=1_000_000).contains(&used), "{used}");
+    drop(open);
+    eventually("all of it comes back", || buffer_bytes(&server) == 0);
+}

@@ -120,11 +120,9 @@ async fn same_as<S: Store, M: Store>(store: S, model: M, seed: u64, steps: usize
     }
     let got = subject.bans(usize::MAX).await;
     let expected = model.bans(usize::MAX).await;
-    assert_eq!(
-        got.map(|bans| bans.len()),
-        expected.map(|bans| bans.len()),
-        "seed {seed}"
-    );
+    let (got, expected) = (got.map(|bans| bans.len()), expected.map(|bans| bans.len()));
+    assert_eq!(got, expected, "seed {seed}");
+    assert_eq!(subject.ban_count().await, expected, "seed {seed}");
 }
 
 /// Brings the same rules into force on both.

@@ -199,6 +199,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         most: usize,
         now: Now,
     ) -> impl Future<Output = Result<Vec<Banned>, StoreError>> + Send;
+
+    /// How many bans there are in the list that [`Store::bans`] reads, told without reading it where a
+    /// store can.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot tell.
+    fn ban_count(&self, now: Now) -> impl Future<Output = Result<usize, StoreError>> + Send {
+        async move { Ok(self.bans(usize::MAX, now).await?.len()) }
+    }
 }
 
 /// A store in this process: it answers at once and cannot fail.

@@ -8,6 +8,7 @@
 //! shard (one of 512): it may be refused early, but nobody is let off. When there is room again, a new key starts
 //! with what its overflow state holds.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -240,10 +241,40 @@ impl MemoryStore {
         }
     }
 
+    /// How much longer a key with a name is banned; forgets the name of one that is not.
+    fn named_ban(&self, fingerprint: Fingerprint, now: Now) -> Option<Duration> {
+        let keeper = Keeping { store: self, now };
+        let mut left = None;
+        self.table.with_state(fingerprint, now, &keeper, |state| {
+            // State under a limit that is gone is as good as gone.
+            let state = state.filter(|state| self.registry.limits().knows(state.limit));
+            left = state.and_then(|state| state.banned_for(now.monotonic));
+            if left.is_none() {
+                // While the state is held, so that no ban begins in between.
+                self.names.lock().remove(&fingerprint);
+            }
+        });
+        left
+    }
+
+    /// The keys with names, the longest ban first.
+    fn named(&self) -> Vec<Fingerprint> {
+        let names = self.names.lock();
+        let mut named: Vec<_> = names.iter().map(|(at, ban)| (ban.until, *at)).collect();
+        drop(names);
+        named.sort_unstable_by_key(|(until, _)| Reverse(*until));
+        named
+            .into_iter()
+            .map(|(_, fingerprint)| fingerprint)
+            .collect()
+    }
+
     /// Forgets the names of bans that are over, and gives their memory back.
     fn forget_names(&self, now: Now) {
+        for fingerprint in self.named() {
+            self.named_ban(fingerprint, now);
+        }
         let mut names = self.names.lock();
-        names.retain(|_, ban| ban.until > now.monotonic);
         if names.len() < names.capacity() / 4 {
             names.shrink_to_fit();
         }
@@ -550,29 +581,27 @@ impl Store for MemoryStore {
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        let named: Vec<_> = {
-            let names = self.names.lock();
-            let each = names.iter();
-            each.map(|(at, ban)| (*at, ban.name.clone())).collect()
-        };
         let mut bans = Vec::new();
-        let keeper = Keeping { store: self, now };
-        for (fingerprint, name) in named {
-            self.table.with_state(fingerprint, now, &keeper, |state| {
-                // State under a limit that is gone is as good as gone.
-                let state = state.filter(|state| self.registry.limits().knows(state.limit));
-                let left = state.and_then(|state| state.banned_for(now.monotonic));
-                match (left, KeyName::parse(&name)) {
-                    (Some(left), Some(key)) => bans.push(Banned { key, left }),
-                    // While the state is held, so that no ban begins in between.
-                    _ => {
-                        self.names.lock().remove(&fingerprint);
-                    }
-                }
-            });
+        for fingerprint in self.named() {
+            if bans.len() >= most {
+                break;
+            }
+            let name = {
+                let names = self.names.lock();
+                names.get(&fingerprint).map(|ban| ban.name.clone())
+            };
+            let key = name.and_then(|name| KeyName::parse(&name));
+            if let (Some(key), Some(left)) = (key, self.named_ban(fingerprint, now)) {
+                bans.push(Banned { key, left });
+            }
         }
-        bans.sort_by_key(|ban| std::cmp::Reverse(ban.left));
-        bans.truncate(most);
+        bans.sort_by_key(|ban| Reverse(ban.left));
         Ok(bans)
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        let names = self.names.lock();
+        let stand = names.values().filter(|ban| ban.until > now.monotonic);
+        Ok(stand.count())
     }
 }
