@@ -56,7 +56,13 @@ fn shown(error: Error, arguments: &[OsString]) -> Error {
     }
     let shown = |argument: &OsString| printable(&argument.to_string_lossy()).into_owned();
     let again = Cli::command().try_get_matches_from(arguments.iter().map(shown));
-    again.err().unwrap_or(error)
+    let mut error = again.err().unwrap_or(error);
+    // What was wrong may be just that character: then the value is right once it is escaped.
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let value = ContextValue::String(printable(value).into_owned());
+        error.insert(ContextKind::InvalidValue, value);
+    }
+    error
 }
 
 fn is_shown(text: &str) -> bool {

@@ -85,9 +85,9 @@ impl Health {
         self.emptied_domains.lock().iter().cloned().collect()
     }
 
-    /// A snapshot was written.
-    pub(crate) fn snapshot_written(&self) {
-        *self.snapshot_failure.lock() = None;
+    /// A snapshot was written. Returns whether the last one was not.
+    pub(crate) fn snapshot_written(&self) -> bool {
+        self.snapshot_failure.lock().take().is_some()
     }
 
     /// A snapshot could not be written: a crash loses more than it should.

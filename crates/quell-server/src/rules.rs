@@ -130,10 +130,14 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: Loaded) -> Result<(), Ru
     shared.limiter.set_rules(loaded.domains)?;
     let after = shared.limiter.rules();
     for domain in shared.health.rules_replaced(&before, &after) {
+        let answer = match after.has_domain(&domain) {
+            true => "no longer limited",
+            false => "answered 404, since no file names it any more",
+        };
         tracing::warn!(
             domain,
-            "a domain has lost all of its rules: calls that ask for it are no longer limited; what \
-             was used and banned counts again if the rules come back within ten minutes"
+            "a domain has lost all of its rules: calls that ask for it are {answer}; what was used \
+             and banned counts again if the rules come back within ten minutes"
         );
     }
     for warning in never_met(&after, &shared.config.authorize) {

@@ -18,6 +18,9 @@ pub(super) const DEFAULT_LEVEL: &str = "info";
 /// What levels there are.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// What is left out of the log unless somebody asks for it: how the watch over files is kept.
+const QUIET_TARGET: &str = "notify=off";
+
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
@@ -69,7 +72,10 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
             return Err(wrong());
         }
     }
-    EnvFilter::try_new(text).map_err(|_| wrong())
+    // What it says of its own watches helps nobody who did not ask for it; the first of two that
+    // speak of one target gives way.
+    let quieter = format!("{QUIET_TARGET},{text}");
+    EnvFilter::try_new(quieter).map_err(|_| wrong())
 }
 
 /// Begins to log.

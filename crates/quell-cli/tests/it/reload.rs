@@ -169,3 +169,20 @@ fn nothing_is_told_of_rules_that_are_as_they_were() {
     });
     server.stop();
 }
+
+/// A domain that no file names is answered 404, one without rules is not limited: the log says which.
+#[test]
+fn a_domain_that_loses_its_rules_is_told_with_what_its_callers_get() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", &window_rules("shop", "5/h"));
+    let server = Server::start(&["--rules", &rules]);
+    for (text, told) in [
+        ("domain: shop\nrules: []\n".to_owned(), "no longer limited"),
+        (window_rules("shop", "5/h"), "1 added"),
+        (window_rules("other", "5/h"), "answered 404"),
+    ] {
+        folder.write("shop.yaml", &text);
+        until(told, || server.log().contains(told).then_some(()));
+    }
+    server.stop();
+}

@@ -174,6 +174,11 @@ fn a_file_that_may_not_grow_is_told_and_ends_nobody() {
         (is_told && health["decision_log_failing"] == true).then_some(health)
     });
     assert_eq!(health["status"], "degraded", "{health}");
+    until("it has failed more than once", || {
+        (server.metric("quell_snapshot_failures_total") > Some(2)).then_some(())
+    });
+    let told = server.log().matches("no snapshot was written").count();
+    assert_eq!(told, 1, "once per failure: {}", server.log());
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(1), "{}", server.log());
     let server = Server::start(&["--rules", &rules, "--data-dir", &data]);

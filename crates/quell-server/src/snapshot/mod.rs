@@ -62,7 +62,9 @@ impl Snapshots {
                 let took = begun.elapsed();
                 let metrics = &shared.metrics;
                 metrics.snapshots.add(1);
-                shared.health.snapshot_written();
+                if shared.health.snapshot_written() {
+                    tracing::info!("snapshots are written again");
+                }
                 metrics.snapshot_bytes.set(bytes);
                 metrics.snapshot_nanos.set_duration(took);
                 tracing::debug!(bytes, ?took, "snapshot written");
@@ -91,8 +93,14 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
         tokio::time::sleep(snapshots.interval / 2).await;
         let (shared, snapshots) = (Arc::clone(&shared), Arc::clone(&snapshots));
         let work = tokio::task::spawn_blocking(move || {
-            if let Err(error) = snapshots.write(&shared) {
-                tracing::error!("no snapshot was written: {}", Chain(&error));
+            let is_known = shared.health.snapshot_failure().is_some();
+            match snapshots.write(&shared) {
+                Err(error) if is_known => {
+                    tracing::debug!("no snapshot was written: {}", Chain(&error));
+                }
+                // Once per failure: a full disk would fill another log as well.
+                Err(error) => tracing::error!("no snapshot was written: {}", Chain(&error)),
+                Ok(()) => {}
             }
         });
         let _ = work.await;
