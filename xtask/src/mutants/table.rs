@@ -469,6 +469,30 @@ const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "parallel::who_read_the_clock_earlier",
     },
+    Mutant {
+        name: "an address with a port is a key of its own",
+        file: "crates/quell-core/src/rule/pattern.rs",
+        original: "text.parse().ok().or_else(|| decorated_address(text))?;",
+        replacement: "text.parse().ok().or_else(|| without_zone(text))?;",
+        package: "quell-core",
+        caught_by: "rules::addresses_are_cut_to_their_prefix",
+    },
+    Mutant {
+        name: "who waited is told what was left before",
+        file: "crates/quell/src/holding.rs",
+        original: "self.refresh(query, set, &mut placed.decisions).await;",
+        replacement: "self.refresh(query, set, &mut placed.decisions.clone()).await;",
+        package: "quell",
+        caught_by: "holding::who_waited_is_told",
+    },
+    Mutant {
+        name: "what a larger call waits for is guessed on a key with a line",
+        file: "crates/quell-redis/src/guard/refusal.rs",
+        original: "if !is_larger || !self.is_mirrored(installed) {",
+        replacement: "if !is_larger {",
+        package: "quell-redis",
+        caught_by: "refusal::tests::what_is_held_or_owed",
+    },
 ];
 
 #[cfg(test)]

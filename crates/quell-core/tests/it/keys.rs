@@ -1,6 +1,6 @@
 //! Any bytes are a key, and two different keys never are the same bytes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -108,11 +108,15 @@ fn bytes(parts: &Parts) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The value that a part stands for: an address cut to its prefix, or the bytes as they are.
+/// The value that a part stands for: an address, without its port, cut to its prefix, or the bytes as
+/// they are.
 fn meaning(part: &Part) -> Option<(Option<IpAddr>, Vec<u8>)> {
     let value = part.value.clone()?;
     let text = String::from_utf8(value.clone()).ok();
-    let address = text.and_then(|text| text.parse::<IpAddr>().ok());
+    let address = text.and_then(|text| {
+        let with_port = || text.parse::<SocketAddr>().map(|address| address.ip());
+        text.parse::<IpAddr>().or_else(|_| with_port()).ok()
+    });
     match (part.prefix, address) {
         (Some((v4, v6)), Some(address)) => {
             Some((Some(cut(address.to_canonical(), v4, v6)), vec![]))
