@@ -198,6 +198,45 @@ fn a_spill_changes_under_a_reader() {
     }
 }
 
+/// The same, where the next to take what lies behind the line is another chain: no key is in both.
+#[test]
+fn a_spill_goes_to_another_chain_under_a_reader() {
+    model(1, || {
+        let model = Model::new(vec![rule("k", Limit::per_hour(3).build())]);
+        let values: Vec<String> = (0..40).map(|value: u32| value.to_string()).collect();
+        let of_chain = |chain| {
+            let mut keys = values.iter().map(|value| ("k", value.as_str()));
+            keys.by_ref()
+                .filter(|key| model.chain_of_two(*key) == chain)
+                .take(6)
+                .map(|(name, value)| (name, value.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (of_chain(0), of_chain(1));
+        let acquire = |model: &Model, (name, value): &(&'static str, String), now| {
+            assert_eq!(model.acquire(&[(name, value)], now), 1);
+        };
+        for key in first[..3].iter().chain(&second[..2]) {
+            acquire(&model, key, START);
+        }
+        assert_eq!(model.chains(), 2);
+        let later = later(HOUR);
+        let (other, keys) = (Arc::clone(&model), second[2..5].to_vec());
+        let thread = thread::spawn(move || {
+            other.sweep(later);
+            for key in &keys {
+                acquire(&other, key, later);
+            }
+        });
+        for key in &first[..3] {
+            acquire(&model, key, later);
+        }
+        thread.join().unwrap();
+        let states = model.limiter.store().export(0, later);
+        assert_eq!(states.len(), 6);
+    });
+}
+
 /// A key at rest is dropped by the sweep while it is charged: the charge stays.
 #[test]
 fn a_charge_outlives_the_sweep() {
@@ -299,9 +338,10 @@ fn a_reload_under_a_charge() {
                 let mut admitted = model.acquire(&[("k", "1")], START);
                 let other = Arc::clone(&model);
                 let thread = thread::spawn(move || {
-                    (0..2)
-                        .map(|_| other.acquire(&[("k", "1")], START))
-                        .sum::<u64>()
+                    let first = other.acquire(&[("k", "1")], START);
+                    // It drops what is charged under a limit that it does not know.
+                    other.sweep(START);
+                    first + other.acquire(&[("k", "1")], START)
                 });
                 let rules = domain(vec![rule("k", limit(after))]);
                 model.limiter.set_rules_at(rules, START).unwrap();
@@ -470,6 +510,32 @@ fn an_old_reading_is_credited_nothing() {
             // What came after that second was let pass, what came before it was not.
             let left = model.remaining(("k", "1"), model.limiter.now());
             assert_eq!(left, 1 - mine);
+        });
+    }
+}
+
+/// Room for one, and for two in a moment: whoever is overtaken between its reading and its decision is
+/// not refused for that.
+#[test]
+fn an_old_reading_refuses_nobody() {
+    for names in [&["k"][..], &["k", "l"]] {
+        model(4, move || {
+            let clock = Arc::new(SharedClock(AtomicU64::new(START.monotonic.as_nanos())));
+            let limit = Limit::per_second(200).burst(2).build();
+            let rules = names.iter().map(|name| rule(name, limit.clone()));
+            let model = Model::with(rules.collect(), Arc::clone(&clock) as _);
+            let acquire = move |model: &Model| {
+                let entries: Vec<_> = names.iter().map(|name| (*name, "1")).collect();
+                model.acquire(&entries, model.limiter.now())
+            };
+            assert_eq!(acquire(&model), 1);
+            let (other, moved) = (Arc::clone(&model), Arc::clone(&clock));
+            let thread = thread::spawn(move || {
+                moved.advance(SECOND / 200);
+                acquire(&other)
+            });
+            let mine = acquire(&model);
+            assert_eq!((mine, thread.join().unwrap()), (1, 1));
         });
     }
 }
