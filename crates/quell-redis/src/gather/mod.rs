@@ -609,10 +609,13 @@ mod tests {
             let callers: Vec<_> = callers.collect();
             let trouble = {
                 let server = Arc::clone(&server);
-                thread::spawn(move || match thread_rng().gen_range(0..4) {
-                    0 => server.end_clients(),
-                    1 => server.hang_up(),
-                    _ => {}
+                thread::spawn(move || {
+                    server.wait();
+                    match thread_rng().gen_range(0..4) {
+                        0 => server.end_clients(),
+                        1 => server.hang_up(),
+                        _ => {}
+                    }
                 })
             };
             while done.load(Ordering::SeqCst) < CALLS {

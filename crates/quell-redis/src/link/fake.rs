@@ -58,8 +58,12 @@ impl Pipe {
         }
     }
 
+    /// Hangs up; answers that nobody has read may be lost.
     fn hang_up(&mut self) {
         self.is_over = true;
+        if thread_rng().gen_range(0..2) == 0 {
+            self.answers.clear();
+        }
         self.wake();
     }
 }
@@ -131,6 +135,13 @@ impl FakeServer {
     pub(crate) fn end_clients(&self) {
         self.has_lost_clients.store(true, Ordering::SeqCst);
         model::end_runtime();
+    }
+
+    /// Lets some time go by before something goes wrong.
+    pub(crate) fn wait(&self) {
+        for _ in 0..thread_rng().gen_range(0..400) {
+            shuttle::thread::yield_now();
+        }
     }
 
     fn any(&self) -> Option<Arc<Mutex<Pipe>>> {

@@ -307,7 +307,7 @@ mod tests {
         let command = Command::from(&*echo.arg(number));
         let mut call = pin!(node.call(&command));
         if goes_away {
-            for _ in 0..thread_rng().gen_range(0..4) {
+            for _ in 0..thread_rng().gen_range(0..60) {
                 let mut context = Context::from_waker(Waker::noop());
                 if call.as_mut().poll(&mut context).is_ready() {
                     return;
@@ -353,11 +353,14 @@ mod tests {
             let callers: Vec<_> = callers.collect();
             let trouble = {
                 let (node, server) = (Arc::clone(&node), Arc::clone(&server));
-                thread::spawn(move || match thread_rng().gen_range(0..4) {
-                    0 => node.hang_up(),
-                    1 => drop(node.hang_up_if_silent(Instant::now())),
-                    2 => server.end_clients(),
-                    _ => server.hang_up(),
+                thread::spawn(move || {
+                    server.wait();
+                    match thread_rng().gen_range(0..4) {
+                        0 => node.hang_up(),
+                        1 => drop(node.hang_up_if_silent(Instant::now())),
+                        2 => server.end_clients(),
+                        _ => server.hang_up(),
+                    }
                 })
             };
             while done.load(Ordering::SeqCst) < 3 {

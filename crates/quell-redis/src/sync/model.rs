@@ -109,6 +109,12 @@ pub(crate) async fn sleep(time: Duration) {
     }
 }
 
+/// Lets the scheduler choose who goes on. Not by yielding, which would wake the task that runs: a
+/// wake-up that is missing would not show.
+fn choose() {
+    shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+}
+
 /// A lock with the face of `parking_lot`'s.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
@@ -120,7 +126,7 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         while is_on() {
-            thread::yield_now();
+            choose();
             if let Some(locked) = self.0.try_lock() {
                 return locked;
             }
