@@ -20,6 +20,16 @@ pub(crate) struct Redis {
     pub(crate) port: u16,
 }
 
+/// Names of states are no text, so they stay in the store.
+const SPOIL: &str = "
+local count = 0
+for _, key in ipairs(redis.call('KEYS', 'quell:1:{*')) do
+    redis.call('DEL', key)
+    redis.call(ARGV[1], key, ARGV[2])
+    count = count + 1
+end
+return count";
+
 impl Redis {
     pub(crate) async fn start(words: &[&str]) -> Result<Self> {
         Self::start_with("", words).await
@@ -59,6 +69,13 @@ impl Redis {
     /// One command; an error reply is an error.
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply> {
         command(self.port, words, SOON).await
+    }
+
+    /// Puts something else under the key of every state, by a command and the word after the key; how
+    /// many there were.
+    pub(crate) async fn spoil(&self, garbage: [&str; 2]) -> Result<u64> {
+        let words = [&["EVAL", SPOIL, "0"][..], &garbage].concat();
+        Ok(self.command(&words).await?.text().parse()?)
     }
 
     /// Sets something in its configuration.

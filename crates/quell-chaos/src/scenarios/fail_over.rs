@@ -42,11 +42,8 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
     // A value that is none of ours: its key suffers, and the primary stays known to all others.
     let spoiled = Load::on(server.http, "/a", "spoiled");
     spoiled.clone().length(50).run(rng).await?;
-    let keys = watched.primary.command(&["KEYS", "*"]).await?.text();
-    for key in keys.lines() {
-        watched.primary.command(&["DEL", key]).await?;
-        watched.primary.command(&["LPUSH", key, "foreign"]).await?;
-    }
+    let count = watched.primary.spoil(["LPUSH", "foreign"]).await?;
+    ensure!(count >= 1, "no state was spoiled");
     let spoiled = spoiled.pause(2).length(400).start(rng);
     let others = Load::on(server.http, "/a", "other").pause(2).length(400);
     let others = others.run(rng).await?;

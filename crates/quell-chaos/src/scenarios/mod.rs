@@ -11,6 +11,7 @@ mod flapping;
 mod health;
 mod idle_debts;
 mod invented_limits;
+mod late_payer;
 mod many_holds;
 mod one_cut_off;
 mod overload;
@@ -94,6 +95,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 4,
         is_alone: false,
         run: |rng| Box::pin(idle_debts::run(rng)),
+    },
+    Scenario {
+        name: "late-payer",
+        promise: "two servers that lose the store together and find it again within 2 s of each other admit the \
+                  limit once, and the store counts all of it",
+        seconds: 10,
+        is_alone: false,
+        run: |rng| Box::pin(late_payer::run(rng)),
     },
     Scenario {
         name: "one-cut-off",

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::load::Load;
-use crate::process::wait;
 use crate::proxy::Proxy;
 use crate::redis::Redis;
 use crate::rng::Rng;
@@ -17,6 +16,7 @@ defaults: { on_failure: share, nodes: 1 }
 rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
   - { name: slow, match: { path: /slow }, per: [user], rate: 10/h }
+  - { name: quick, match: { path: /quick }, per: [user], rate: 20/s }
 ";
 
 /// Calls that may be answered apart from the store until the connection is made anew: one that ran
@@ -46,46 +46,47 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         "{degraded} calls until it connected anew: {after}"
     );
 
-    // Garbage under the key of a state: nobody else suffers, and the key itself not for ever.
-    let used = Load::on(server.http, "/slow", "spoiled")
-        .length(500)
-        .run(rng)
-        .await?;
-    ensure!(used.allowed() == 10, "{used}");
-    let keys = redis.command(&["KEYS", "*"]).await?.text();
-    let garbage = rng.pick(&["garbage", "", "\u{1}\u{2}\u{3}"]);
-    for key in keys.lines().filter(|key| key.contains("{")) {
-        redis.command(&["SET", key, garbage]).await?;
-    }
-    let spoiled = Load::on(server.http, "/slow", "spoiled")
-        .pause(50)
-        .length(2_000)
-        .start(rng);
-    let others = Load::on(server.http, "/a", "other")
-        .pause(20)
-        .length(2_000)
-        .run(rng)
-        .await?;
-    let spoiled = spoiled.finish().await?;
-    others.is_documented()?;
-    spoiled.is_documented()?;
-    ensure!(others.degraded() == 0, "others suffer: {others}");
-    let allowed = spoiled.allowed();
-    ensure!(
-        allowed == 0,
-        "what is spoiled counts as used up, and {allowed} were let pass: {spoiled}"
-    );
-    wait(
-        "a spoiled key is well again",
-        Duration::from_secs(10),
-        async || {
-            let load = Load::on(server.http, "/a", "quiet").length(50);
-            let account = load.run(rng).await.ok()?;
-            (account.degraded() == 0 && account.allowed() > 0).then_some(())
-        },
-    )
-    .await?;
+    let spoiled = spoils(&redis, &server, rng).await?;
     Ok(format!(
         "{degraded} degraded after a silent loss; spoiled keys: {spoiled}"
     ))
+}
+
+/// Garbage under the key of a state: nobody else suffers, and the key itself not for ever.
+async fn spoils(redis: &Redis, server: &Server, rng: &mut Rng) -> Result<String> {
+    let load = |path| Load::on(server.http, path, "spoiled").pause(20);
+    let used = load("/slow").length(500).run(rng).await?;
+    ensure!(used.allowed() == 10, "{used}");
+    let used = load("/quick").length(200).run(rng).await?;
+    ensure!(used.allowed() > 0, "{used}");
+    let garbage = rng.pick(&[
+        ["SET", "garbage"],
+        ["SET", ""],
+        ["SET", "\u{1}\u{2}\u{3}"],
+        ["RPUSH", "garbage"],
+    ]);
+    let count = redis.spoil(garbage).await?;
+    ensure!(count >= 2, "{count} states were spoiled");
+    let slow = load("/slow").length(2_000).start(rng);
+    let quick = load("/quick").length(2_000).start(rng);
+    let others = Load::on(server.http, "/a", "other").pause(20);
+    let others = others.length(2_000).run(rng).await?;
+    let (slow, quick) = (slow.finish().await?, quick.finish().await?);
+    for account in [&others, &slow, &quick] {
+        account.is_documented()?;
+        ensure!(account.degraded() == 0, "it suffers: {account}");
+    }
+    ensure!(others.allowed() == others.calls.len(), "{others}");
+    let allowed = slow.allowed();
+    ensure!(
+        allowed == 0,
+        "what is spoiled counts as used up, and {allowed} were let pass: {slow}"
+    );
+    // It drains from then on as if all of it had been used.
+    let (allowed, most) = (quick.allowed() as f64, 20.0 * quick.length().as_secs_f64());
+    ensure!(
+        allowed > most / 2.0 && allowed <= most,
+        "{allowed} of {most:.1} since it was spoiled by {garbage:?}: {quick}"
+    );
+    Ok(format!("{slow}, and of 20/s {allowed} of {most:.1}"))
 }

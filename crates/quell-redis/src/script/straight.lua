@@ -11,7 +11,8 @@ for i = 1, is_straight and count or 0 do
   if flags % 8 < 4 then is_straight = false break end
   local kind, size = byte(limit) % 8, #limit
   local raw = kind < 6 and call('GET', key) or kind >= 6 and call('GETRANGE', key, 0, 1023)
-  if raw == '' then raw = false end
+  -- Nothing there, or a value without a byte, which is none of ours.
+  if raw == '' then raw = call('GET', key) end
   if raw and sub(raw, 1, size) ~= limit then is_straight = false break end
   local fits, x, y, z, value, rest = false, 0, 0, 0
 

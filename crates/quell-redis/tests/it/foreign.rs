@@ -13,8 +13,12 @@ use crate::limits::{SECOND, START, at, built, limiter};
 use crate::patience::until_it;
 use crate::server::{Server, try_command};
 
+/// A value without a byte.
+const EMPTY: &[&[u8]] = &[b"SET", b""];
+
 /// What stands where a state stood: words before the key and after it.
-const FOREIGN: [&[&[u8]]; 5] = [
+const FOREIGN: [&[&[u8]]; 6] = [
+    EMPTY,
     &[b"SET", b"{\"a\":1}"],
     &[b"SET", b"\0garbage"],
     &[b"RPUSH", b"x"],
@@ -53,7 +57,9 @@ fn every_kind() -> Vec<Limit> {
 
 #[tokio::test]
 async fn a_foreign_value_counts_as_used_up_and_drains() {
-    for (with, limit) in FOREIGN.into_iter().cycle().zip(every_kind()) {
+    let pairs = FOREIGN.into_iter().cycle().zip(every_kind());
+    let empty = every_kind().into_iter().map(|limit| (EMPTY, limit));
+    for (with, limit) in pairs.chain(empty) {
         let server = Server::start(&[]);
         let store = server.store().clock(StoreClock::Caller).build();
         let subject = limiter(store, std::slice::from_ref(&limit));
@@ -113,7 +119,7 @@ async fn nobody_else_is_the_worse_for_it() {
                 .unwrap();
         }
     }
-    assert_eq!(node.limiter.store().store_numbers().replaced, 5);
+    assert_eq!(node.limiter.store().store_numbers().replaced, 6);
     assert_eq!(node.limiter.store().guard_numbers().shared, 0);
 }
 
