@@ -16,7 +16,7 @@
 //! limit. What a window counts leaves it with age, whoever else is counted there: such a debt drains
 //! by itself.
 
-use crate::algorithm::{At, Engine, Mechanics};
+use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::state::Usage;
 use crate::time::Monotonic;
@@ -48,10 +48,17 @@ impl Debt {
     pub fn units(&mut self, share: &Limit, at: &At) -> u64 {
         let at = self.settle(share, at);
         let engine = share.engine();
-        let fit = engine
-            .limit()
-            .saturating_sub(engine.remaining(&self.usage, &at));
-        fit.saturating_add(engine.units_owed(&self.usage, &at))
+        match &self.usage {
+            // What a window counts may be more than its limit.
+            Usage::FixedWindow { used, .. } | Usage::CalendarWindow { used, .. } => *used,
+            Usage::SlidingWindow { segments } => sum(segments.iter().map(|(_, used)| *used)),
+            Usage::SlidingLog { entries } => sum(entries.iter().map(|(_, used)| *used)),
+            usage => {
+                let left = engine.remaining(usage, &at);
+                let fit = engine.limit().saturating_sub(left);
+                fit.saturating_add(engine.units_owed(usage, &at))
+            }
+        }
     }
 
     /// Leaves nothing owed here, and returns what was.
@@ -77,14 +84,24 @@ impl Debt {
         share.engine().shift(&mut self.usage, nanos);
     }
 
-    /// Becomes a debt under another share, as when rules change.
+    /// Becomes a debt under another share, as when rules change. All of it stays owed, also what is more
+    /// than the other share: the store may know of a larger version of the limit.
     pub fn carry(&mut self, from: &Limit, to: &Limit, at: &At) {
         if from.engine() == to.engine() {
             return;
         }
-        let at = self.settle(from, at);
+        let owed = self.units(from, at);
+        let settled = self.settle(from, at);
         let usage = core::mem::take(&mut self.usage);
-        self.usage = from.engine().carry(usage, to.engine(), &at);
+        if !from.engine().is_kin(to.engine()) {
+            return;
+        }
+        // Of a bucket nothing counts but how much it is; of a window, when it was used as well.
+        if !to.engine().is_bucket() {
+            self.usage = from.engine().carry(usage, to.engine(), &settled);
+        }
+        let kept = self.units(to, at);
+        self.add(to, owed.saturating_sub(kept), at);
     }
 
     /// Bytes on the heap.
@@ -106,14 +123,16 @@ impl Debt {
 
     /// The instant by which it has drained at `now`. Bounded, since clocks jump.
     fn instant(&self, share: &Limit, now: Monotonic) -> Monotonic {
-        match share.engine() {
-            Engine::Token(_) | Engine::Refill(_) | Engine::Leaky(_) => {
-                let latest = now.saturating_add(share.full_refill());
-                now.max(self.drains_from.min(latest))
-            }
-            _ => now,
+        if !share.engine().is_bucket() {
+            return now;
         }
+        let latest = now.saturating_add(share.full_refill());
+        now.max(self.drains_from.min(latest))
     }
+}
+
+fn sum(used: impl Iterator<Item = u64>) -> u64 {
+    used.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -218,6 +237,37 @@ mod tests {
             assert_eq!(debt.units(&bucket, &at(5_200)), 3, "{bucket}");
             assert_eq!(paid.clone().units(&bucket, &at(1_000)), 80);
         }
+    }
+
+    /// A rule that is lowered while something is owed, and raised again, forgives none of it.
+    #[test]
+    fn a_debt_outlives_a_smaller_share() {
+        let limits = |limit| {
+            let rate = crate::rate::Rate::new(1, SECOND).unwrap();
+            [
+                Limit::fixed_window(limit, SECOND * 100).build().unwrap(),
+                Limit::sliding_window(limit, SECOND * 100).build().unwrap(),
+                Limit::sliding_log(limit, SECOND * 100).build().unwrap(),
+                Limit::token_bucket(rate).burst(limit).build().unwrap(),
+                TokenBucket::refill(1, SECOND).burst(limit).build().unwrap(),
+                Limit::leaky_bucket(rate).burst(limit).build().unwrap(),
+            ]
+        };
+        for (large, small) in limits(50).into_iter().zip(limits(10)) {
+            let mut debt = Debt::new(instant(5_000));
+            debt.add(&large, 50, &at(0));
+            debt.carry(&large, &small, &at(1_000));
+            assert_eq!(debt.units(&small, &at(1_000)), 50, "{small}");
+            debt.carry(&small, &large, &at(2_000));
+            assert_eq!(debt.units(&large, &at(2_000)), 50, "{large}");
+        }
+        // Another algorithm starts fresh.
+        let [bucket, _] = buckets();
+        let log = Limit::sliding_log(10, SECOND).build().unwrap();
+        let mut debt = Debt::new(instant(0));
+        debt.add(&bucket, 50, &at(0));
+        debt.carry(&bucket, &log, &at(0));
+        assert_eq!(debt.units(&log, &at(0)), 0);
     }
 
     #[test]

@@ -252,6 +252,11 @@ impl Engine {
         self.move_holds(usage, holds, to, at)
     }
 
+    /// Whether what is used drains at a rate, and not with age.
+    pub(crate) const fn is_bucket(&self) -> bool {
+        matches!(self, Self::Token(_) | Self::Refill(_) | Self::Leaky(_))
+    }
+
     /// Whether use is carried over between the two.
     pub(crate) fn is_kin(&self, to: &Self) -> bool {
         mem::discriminant(self) == mem::discriminant(to)

@@ -25,6 +25,9 @@ impl Inner {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
+        if let Some(failure) = self.refusal_of_writes(set) {
+            return self.declared(set, claim, now, &Unready::Failed(failure.into()));
+        }
         let flights = match self.ready(set, Some(claim), Operation::Acquire, now).await {
             Ok(flights) => flights,
             Err(unready) => return self.declared(set, claim, now, &unready),
@@ -46,6 +49,7 @@ impl Inner {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
                 drop(flights);
+                self.note_refusal_of_writes(set, &failure);
                 let undecided = SetFailure::whole(failure, 0..set.charges().len());
                 self.declared(set, claim, now, &Unready::Failed(undecided))
             }

@@ -171,6 +171,9 @@ struct Table {
 #[derive(Clone, Debug)]
 struct LocalShare {
     limits: Arc<SharedLimit>,
+    /// The largest version of the limit since something is owed: what is more than `limits` holds is
+    /// charged under this.
+    largest: Arc<SharedLimit>,
     /// What decides.
     state: State,
     /// The answer of the store that it began with.
@@ -265,6 +268,7 @@ impl LocalShare {
             began_with: last.map(|last| last.noted),
             debt: Debt::new(rests),
             uncertain: None,
+            largest: Arc::clone(&limits),
             limits,
             payment: None,
             recovers_until: None,
@@ -288,8 +292,13 @@ impl LocalShare {
         let payment = self.payment.as_mut().map(|payment| &mut payment.debt);
         let uncertain = self.uncertain.as_deref_mut();
         let all = [Some(&mut self.debt), payment, uncertain];
+        let mut is_owed = false;
         for debt in all.into_iter().flatten() {
             debt.carry(&from.counted, &to.counted, &at);
+            is_owed |= debt.units(&to.counted, &at) > 0;
+        }
+        if !is_owed || to.whole.limit.max() >= self.largest.whole.limit.max() {
+            self.largest = Arc::clone(to);
         }
     }
 
@@ -690,7 +699,7 @@ impl LocalShares {
         &self,
         key: &[u8],
         now: Now,
-        edges: impl FnOnce(&Limit) -> Option<Edges>,
+        edges: impl Fn(&Limit) -> Option<Edges>,
     ) -> Begun {
         let mut table = self.table.lock();
         let joined = match table.shares.get(key) {
@@ -772,15 +781,19 @@ impl LocalShare {
         key: &Arc<[u8]>,
         number: u64,
         now: Now,
-        edges: impl FnOnce(&Limit) -> Option<Edges>,
+        edges: impl Fn(&Limit) -> Option<Edges>,
     ) -> Begun {
         self.is_due = false;
-        let edges = edges(&self.limits.whole.limit);
+        let now_edges = edges(&self.limits.whole.limit);
         let at = At {
-            edges,
+            edges: now_edges,
             ..At::plain(now)
         };
         let units = self.debt.units(&self.limits.counted, &at);
+        let limits = match units > self.limits.whole.limit.max() {
+            true => &self.largest,
+            false => &self.limits,
+        };
         let ban = self.state.banned_for(now.monotonic);
         let ban = ban.filter(|_| self.has_banned);
         let Some(scope) = self.scope.filter(|_| units > 0 || ban.is_some()) else {
@@ -796,8 +809,8 @@ impl LocalShare {
         let order = Order {
             key: Arc::clone(key),
             scope: scope as usize,
-            limits: Arc::clone(&self.limits),
-            edges,
+            limits: Arc::clone(limits),
+            edges: edges(&limits.whole.limit),
             units,
             ban,
             done: sender,

@@ -30,7 +30,7 @@ use quell_core::time::{Monotonic, Now, Wall};
 
 use crate::asked::SetFailure;
 use crate::flow::PATIENCE;
-use crate::link::Failure;
+use crate::link::{Failure, Place};
 use crate::numbers::StoreNumbers;
 use crate::store::RedisStore;
 use crate::url::StoreUrl;
@@ -267,13 +267,25 @@ impl Inner {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        let flights = match self.ready(set, None, operation, now).await {
+        // What it refuses is refused, though it takes no writes.
+        let refusal = match operation {
+            Operation::Acquire => self.refusal_of_writes(set),
+            Operation::Peek => None,
+        };
+        let asked = match refusal {
+            Some(_) => Operation::Peek,
+            None => operation,
+        };
+        let flights = match self.ready(set, None, asked, now).await {
             Ok(flights) => flights,
             Err(unready) => return self.fall_back(set, operation, now, &unready),
         };
-        match self.store.try_decide(set, operation, now).await {
+        match self.store.try_decide(set, asked, now).await {
             Ok((decisions, clock)) => {
                 flights.land(set, &decisions, now, clock);
+                if let Some(failure) = refusal.filter(|_| passes(set, &decisions)) {
+                    return self.fall_back(set, operation, now, &Unready::Failed(failure.into()));
+                }
                 Ok(Answer {
                     decisions: decisions.into(),
                     store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
@@ -283,8 +295,37 @@ impl Inner {
             Err(undecided) => {
                 // Who asks the share is not in its way.
                 drop(flights);
+                self.note_refusal_of_writes(set, &undecided.failure);
                 self.fall_back(set, operation, now, &Unready::Failed(undecided))
             }
+        }
+    }
+
+    /// Servers that have the keys of a set.
+    fn places<'a>(&'a self, set: &'a LimitSet<'_>) -> impl Iterator<Item = Arc<Place>> + 'a {
+        let charges = set.charges().iter();
+        charges.map(|charge| {
+            self.store
+                .link
+                .place_of(&self.store.names.of(set.key(charge)))
+        })
+    }
+
+    /// Why a set that is shared as a whole charges nothing now, if one of its servers takes no writes.
+    fn refusal_of_writes(&self, set: &LimitSet<'_>) -> Option<Failure> {
+        let refusal = self.recovery.refusal_of(self.places(set));
+        refusal.filter(|_| is_shared(set))
+    }
+
+    /// Remembers that a server takes no writes. Of several servers nobody knows which it was.
+    fn note_refusal_of_writes(&self, set: &LimitSet<'_>, failure: &Failure) {
+        if !failure.refuses_writes() {
+            return;
+        }
+        let mut places = self.places(set);
+        let Some(place) = places.next() else { return };
+        if places.all(|other| Arc::ptr_eq(&other, &place)) {
+            self.recovery.takes_no_writes(&place, failure);
         }
     }
 
@@ -331,10 +372,6 @@ impl Inner {
         if !has_places && self.shares.is_settled() {
             return false;
         }
-        let is_shared = |charge: &Charge<'_>| {
-            let is_declared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
-            is_declared && charge.installed.limit.lease().is_none()
-        };
         let now = Instant::now();
         let recovers = |charge: &Charge<'_>| {
             let key = set.key(charge);
@@ -342,7 +379,7 @@ impl Inner {
             self.shares.is_recovering(key.as_bytes(), now)
                 || (has_places && self.recovery.has(&place(), now))
         };
-        set.charges().iter().all(is_shared) && set.charges().iter().any(recovers)
+        is_shared(set) && set.charges().iter().any(recovers)
     }
 
     /// Notes what the store said to a set, at `decided` by its clock; returns when that was heard.
@@ -353,20 +390,35 @@ impl Inner {
         asked: Monotonic,
         decided: u64,
     ) -> Monotonic {
-        let heard = self.clock.monotonic();
         let answered = AnswerTime {
             asked,
-            heard,
+            heard: self.clock.monotonic(),
             decided,
         };
-        let each = set.charges().iter().zip(decisions);
-        // Permits come back: how many are held is not remembered.
-        let has_permits = |charge: &Charge<'_>| charge.installed.limit.lease().is_some();
-        for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
+        for (charge, decision) in without_permits(set, decisions) {
             let key = set.key(charge);
             self.known.note(key, charge, decision, answered);
         }
-        heard
+        answered.heard
+    }
+
+    /// Notes what the store said to a claim, at `decided` by its clock.
+    fn note_claim(
+        &self,
+        set: &LimitSet<'_>,
+        decisions: &[Decision],
+        asked: Monotonic,
+        decided: u64,
+    ) {
+        let answered = AnswerTime {
+            asked,
+            heard: self.clock.monotonic(),
+            decided,
+        };
+        for (charge, decision) in without_permits(set, decisions) {
+            let key = set.key(charge);
+            self.known.note_claim(key, charge, decision, answered);
+        }
     }
 
     /// What is declared for a store that cannot tell.
@@ -380,6 +432,9 @@ impl Inner {
         if unready.failure() == Failure::Overloaded {
             // It answers others, so it is not gone: nothing is declared for that.
             return Err(self.store.error(&Failure::Overloaded));
+        }
+        if !matches!(unready, Unready::Recovering) {
+            self.recovery.owes();
         }
         self.degraded(&unready.failure());
         self.declared_for(set, operation, now, unready)
@@ -495,7 +550,16 @@ fn heard(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> CrowdNews {
         .map_or(CrowdNews::Refusal, CrowdNews::Room)
 }
 
-/// Whether all limits of a set that have a say allow.
+/// Whether every limit of a set goes on by shares while the store cannot tell.
+fn is_shared(set: &LimitSet<'_>) -> bool {
+    let mut charges = set.charges().iter();
+    charges.all(|charge| {
+        let is_declared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+        is_declared && charge.installed.limit.lease().is_none()
+    })
+}
+
+/// Whether all limits allow that have a say.
 fn passes(set: &LimitSet<'_>, decisions: &[Decision]) -> bool {
     let mut each = set.charges().iter().zip(decisions);
     each.all(|(charge, said)| said.outcome.is_allow() || charge.shadow)

@@ -5,6 +5,9 @@
 //! the other half as well, if the second paid later. So for as long as nodes need to find a store and
 //! to pay, limits that are shared go on by their shares, on every node that saw the outage. A node that
 //! needs longer to pay says so in the store until it has (see `owing`), and the others wait for it.
+//!
+//! A server that answers and takes no writes is as good as gone, but that what it refuses is refused.
+//! Nobody charges it until a look found that it takes writes again, and then that time begins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::local_share::RECOVERY;
-use crate::link::Place;
+use crate::link::{Failure, Place};
 
 /// How often nodes say that they owe, and hear whether others do.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -26,8 +29,13 @@ const LONGEST: Duration = Duration::from_secs(120);
 pub(super) struct Recovery {
     until: Mutex<Vec<(Arc<Place>, Instant)>>,
     is_any: AtomicBool,
+    /// Servers that take no writes, and what they say.
+    readonly: Mutex<Vec<(Arc<Place>, Failure)>>,
+    is_any_readonly: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
+    /// Whether this node let something pass since the store failed, and has not paid all of it.
+    owes: AtomicBool,
 }
 
 /// What was heard of other nodes.
@@ -67,6 +75,22 @@ impl Recovery {
         waits
     }
 
+    /// Something is let pass since the store failed. What is let pass by shares while others are waited
+    /// for does not count, or nodes that go on under load would wait for each other.
+    pub(super) fn owes(&self) {
+        self.owes.store(true, Ordering::Release);
+    }
+
+    /// All that was owed a moment ago is paid.
+    pub(super) fn has_paid(&self) {
+        self.owes.store(false, Ordering::Release);
+    }
+
+    /// Whether others are to wait for this node.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.owes.load(Ordering::Acquire)
+    }
+
     /// A server is gone at `now`.
     pub(super) fn gone(&self, place: &Arc<Place>, now: Instant) {
         let mut all = self.until.lock();
@@ -75,9 +99,52 @@ impl Recovery {
         self.is_any.store(true, Ordering::Release);
     }
 
+    /// A server refused a write, and would any other.
+    pub(super) fn takes_no_writes(&self, place: &Arc<Place>, failure: &Failure) {
+        let mut all = self.readonly.lock();
+        all.retain(|(other, _)| !Arc::ptr_eq(other, place));
+        all.push((Arc::clone(place), failure.clone()));
+        self.is_any_readonly.store(true, Ordering::Release);
+    }
+
+    /// A server takes writes again at `now`.
+    pub(super) fn takes_writes(&self, place: &Arc<Place>, now: Instant) {
+        let mut all = self.readonly.lock();
+        all.retain(|(other, _)| !Arc::ptr_eq(other, place));
+        // Before anybody may charge it.
+        self.gone(place, now);
+        self.is_any_readonly
+            .store(!all.is_empty(), Ordering::Release);
+    }
+
+    /// Servers that took no writes when they were asked last.
+    pub(super) fn readonly(&self) -> Vec<Arc<Place>> {
+        if !self.is_any_readonly.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let all = self.readonly.lock();
+        all.iter().map(|(place, _)| Arc::clone(place)).collect()
+    }
+
+    /// What a server said that takes no writes; the place is only looked up where there is any.
+    pub(super) fn refusal_of(
+        &self,
+        mut places: impl Iterator<Item = Arc<Place>>,
+    ) -> Option<Failure> {
+        if !self.is_any_readonly.load(Ordering::Acquire) {
+            return None;
+        }
+        let all = self.readonly.lock();
+        places.find_map(|place| {
+            let mut each = all.iter();
+            let found = each.find(|(other, _)| Arc::ptr_eq(other, &place));
+            found.map(|(_, failure)| failure.clone())
+        })
+    }
+
     /// Whether a server may be one of them, without a look at the clock.
     pub(super) fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Acquire)
+        self.is_any.load(Ordering::Acquire) || self.is_any_readonly.load(Ordering::Acquire)
     }
 
     /// Whether a server was gone a moment ago.

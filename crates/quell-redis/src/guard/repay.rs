@@ -109,7 +109,11 @@ impl Inner {
     /// Does what there is to do; returns how long to wait before the next time.
     async fn repay(self: &Arc<Self>, pause: Duration) -> Duration {
         self.look_for_the_gone().await;
+        self.look_for_writes().await;
         let is_paid = self.pay_all().await;
+        if is_paid {
+            self.recovery.has_paid();
+        }
         self.ask_others().await;
         self.shares.sweep(self.clock.now());
         let is_recovering = self.recovery.sweep(Instant::now());
@@ -138,6 +142,18 @@ impl Inner {
         join_all(probes).await;
     }
 
+    /// Looks whether those take writes again that refused some.
+    async fn look_for_writes(&self) {
+        let places = self.recovery.readonly();
+        let looks = places.iter().filter(|place| !place.breaker.is_open());
+        let looks = looks.map(|place| async move {
+            if self.store.probe(place).await.is_ok() {
+                self.recovery.takes_writes(place, Instant::now());
+            }
+        });
+        join_all(looks).await;
+    }
+
     /// Tells other nodes whether this one owes, and hears whether they do, if it is time for that.
     async fn ask_others(&self) {
         let link = &self.store.link;
@@ -145,7 +161,7 @@ impl Inner {
         if is_gone || !self.recovery.is_due(Instant::now()) {
             return;
         }
-        let owes = self.shares.owed() > 0;
+        let owes = self.shares.owed() > 0 && self.recovery.is_waited_for();
         let others = self.store.others_owe(self.node, owes).await;
         let waits = self.recovery.hear(others.ok(), Instant::now());
         self.shares.wait_for_others(waits);

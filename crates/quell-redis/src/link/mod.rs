@@ -66,6 +66,14 @@ pub enum Failure {
     Foreign(String),
 }
 
+impl Failure {
+    /// Whether the server takes no writes at all now, whatever they are about.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        let words = ["NOREPLICAS ", "OOM command", "MISCONF "];
+        matches!(self, Self::Refused(reason) if words.iter().any(|word| reason.contains(word)))
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

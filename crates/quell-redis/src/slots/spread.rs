@@ -208,6 +208,7 @@ impl<'a> Spread<'a> {
                 return Ok(all);
             }
             repeated += usize::from(answer.status == 1);
+            all.clock = all.clock.max(answer.clock);
             held |= u64::from(answer.held == 1);
             all.clock = all.clock.max(answer.clock);
             all.expired += answer.expired;

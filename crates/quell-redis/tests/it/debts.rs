@@ -594,3 +594,161 @@ async fn what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share() {
     node.until_paid().await;
     assert_eq!(watcher.peek("a").await.remaining, Some(0));
 }
+
+/// A rule that is lowered in an outage, and its old version on another server or in force again: what was
+/// let pass under the larger one counts there, all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_is_lowered_in_an_outage_forgives_no_debt() {
+    let bucket = |burst| built(Limit::per_hour(1).burst(burst).build());
+    let log = |limit| built(Limit::sliding_log(limit, 3_600 * SECOND).build());
+    for (large, small) in [
+        (window(100), window(20)),
+        (bucket(100), bucket(20)),
+        (log(100), log(20)),
+    ] {
+        let server = refusing();
+        let node = Node::new(server.store(), declaring(&[large.clone()], share(1)));
+        for _ in 0..50 {
+            assert!(node.ask("a", 1).await.is_allow());
+        }
+        let smaller = declaring(&[small.clone()], share(1));
+        node.limiter.set_rules(smaller).unwrap();
+        assert!(!node.ask("a", 1).await.is_allow(), "{small}");
+        accept_writes(&server);
+        node.until_paid().await;
+        let [large, small] = [large, small].map(|limit| Node::new(server.store(), rules(&[limit])));
+        assert_eq!(small.peek("a").await.remaining, Some(0));
+        assert_eq!(large.peek("a").await.remaining, Some(50));
+    }
+}
+
+/// A debt that does not fit a smaller version of the limit counts under a larger one that has room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let store = || server.store().timeout(PATIENCE);
+    let large = Node::new(store(), rules(&[window(60)]));
+    let small = Node::new(store(), rules(&[window(30)]));
+    let unaware = Node::new(behind(&proxy), declaring(&[window(30)], share(2)));
+    for _ in 0..30 {
+        assert!(large.ask("a", 1).await.is_allow());
+    }
+    assert!(!small.ask("a", 1).await.is_allow());
+    proxy.set(Weather::HalfOpen);
+    until_it("the store is thought gone", async || {
+        unaware.ask("other", 1).await;
+        unaware.limiter.store().store_numbers().is_gone
+    })
+    .await;
+    for _ in 0..15 {
+        let verdict = unaware.ask("a", 1).await;
+        assert!(verdict.is_allow() && verdict.degraded, "{verdict:?}");
+    }
+    proxy.set(Weather::Fine);
+    unaware.until_paid().await;
+    assert_eq!(large.peek("a").await.remaining, Some(15));
+    assert_eq!(small.peek("a").await.remaining, Some(0));
+}
+
+/// A store that refuses to write and takes writes again: a node that saw it does not charge keys that it
+/// did not use apart before the other has paid for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid() {
+    let server = Server::start(&[]);
+    let store = || server.store().timeout(PATIENCE);
+    let [node, other] = [(); 2].map(|()| Node::new(store(), declaring(&[window(100)], share(2))));
+    let mut passed = 0;
+    for node in [&node, &other] {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert!(node.ask("elsewhere", 1).await.degraded);
+    for _ in 0..100 {
+        passed += u64::from(other.ask("a", 1).await.is_allow());
+    }
+    assert!((48..=51).contains(&passed), "its half: {passed}");
+    accept_writes(&server);
+    for _ in 0..200 {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    assert!(passed <= 100, "{passed}");
+    other.until_paid().await;
+    until_it("the store decides again", async || {
+        let verdict = node.ask("a", 1).await;
+        passed += u64::from(verdict.is_allow());
+        !verdict.degraded
+    })
+    .await;
+    for _ in 0..100 {
+        passed += u64::from(node.ask("a", 1).await.is_allow());
+    }
+    assert_eq!(passed, 100);
+}
+
+/// A store that takes no writes still refuses what is over its limit, exactly and not degraded, also to a
+/// node that never heard of the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_takes_no_writes_refuses_what_is_used_up() {
+    let server = Server::start(&[]);
+    let store = || server.store().timeout(PATIENCE);
+    let [node, other] = [(); 2].map(|()| Node::new(store(), declaring(&[window(10)], share(2))));
+    for _ in 0..10 {
+        assert!(other.ask("a", 1).await.is_allow());
+    }
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    for _ in 0..3 {
+        assert!(node.ask("elsewhere", 1).await.degraded);
+    }
+    for _ in 0..3 {
+        let verdict = node.ask("a", 1).await;
+        assert!(!verdict.is_allow() && !verdict.degraded, "{verdict:?}");
+    }
+}
+
+/// Two nodes that go on under load: what each lets pass while it waits for the other holds up neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_asked_all_the_time_do_not_wait_for_each_other() {
+    let server = Server::start(&[]);
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let proxy = Proxy::new(server.port()).await;
+        let node = Node::new(behind(&proxy), declaring(&[window(100_000)], share(2)));
+        nodes.push((Arc::new(node), proxy));
+    }
+    for (node, proxy) in &nodes {
+        node.until_back("warm").await;
+        proxy.set(Weather::HalfOpen);
+        until_it("the store is thought gone", async || {
+            node.ask("warm", 1).await;
+            node.limiter.store().store_numbers().is_gone
+        })
+        .await;
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers = nodes.iter().map(|(node, _)| {
+        let (node, is_over) = (Arc::clone(node), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            for user in (0..500).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                node.ask(&format!("user-{user}"), 1).await;
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    for (_, proxy) in &nodes {
+        proxy.set(Weather::Fine);
+    }
+    for (node, _) in &nodes {
+        until_it("the store decides again", async || {
+            !node.ask("a", 1).await.degraded
+        })
+        .await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}

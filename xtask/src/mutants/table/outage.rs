@@ -188,4 +188,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-redis",
         caught_by: "versions::two_versions_in_turn",
     },
+    Mutant {
+        name: "outage: a debt counts under the smallest version only",
+        file: "crates/quell-redis/src/script/hold/end.lua",
+        original: "versions.count(state, owed)",
+        replacement: "versions.count(state, state.units)",
+        package: "quell-redis",
+        caught_by: "debts::a_debt_that_fits_no_smaller_version_counts_under_the_larger",
+    },
+    Mutant {
+        name: "outage: a store that takes no writes is charged as soon as it does",
+        file: "crates/quell-redis/src/guard/mod.rs",
+        original: "if !failure.refuses_writes() {",
+        replacement: "if failure.refuses_writes() {",
+        package: "quell-redis",
+        caught_by: "debts::nobody_charges_a_store_that_takes_writes_again",
+    },
 ];

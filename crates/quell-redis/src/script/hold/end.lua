@@ -232,14 +232,14 @@ end
 if op > 1 and op < 13 then return administer(states) end
 local passes = judge(states)
 if op == 13 then
-  -- As much as fits of what was let pass while nobody could ask here. It refuses nobody.
+  -- As much as fits of what was let pass while nobody could ask here. It refuses nobody. A larger
+  -- version may have room for all of it.
   for _, state in ipairs(states) do
-    if not state.fits then state.units, state.fits, state.wait = min(state.units, remaining_of(state)), true, 0 end
-    state.delay, state.writes = 0, state.is_late or state.is_changed or state.units > 0
-    if state.units > 0 then
-      state.usage = take_units(state.ask, state.usage, state.units)
-      versions.count(state, state.units)
-    end
+    local owed = state.units
+    if not state.fits then state.units, state.fits, state.wait = min(owed, remaining_of(state)), true, 0 end
+    state.delay, state.writes = 0, true
+    if state.units > 0 then state.usage = take_units(state.ask, state.usage, state.units) end
+    versions.count(state, owed)
   end
 else
   conclude(states, passes, op == 1)
