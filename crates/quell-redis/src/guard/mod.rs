@@ -390,35 +390,20 @@ impl Inner {
         asked: Monotonic,
         decided: u64,
     ) -> Monotonic {
+        let heard = self.clock.monotonic();
         let answered = AnswerTime {
             asked,
-            heard: self.clock.monotonic(),
+            heard,
             decided,
         };
-        for (charge, decision) in without_permits(set, decisions) {
+        let each = set.charges().iter().zip(decisions);
+        // Permits come back: how many are held is not remembered.
+        let has_permits = |charge: &Charge<'_>| charge.installed.limit.lease().is_some();
+        for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
             let key = set.key(charge);
             self.known.note(key, charge, decision, answered);
         }
-        answered.heard
-    }
-
-    /// Notes what the store said to a claim, at `decided` by its clock.
-    fn note_claim(
-        &self,
-        set: &LimitSet<'_>,
-        decisions: &[Decision],
-        asked: Monotonic,
-        decided: u64,
-    ) {
-        let answered = AnswerTime {
-            asked,
-            heard: self.clock.monotonic(),
-            decided,
-        };
-        for (charge, decision) in without_permits(set, decisions) {
-            let key = set.key(charge);
-            self.known.note_claim(key, charge, decision, answered);
-        }
+        heard
     }
 
     /// What is declared for a store that cannot tell.
