@@ -607,11 +607,14 @@ async fn a_rule_that_is_lowered_in_an_outage_forgives_no_debt() {
         (log(100), log(20)),
     ] {
         let server = refusing();
-        let node = Node::new(server.store(), declaring(&[large.clone()], share(1)));
+        let node = Node::new(
+            server.store(),
+            declaring(std::slice::from_ref(&large), share(1)),
+        );
         for _ in 0..50 {
             assert!(node.ask("a", 1).await.is_allow());
         }
-        let smaller = declaring(&[small.clone()], share(1));
+        let smaller = declaring(std::slice::from_ref(&small), share(1));
         node.limiter.set_rules(smaller).unwrap();
         assert!(!node.ask("a", 1).await.is_allow(), "{small}");
         accept_writes(&server);
