@@ -358,6 +358,7 @@ impl Asked<'_> {
     }
 }
 
+/// A reply that cannot be read. The script may have charged before it was garbled.
 pub(crate) fn strange(reply: &Value) -> Failure {
-    Failure::Refused(format!("a reply that means nothing: {reply:?}"))
+    Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
 }

@@ -36,6 +36,7 @@ use futures_util::future::{Either, select};
 use redis::Value;
 use tokio::sync::oneshot;
 
+use crate::asked::strange;
 use crate::flow::{PATIENCE, Queue, Window};
 use crate::link::{Failure, Link};
 use crate::script::Scripts;
@@ -376,9 +377,7 @@ impl Gather {
         let script = &self.scripts.decide_many;
         match script.run(&self.link, &keys, &arguments).await? {
             Value::Array(answers) if answers.len() == questions.len() => Ok(answers),
-            reply => Err(Failure::Refused(format!(
-                "a reply that means nothing: {reply:?}"
-            ))),
+            reply => Err(strange(&reply)),
         }
     }
 }

@@ -165,6 +165,8 @@ struct Table {
     has_overflowed: bool,
     /// Whether other nodes have not paid yet.
     waits_for_others: bool,
+    /// Whether a server was gone a moment ago, or takes no writes.
+    is_recovering: bool,
 }
 
 /// What this node let pass of one key.
@@ -380,7 +382,8 @@ impl Table {
         let (mut freed, mut settled) = (0, 0);
         self.shares.retain(|name, share| {
             let has_recovered = share.recovers_until.is_some_and(|until| instant >= until)
-                && !self.waits_for_others;
+                && !self.waits_for_others
+                && !self.is_recovering;
             share.is_settled |= has_recovered && !share.owes();
             let is_over = share.is_over(now) || (is_full && share.is_settled);
             freed += if is_over { share.bytes(name) } else { 0 };
@@ -764,9 +767,11 @@ impl LocalShares {
         }
     }
 
-    /// Drops what nobody needs any more.
-    pub(super) fn sweep(&self, now: Now) {
+    /// Drops what nobody needs any more. While any server is recovering no share is over: calls about its
+    /// keys go on by shares, and would begin with another.
+    pub(super) fn sweep(&self, now: Now, is_recovering: bool) {
         let mut table = self.table.lock();
+        table.is_recovering = is_recovering;
         table.sweep(now, Instant::now(), false);
         self.counted(&table);
         if table.shares.is_empty() {

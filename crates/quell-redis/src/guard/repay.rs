@@ -115,8 +115,8 @@ impl Inner {
             self.recovery.has_paid();
         }
         self.ask_others().await;
-        self.shares.sweep(self.clock.now());
         let is_recovering = self.recovery.sweep(Instant::now());
+        self.shares.sweep(self.clock.now(), self.recovery.is_any());
         self.look_whether_it_is_over().await;
         if self.store.link.is_any_gone() || (is_paid && (is_recovering || self.shares.owed() > 0)) {
             return SHORTEST_PAUSE;

@@ -228,7 +228,7 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
                 let node = Arc::clone(&node);
                 threads.push(thread::spawn(move || {
                     (0..3).for_each(|_| node.pay(&any_outcome()));
-                    node.shares.sweep(now());
+                    node.shares.sweep(now(), false);
                 }));
             }
             for thread in threads {
@@ -276,7 +276,8 @@ fn the_room_of_debts_comes_back_when_they_are_paid() {
             }
             assert_eq!(node.shares.owed(), 0);
             if is_swept {
-                node.shares.sweep(later(Duration::from_secs(3 * 3_600)));
+                node.shares
+                    .sweep(later(Duration::from_secs(3 * 3_600)), false);
             } else {
                 let recovered = Instant::now() + 2 * RECOVERY;
                 (0..KEYS).for_each(|user| node.heard_about(&name(user), recovered));
@@ -313,7 +314,7 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
             node.answered(&node.fly(0), 0);
             node.known.forget(Node::key());
             let hours = Duration::from_secs(3 * 3_600);
-            node.shares.sweep(later(hours));
+            node.shares.sweep(later(hours), false);
             assert!(node.shares.is_empty(), "{limit}");
         };
         model::check(1, schedule);

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use quell::{Limit, Rate};
-use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 
 use crate::guarded::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
@@ -216,6 +216,37 @@ async fn an_idle_node_finds_the_store_and_pays() {
         (70 - 5..=70).contains(&left),
         "{passed} passed, {left} left"
     );
+}
+
+/// What is owed and does not fit fills a bucket up, to the part of a unit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
+    let rate = Rate::new(20, SECOND).unwrap();
+    let bucket = [built(Limit::token_bucket(rate).burst(100).build())];
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let store = behind(&proxy).clock(StoreClock::Caller);
+    let node = Node::new(store, declaring(&bucket, share(1)));
+    let other = Node::new(server.store().clock(StoreClock::Caller), rules(&bucket));
+    node.until_back("warm").await;
+    proxy.set(Weather::HalfOpen);
+    until_it("the store is thought gone", async || {
+        node.ask("warm", 1).await;
+        node.limiter.store().store_numbers().is_gone
+    })
+    .await;
+    assert!(node.ask("a", 50).await.is_allow());
+    assert!(other.ask("a", 60).await.is_allow());
+    // Half a unit comes back: there is room for 40.5.
+    let half = SECOND / 40;
+    node.clock.advance(half);
+    other.clock.advance(half);
+    proxy.set(Weather::Fine);
+    node.until_paid().await;
+    for left in [0, 0, 1] {
+        assert_eq!(other.peek("a").await.remaining, Some(left));
+        other.clock.advance(half);
+    }
 }
 
 /// A bucket's refill is granted once: by the store's own state, which drains while it is gone.
@@ -672,8 +703,11 @@ async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid(
     }
     assert!((48..=51).contains(&passed), "its half: {passed}");
     accept_writes(&server);
-    for _ in 0..200 {
+    // Longer than a key, or a server, goes on by shares after that: there is one share in all.
+    let end = Instant::now() + 4 * SECOND;
+    while Instant::now() < end {
         passed += u64::from(node.ask("a", 1).await.is_allow());
+        tokio::time::sleep(SECOND / 200).await;
     }
     assert!(passed <= 100, "{passed}");
     other.until_paid().await;

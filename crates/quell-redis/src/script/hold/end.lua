@@ -235,10 +235,13 @@ if op == 13 then
   -- As much as fits of what was let pass while nobody could ask here. It refuses nobody. A larger
   -- version may have room for all of it.
   for _, state in ipairs(states) do
-    local owed = state.units
-    if not state.fits then state.units, state.fits, state.wait = min(owed, remaining_of(state)), true, 0 end
-    state.delay, state.writes = 0, true
+    local owed, limit = state.units, state.ask.limit
+    -- What is more than a bucket holds fills it to the part of a unit.
+    local is_filled = not state.fits and limit.kind <= LEAKY and not limit.credit and not limit.warm
+    if not state.fits and not is_filled then state.units = min(owed, remaining_of(state)) end
+    state.fits, state.wait, state.delay, state.writes = true, 0, 0, true
     if state.units > 0 then state.usage = take_units(state.ask, state.usage, state.units) end
+    if is_filled then state.usage = settle_plain(state.ask, state.usage) end
     versions.count(state, owed)
   end
 else
