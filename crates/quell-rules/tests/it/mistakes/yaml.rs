@@ -21,7 +21,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: 'd\n",
-        &["2:1: domain: a quote is not closed: write the closing quote"],
+        &["1:9: domain: a quote is not closed: write the closing quote"],
     ),
     (
         "domain: d\n domain: e\n",
