@@ -40,5 +40,5 @@ local function store(state)
     return
   end
   local value = ask.bytes .. write_state(ask.limit, state.usage, state.ban)
-  call('PSETEX', state.key, string.format('%d', max(floor(rest / 1000) + 502, least)), value)
+  call('PSETEX', state.key, string.format('%d', min(LONGEST, max(floor(rest / 1000) + 502, least))), value)
 end

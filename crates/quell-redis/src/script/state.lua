@@ -59,6 +59,8 @@ local function read_state(limit, s, at)
   elseif limit.c > 1 then usage.tat, usage.r = unpack('>I7I7', s, at)
   else usage.tat, usage.r = unpack('>I7', s, at), 0 end
   if (usage.tat or usage.at) == 0 and (usage.r or usage.used) == 0 then usage = nil end
+  -- What is owed and what warms up stands in a box (hold/box.lua).
+  if usage and (limit.warm or (usage.used or 0) > limit.limit) then foreign() end
   at = at + width
   if at > #s then return usage, nil end
   local ban, stop = read_ban(s, at)

@@ -5,6 +5,8 @@ local is_straight = op < 2
 local passes, answer, count = true, pack('>d', mono), #KEYS
 local values, rests, edits = {}, {}
 local min, max = math.min, math.max
+-- The longest expiry, in milliseconds: not so long that a server refuses it.
+local LONGEST = 4503599627370496
 for i = 1, is_straight and count or 0 do
   local key, charge = KEYS[i], ARGV[i + 1]
   local flags, limit, at = unpack('>BBc0', charge)
@@ -43,7 +45,7 @@ for i = 1, is_straight and count or 0 do
     if raw then
       if #raw ~= size + 14 then is_straight = false break end
       start, x = unpack('>I7I7', raw, size + 1)
-      if kind < 5 and start > mono then is_straight = false break end
+      if x > most or (kind < 5 and start > mono) then is_straight = false break end
     end
     if kind == 3 then
       local amount, every = unpack('>dd', charge, at + 16)
@@ -152,7 +154,7 @@ if is_straight then
   for i = 1, op == 1 and passes and count or 0 do
     local key, rest = KEYS[i], rests[i]
     if rest then
-      local expiry = string.format('%d', max(floor(rest / 1000) + 502, least))
+      local expiry = string.format('%d', min(LONGEST, max(floor(rest / 1000) + 502, least)))
       local edit = edits and edits[i]
       if edit then
         call('SETRANGE', key, edit[1], edit[2])

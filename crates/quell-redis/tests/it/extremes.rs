@@ -179,3 +179,29 @@ async fn numbers_beyond_the_scripts_are_rounded_and_not_refused() {
         assert!(matches!(later.retry_after, Some(RetryAfter::After(wait)) if wait <= SECOND));
     }
 }
+
+/// What takes longer to refill than the longest expiry that a server takes is charged all the same.
+#[tokio::test]
+async fn the_longest_refills_have_an_expiry() {
+    let server = Server::start(&[]);
+    let most = 1 << 50;
+    let all = [
+        token(1, 100 * YEAR, most),
+        leaky(1, 100 * YEAR, most, most),
+        built(TokenBucket::refill(1, 100 * YEAR).burst(most).build()),
+        built(
+            TokenBucket::refill(1, 100 * YEAR)
+                .burst(most)
+                .initial(most - 1)
+                .build(),
+        ),
+    ];
+    for (number, limit) in all.into_iter().enumerate() {
+        let store = server.store().test_keys(&number.to_string()).rehearsal();
+        let subject = limiter(store.build(), &[limit]);
+        let charged = ask(&subject, Operation::Acquire, "a", most - 1, START).await;
+        assert!(charged.is_allow() && !charged.degraded, "{charged:?}");
+        let more = ask(&subject, Operation::Acquire, "a", 2, START).await;
+        assert!(!more.is_allow() && !more.degraded, "{more:?}");
+    }
+}

@@ -64,6 +64,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "holds::a_ceiling_is_learned_as_in_one_process",
     },
     Mutant {
+        name: "bytes that no server wrote are a debt: script",
+        file: "crates/quell-redis/src/script/state.lua",
+        original: "if usage and (limit.warm or (usage.used or 0) > limit.limit) then foreign() end",
+        replacement: "",
+        package: "quell-redis",
+        caught_by: "foreign::what_no_server_writes_locks_no_key",
+    },
+    Mutant {
+        name: "an expiry that the server refuses: script",
+        file: STRAIGHT,
+        original: "min(LONGEST, max(floor(rest / 1000) + 502, least))",
+        replacement: "max(floor(rest / 1000) + 502, least)",
+        package: "quell-redis",
+        caught_by: "extremes::the_longest_refills_have_an_expiry",
+    },
+    Mutant {
         name: "a hold that is over counted on each of its keys: script",
         file: "crates/quell-redis/src/script/hold/timeline.lua",
         original: "if flag % 8 >= COUNTED then state.lapsed",

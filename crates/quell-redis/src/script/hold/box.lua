@@ -148,8 +148,9 @@ local function as_debt(state)
   return bytes, is_alike and most.u or usage
 end
 
+-- Not so long that a server refuses it.
 local function expiry(micros_left)
-  return string.format('%d', max(floor(micros_left / 1000) + 502, least))
+  return string.format('%d', min(WIDE, max(floor(micros_left / 1000) + 502, least)))
 end
 
 local function value_of(state)
