@@ -69,9 +69,19 @@ struct Stage {
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     let is_there = on_path("redis-server").is_some();
-    ensure!(is_there, "redis-server is not installed (Debian: redis-server)");
+    ensure!(
+        is_there,
+        "redis-server is not installed (Debian: redis-server)"
+    );
     let mut report = Report::new("debts", QUESTION, OVERHEAD, settings)?;
-    let mut table = Table::new(["bytes of a value", "stage", "keys that owe", "table", "allocated", "resident"]);
+    let mut table = Table::new([
+        "bytes of a value",
+        "stage",
+        "keys that owe",
+        "table",
+        "allocated",
+        "resident",
+    ]);
     for length in &settings.lengths {
         for run in 0..settings.runs {
             let stages = in_a_process(settings.keys, *length)?;
@@ -133,7 +143,9 @@ async fn outage(settings: &OutageSettings) -> Result<[Stage; 3]> {
     let address = free_address()?;
     let url = format!("redis://{address}").parse()?;
     let clock = Arc::new(SystemClock::new());
-    let store = RedisStore::builder(url).timeout(Duration::from_secs(1)).build();
+    let store = RedisStore::builder(url)
+        .timeout(Duration::from_secs(1))
+        .build();
     let store = GuardedStore::new(store, Arc::clone(&clock) as _);
     let limiter = Limiter::builder(store).clock(clock as _).build();
     limiter.set_rules(loaded.domains)?;
@@ -150,19 +162,30 @@ async fn outage(settings: &OutageSettings) -> Result<[Stage; 3]> {
     let mut passed = 0;
     for user in 0..settings.keys {
         let user = format!("{user:0>width$}", width = settings.length);
-        let verdict = limiter.try_acquire(&Query::new("shop").entry("user", user)).await?;
+        let verdict = limiter
+            .try_acquire(&Query::new("shop").entry("user", user))
+            .await?;
         passed += usize::from(verdict.is_allow());
     }
     let owed = stage()?;
-    ensure!(passed >= owed.owed && owed.owed > 0, "{passed} passed: {owed:?}");
+    ensure!(
+        passed >= owed.owed && owed.owed > 0,
+        "{passed} passed: {owed:?}"
+    );
     let mut command = Command::new("redis-server");
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
-    command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(std::env::temp_dir());
+    command
+        .args(["--save", "", "--appendonly", "no", "--dir"])
+        .arg(std::env::temp_dir());
     let _server = Running::start("redis-debts", &mut command, address)?;
     let began = Instant::now();
     // Keys that share a state owe nothing, and keep it until that is at rest.
     while stage()?.owed > 0 || stage()?.table > 1_000_000 {
-        ensure!(began.elapsed() < PATIENCE, "it was not paid: {:?}", stage()?);
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "it was not paid: {:?}",
+            stage()?
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok([before, owed, stage()?])
