@@ -24,6 +24,9 @@ const LONGEST_LINE: usize = 200;
 /// Reservations on a key that may be given back when their time is over.
 const MOST_RELEASED: usize = 100;
 
+/// Permits of a ceiling that is learned on a shared store.
+const MOST_LEARNED: usize = 500;
+
 /// Calls of which one figure is the median.
 const CALLS: usize = 30;
 
@@ -116,6 +119,7 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
                 let most = match ground {
                     Ground::Line => LONGEST_LINE,
                     Ground::Released => MOST_RELEASED,
+                    Ground::Learned => MOST_LEARNED,
                     _ => usize::MAX,
                 };
                 if size > most {
@@ -153,7 +157,8 @@ async fn measure(
     lab: &Lab,
     wire: &mut Wire,
 ) -> Result<Vec<f64>> {
-    let room = size + usize::from(call == Call::Turn);
+    let is_full = ground == Ground::Learned;
+    let room = size + usize::from(call == Call::Turn && !is_full);
     let limit = match ground {
         Ground::Permits => format!("algorithm: concurrency, max: {room}, lease: 1h"),
         Ground::Learned => {
@@ -165,7 +170,8 @@ async fn measure(
     };
     let limiter = limiter(&lab.url(), &[&limit])?;
     // Room for one more below the bound.
-    let leaves_room = call == Call::Join || (ground == Ground::Released && call == Call::Turn);
+    let leaves_room =
+        call == Call::Join || ((is_full || ground == Ground::Released) && call == Call::Turn);
     let places = size - usize::from(leaves_room);
     for number in 0..places {
         let verdict = put(ground, &limiter, &format!("job-{number:08}"), number).await?;

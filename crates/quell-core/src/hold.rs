@@ -39,6 +39,10 @@ pub const MAX_SHARED_HOLDS: usize = 1_000;
 /// [`MAX_RELEASED`] on such a store.
 pub const MAX_SHARED_RELEASED: usize = 100;
 
+/// Permits that may be learned on such a store: each end of one is worked out beforehand by whoever
+/// peeks, and teaches something.
+pub const MAX_SHARED_LEARNED: usize = 500;
+
 /// Holds that may wait on one key: who comes next rehearses the whole line.
 pub const MAX_LINE: usize = 1_000;
 

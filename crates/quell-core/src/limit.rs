@@ -313,6 +313,9 @@ pub enum LimitError {
     /// More permits than a key may have holds on a shared store. The core has none: this is for
     /// whoever has.
     ManyPermitsShared,
+    /// A ceiling to be learned on a shared store that may be larger than there. The core has none: this
+    /// is for whoever has.
+    LargeCeilingShared,
     /// A lease of 0 or above a day.
     Lease,
     /// Permits where nobody could name them to give them back.
@@ -368,6 +371,9 @@ impl fmt::Display for LimitError {
             Self::LearnsNothing => "this store learns no ceiling: write max in place of adaptive",
             Self::ManyPermitsShared => {
                 "max and queue together must be at most 1000 where servers share a store"
+            }
+            Self::LargeCeilingShared => {
+                "the max of adaptive must be at most 500 where servers share a store"
             }
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",

@@ -10,7 +10,7 @@ use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
@@ -386,8 +386,8 @@ impl Store for RedisStore {
         true
     }
 
-    fn can_learn(&self) -> bool {
-        true
+    fn most_learned(&self) -> usize {
+        MAX_SHARED_LEARNED
     }
 
     fn most_holds(&self) -> usize {

@@ -165,10 +165,10 @@ impl Store for ServerStore {
         }
     }
 
-    fn can_learn(&self) -> bool {
+    fn most_learned(&self) -> usize {
         match self {
-            Self::Memory(store) => store.can_learn(),
-            Self::Redis(store) => store.can_learn(),
+            Self::Memory(store) => store.most_learned(),
+            Self::Redis(store) => store.most_learned(),
         }
     }
 

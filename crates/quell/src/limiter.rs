@@ -133,7 +133,7 @@ impl<S: Store> Limiter<S> {
         domains: Vec<DomainRules>,
         now: impl Fn() -> Now,
     ) -> Result<(), RulesError> {
-        check(&domains, self.store.can_learn(), self.store.most_holds())?;
+        check(&domains, &self.store)?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
         let (next, changes) = self.rules.load().succeed(domains, now(), &self.ids);
@@ -485,15 +485,18 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
 }
 
 /// Refuses rules with limits that cannot be followed on this machine, or by this store.
-fn check(domains: &[DomainRules], can_learn: bool, most_holds: usize) -> Result<(), RulesError> {
+fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError> {
     for DomainRules { domain, rules } in domains {
         for rule in rules {
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
-                    let checked = if limit.is_learned() && !can_learn {
+                    let is_above = |most: usize| limit.max() > most as u64;
+                    let checked = if limit.is_learned() && store.most_learned() == 0 {
                         Err(LimitError::LearnsNothing)
-                    } else if limit.lease().is_some() && limit.max() > most_holds as u64 {
+                    } else if limit.is_learned() && is_above(store.most_learned()) {
+                        Err(LimitError::LargeCeilingShared)
+                    } else if limit.lease().is_some() && is_above(store.most_holds()) {
                         Err(LimitError::ManyPermitsShared)
                     } else {
                         check_zone(limit)

@@ -82,8 +82,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "flapping",
-        promise: "a store that refuses to write and writes again many times a second: never more than the limit, of \
-                  a bucket than a unit beside, and of a window all of it",
+        promise: "a store that refuses to write and writes again many times a second: never more than the limit, \
+                  and of a window all of it",
         seconds: 8,
         is_alone: false,
         run: |rng| Box::pin(flapping::run(rng)),

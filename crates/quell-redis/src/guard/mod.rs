@@ -23,7 +23,7 @@ use quell::clock::{Clock, read_again};
 use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
 use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Monotonic, Now, Wall};
@@ -633,8 +633,8 @@ impl Store for GuardedStore {
         self.inner.store.has_holds()
     }
 
-    fn can_learn(&self) -> bool {
-        true
+    fn most_learned(&self) -> usize {
+        MAX_SHARED_LEARNED
     }
 
     fn most_holds(&self) -> usize {

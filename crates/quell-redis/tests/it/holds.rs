@@ -212,4 +212,9 @@ async fn more_permits_than_a_script_walks_over_are_refused() {
     let refused = shared.set_rules(rules(&permits(1_001))).unwrap_err();
     assert_eq!(refused.error, LimitError::ManyPermitsShared);
     limiter(MemoryStore::new(), &permits(10_000));
+    let learned = |max| vec![built(Limit::concurrency(max).adaptive(1).build())];
+    shared.set_rules(rules(&learned(500))).unwrap();
+    let refused = shared.set_rules(rules(&learned(501))).unwrap_err();
+    assert_eq!(refused.error, LimitError::LargeCeilingShared);
+    limiter(MemoryStore::new(), &learned(10_000));
 }

@@ -134,7 +134,9 @@ fn told<T>(
             let others = [spot(&raw.burst), spot(&raw.initial), refill];
             blame(blame(whole, &[spot(&raw.warm_up)]), &others)
         }
-        LimitError::ManyPermits | LimitError::ManyPermitsShared => {
+        LimitError::ManyPermits
+        | LimitError::ManyPermitsShared
+        | LimitError::LargeCeilingShared => {
             let max = adaptive.map(|adaptive| &adaptive.max.spot);
             blame(whole, &[spot(&raw.queue), spot(&raw.max), max])
         }

@@ -62,7 +62,7 @@ async fn holds_as<S: Store, M: Store>(
     let (seed, mut random) = (random.seed(), random);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
-    let can_learn = subject.store().can_learn();
+    let can_learn = subject.store().most_learned() > 0;
     let mut rules = rules(&mut random, can_learn);
     super::reload(&subject, &model, &rules);
     for step in 0..steps {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId, forgive};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS, forgive};
 use quell_core::key::KeyName;
 use quell_core::limit::{Installed, LimitId};
 use quell_core::rule::{CalendarEdges, Changes, Replaced};
@@ -149,8 +149,8 @@ impl Store for ModelStore {
         true
     }
 
-    fn can_learn(&self) -> bool {
-        true
+    fn most_learned(&self) -> usize {
+        MAX_HOLDS
     }
 
     async fn hold(

@@ -33,8 +33,8 @@ impl<S: Store> Store for HeldInMicros<S> {
         self.0.0.has_holds()
     }
 
-    fn can_learn(&self) -> bool {
-        self.0.0.can_learn()
+    fn most_learned(&self) -> usize {
+        self.0.0.most_learned()
     }
 
     async fn hold(

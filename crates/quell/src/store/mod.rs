@@ -79,11 +79,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether limits are followed here that learn how much they admit
-    /// ([`Limit::is_learned`](quell_core::limit::Limit::is_learned)); if not, rules with one are
-    /// refused.
-    fn can_learn(&self) -> bool {
-        false
+    /// The largest ceiling that may be learned here ([`Limit::is_learned`](quell_core::limit::Limit::is_learned));
+    /// rules with a larger one are refused. 0: none is learned.
+    fn most_learned(&self) -> usize {
+        0
     }
 
     /// How many holds a key may have here; rules with more permits are refused.

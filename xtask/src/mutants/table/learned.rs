@@ -95,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned: a store that cannot is believed to",
         file: "crates/quell/src/limiter.rs",
-        original: "if limit.is_learned() && !can_learn {",
-        replacement: "if limit.is_learned() && can_learn && limit.max() == 0 {",
+        original: "if limit.is_learned() && store.most_learned() == 0 {",
+        replacement: "if limit.is_learned() && store.most_learned() == 1 {",
         package: "quell",
         caught_by: "learned::a_store_that_cannot_learn",
     },

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, Due, Entry, LimitSet, Operation, ban, decide_one, lift};
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId, forgive};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS, forgive};
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::limit::{Installed, Limit, LimitId};
 use quell_core::rule::Changes;
@@ -501,8 +501,8 @@ impl Store for MemoryStore {
         Ok(Answer::from(self.charge_local(set, operation, now)))
     }
 
-    fn can_learn(&self) -> bool {
-        true
+    fn most_learned(&self) -> usize {
+        MAX_HOLDS
     }
 
     fn has_holds(&self) -> bool {
