@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -43,6 +43,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// A connection that the system has taken already, if there is any. The runtime has perhaps not heard of
+/// it yet, so the system is asked.
+fn taken(socket: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    let own = socket.as_fd().try_clone_to_owned().ok()?;
+    let (stream, remote) = std::net::TcpListener::from(own).accept().ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some((TcpStream::from_std(stream).ok()?, remote))
 }
 
 /// Where connections come in.
@@ -103,11 +112,10 @@ impl Listener {
             let arrived = tokio::select! {
                 biased;
                 _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {
-                    let arrived = self.socket.accept().now_or_never();
                     // Who was let in by the system may have asked already.
-                    let Some(arrived) = arrived.filter(|_| late > 0) else { break };
+                    let Some(arrived) = taken(&self.socket).filter(|_| late > 0) else { break };
                     late -= 1;
-                    arrived
+                    Ok(arrived)
                 }
                 Some(ended) = connections.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {

@@ -129,6 +129,11 @@ impl Gateway {
         gateway
     }
 
+    /// What it said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path("log")).unwrap()
+    }
+
     /// nginx as one process, so that it ends with this one.
     pub(crate) fn nginx(site: &str, modules: &[&str]) -> Self {
         let (folder, port) = (Folder::new(), lasting_port());

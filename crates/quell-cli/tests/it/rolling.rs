@@ -78,8 +78,9 @@ fn a_rolling_restart_loses_no_call() {
         for report in reports {
             let complete = format!("Complete requests:      {CALLS}\n");
             assert!(report.contains(&complete), "{report}");
-            assert!(report.contains("Failed requests:        0\n"), "{report}");
-            assert!(!report.contains("Non-2xx"), "{report}");
+            let is_whole = report.contains("Failed requests:        0\n");
+            let log = gateway.log();
+            assert!(is_whole && !report.contains("Non-2xx"), "{report}\n{log}");
         }
     });
     // The servers were under load again.

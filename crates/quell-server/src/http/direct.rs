@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use quell::Operation;
@@ -25,6 +26,10 @@ const ROOM: usize = 4 * 1_024;
 
 /// Bytes of answers that are sent before more are made: a dozen of all but the longest.
 const MAX_OUTPUT: usize = 16 * 1_024;
+
+/// How long a server that stops waits for a question of a connection that is open: it may have been
+/// asked already, and the runtime has not heard of it yet. Who connected last has asked nothing so far.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// What a connection has come to.
 pub(super) enum Left {
@@ -51,7 +56,12 @@ pub(super) async fn serve(
         let read = tokio::select! {
             biased;
             read = stream.read_buf(&mut input) => read?,
-            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => return Ok(Left::Closed),
+            () = is_stopping(phase) => {
+                match tokio::time::timeout(ON_ITS_WAY, stream.read_buf(&mut input)).await {
+                    Ok(read) => read?,
+                    Err(_) => return Ok(Left::Closed),
+                }
+            }
         };
         if read == 0 {
             return Ok(Left::Closed);
@@ -79,6 +89,11 @@ pub(super) async fn serve(
         }
         input.clear();
     }
+}
+
+async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
+    // Without a sender there is no server any more.
+    let _ = phase.wait_for(|phase| *phase == Phase::Stopping).await;
 }
 
 /// Answers the question that `input` begins with, and says how long it is; `None` if that is for
