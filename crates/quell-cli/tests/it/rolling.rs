@@ -76,11 +76,7 @@ fn a_rolling_restart_loses_no_call() {
         let reports = load.join().unwrap();
         assert!(!reports.is_empty());
         for report in reports {
-            let complete = format!("Complete requests:      {CALLS}\n");
-            assert!(report.contains(&complete), "{report}");
-            let is_whole = report.contains("Failed requests:        0\n");
-            let log = gateway.log();
-            assert!(is_whole && !report.contains("Non-2xx"), "{report}\n{log}");
+            assert_whole(&report, &gateway);
         }
     });
     // The servers were under load again.
@@ -88,6 +84,13 @@ fn a_rolling_restart_loses_no_call() {
         assert!(server.metric("quell_queries_total{domain=\"shop\",outcome=\"allow\"}") > Some(0));
         server.stop();
     }
+}
+
+fn assert_whole(report: &str, gateway: &Gateway) {
+    let complete = format!("Complete requests:      {CALLS}\n");
+    let is_whole = report.contains(&complete) && report.contains("Failed requests:        0\n");
+    let is_whole = is_whole && !report.contains("Non-2xx");
+    assert!(is_whole, "{report}\n{}", gateway.log());
 }
 
 /// How often the balancer looks who is ready: for so long it sends calls to a server that stops.
