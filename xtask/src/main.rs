@@ -86,7 +86,7 @@ fn run() -> Result<()> {
         ["chaos", words @ ..] => chaos::run(words),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
-        ["mutants", "--changed"] => mutants::run_changed(),
+        ["mutants", "--changed"] => mutants::run_changed(usize::MAX),
         ["mutants", word] if !word.starts_with('-') => mutants::run(word),
         other => bail!("cannot read {:?}\n\n{}", other.join(" "), help(None)),
     }

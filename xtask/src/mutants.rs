@@ -109,12 +109,13 @@ pub(crate) fn run(word: &str) -> Result<()> {
     run_rows(&rows, &Snapshot::take(&root)?, &root, &mut record)
 }
 
-/// Makes those mistakes that were not yet caught in the text that stands there now (see [`Record`]).
+/// Makes those mistakes that were not yet caught in the text that stands there now (see [`Record`]): at
+/// most so many of them, from all parts of the table.
 ///
 /// # Errors
 ///
 /// As [`run`]; and when a row of the table does not fit its file.
-pub(crate) fn run_changed() -> Result<()> {
+pub(crate) fn run_changed(most: usize) -> Result<()> {
     let root = repository::root()?;
     let mut record = Record::read(&root);
     let snapshot = Snapshot::take(&root)?;
@@ -132,8 +133,20 @@ pub(crate) fn run_changed() -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
+    let count = rows.len();
+    let rows: Vec<_> = rows.into_iter().step_by(count.div_ceil(most)).collect();
+    if rows.len() < count {
+        terminal::line(&format!(
+            "  {} of the other {count} are made now; `cargo xtask mutants --changed` makes all of \
+             them, for the record to be committed",
+            rows.len()
+        ));
+    }
     run_rows(&rows, &snapshot, &root, &mut record)
 }
+
+/// Mistakes that the test command makes, each of which takes some ten seconds.
+pub(crate) const MOST_IN_TEST: usize = 25;
 
 fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Record) -> Result<()> {
     for row in rows {

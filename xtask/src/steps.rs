@@ -61,7 +61,7 @@ const STEPS: [Step; 9] = [
     },
     Step {
         name: "mutants",
-        run: |_| mutants::run_changed(),
+        run: |_| mutants::run_changed(mutants::MOST_IN_TEST),
     },
 ];
 
