@@ -86,7 +86,7 @@ pub(crate) static RULE: Table = Table {
         field("warm_up", "a duration such as `10s`", "none", "Begins slowly after rest and takes so long, a day at most, to get to its rate; on credit as with `debt`, without a burst: Guava's RateLimiter with a warm-up period.").of(&[Kind::TokenBucket]),
         field("cold_factor", "a whole number from 2 to 1000", "`3`", "How many times as long the first interval after rest is as those of the rate; only with `warm_up`.").of(&[Kind::TokenBucket]),
         field("max", "a whole number such as `4`", "needed, or `adaptive`", "How many permits may be held at a time.").of(PERMITS),
-        field("adaptive", "a map such as `{min: 2, max: 50}`", "none", "How many permits may be held is learned from how long calls take, between these bounds; in place of `max`, without `queue`. With `--store` by all servers together.").of(PERMITS),
+        field("adaptive", "a map such as `{min: 2, max: 50}`", "none", "How many permits may be held is learned from how long calls take, between these bounds; in place of `max`, without `queue`. With `--store` by all servers together, and `max` at most 500.").of(PERMITS),
         field("queue", "a whole number such as `2`", "`0`", "How many more are let in with a delay, which grows with how long calls take.").of(PERMITS),
         field("lease", "a duration such as `30s`", "`1m`", "After how long, a day at most, a permit comes back that nobody released or renewed.").of(PERMITS),
         field("unit_delay", "a duration such as `100ms`", "`0`", "How long a call is taken to last until the first is released; only with `queue`.").of(PERMITS),
