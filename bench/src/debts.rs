@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use quell::clock::SystemClock;
 use quell::{Limiter, Query};
-use quell_redis::{GuardedStore, RedisStore};
+use quell_redis::{FallbackStore, RedisStore};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::subject::Growth;
@@ -146,12 +146,12 @@ async fn outage(settings: &OutageSettings) -> Result<[Stage; 3]> {
     let store = RedisStore::builder(url)
         .timeout(Duration::from_secs(1))
         .build();
-    let store = GuardedStore::new(store, Arc::clone(&clock) as _);
+    let store = FallbackStore::new(store, Arc::clone(&clock) as _);
     let limiter = Limiter::builder(store).clock(clock as _).build();
     limiter.set_rules(loaded.domains)?;
     let begun = Growth::now()?;
     let stage = || {
-        let numbers = limiter.store().guard_numbers();
+        let numbers = limiter.store().fallback_numbers();
         anyhow::Ok(Stage {
             owed: numbers.owed,
             table: numbers.share_bytes,

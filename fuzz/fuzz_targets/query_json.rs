@@ -1,28 +1,6 @@
-//! JSON questions: what is read can be written and read again, and is the same; what is refused is a
-//! problem document that says why. So it is for requests about a key.
+//! libFuzzer on `query_json`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quell_protocol::http::{BodyError, Problem, encode_query, parse_key, parse_query};
 
-fuzz_target!(|body: &[u8]| {
-    match parse_query(body) {
-        Ok(query) => {
-            let written = encode_query(&query).expect("what came as JSON can go as JSON");
-            let again = parse_query(written.as_bytes());
-            assert_eq!(again.as_ref(), Ok(&query), "written as {written}");
-        }
-        Err(error) => check_refusal(&error),
-    }
-    if let Err(error) = parse_key(body) {
-        check_refusal(&error);
-    }
-});
-
-fn check_refusal(error: &BodyError) {
-    let problem = Problem::from(error);
-    assert_eq!(problem.status / 100, 4, "{problem:?}");
-    let json = serde_json::to_vec(&problem).expect("a problem is JSON");
-    let again: Problem = serde_json::from_slice(&json).expect("and can be read");
-    assert_eq!(again, problem);
-}
+fuzz_target!(|input: &[u8]| quell_fuzz::query_json::fuzz(input));

@@ -12,6 +12,7 @@ mod programs;
 mod repository;
 mod steps;
 mod terminal;
+mod test_programs;
 mod tidy;
 mod tokens;
 
@@ -47,7 +48,7 @@ const COMMANDS: [(&str, &str, &str); 6] = [
         "mutants",
         " [WORD]",
         "every mistake of the mutation table (whose name contains WORD); --changed: those \
-         whose text changed since they were caught, as in `test`",
+         whose function or tests changed since they were caught, as in `test`",
     ),
 ];
 

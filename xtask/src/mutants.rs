@@ -6,6 +6,7 @@
 //! fails this command, and so does one that no longer fits the source or no
 //! longer compiles. The working tree is never touched.
 
+mod place;
 mod record;
 mod snapshot;
 mod table;
@@ -18,6 +19,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::{repository, terminal};
+use place::Place;
 use record::Record;
 use snapshot::Snapshot;
 use workshop::{Run, Workshop};
@@ -26,9 +28,9 @@ use workshop::{Run, Workshop};
 pub(crate) struct Mutant {
     /// The mistake, in words.
     name: &'static str,
-    /// The file to make wrong, from the repository's root.
+    /// The file to make wrong, from the repository's root, or where that file was.
     file: &'static str,
-    /// What stands there, exactly once.
+    /// What stands there, exactly once (see [`Place::find`]).
     original: &'static str,
     /// What is put in its place.
     replacement: &'static str,
@@ -36,26 +38,6 @@ pub(crate) struct Mutant {
     package: &'static str,
     /// The part of a test's path that selects the tests that must notice.
     caught_by: &'static str,
-}
-
-impl Mutant {
-    /// The file's text with the mistake made.
-    ///
-    /// # Errors
-    ///
-    /// When the original is not there exactly once.
-    fn apply(&self, text: &str) -> Result<String> {
-        let count = text.matches(self.original).count();
-        if count != 1 {
-            bail!(
-                "\"{}\" no longer fits {}: its original text is there {count} times, \
-                 it must be there once; mend the row in xtask/src/mutants/table.rs",
-                self.name,
-                self.file
-            );
-        }
-        Ok(text.replacen(self.original, self.replacement, 1))
-    }
 }
 
 /// What became of a mistake.
@@ -120,15 +102,18 @@ pub(crate) fn run_changed(most: usize) -> Result<()> {
     let mut record = Record::read(&root);
     let snapshot = Snapshot::take(&root)?;
     record.keep(|name| table::all().any(|row| row.name == name))?;
-    let (known, rows): (Vec<_>, Vec<_>) = table::all().partition(|row| record.has(row, &snapshot));
-    for row in &known {
-        row.apply(snapshot.text(row.file)?)?;
+    let (mut known, mut rows) = (0, Vec::new());
+    for row in table::all() {
+        match record.has(row, &snapshot)? {
+            true => known += 1,
+            false => rows.push(row),
+        }
     }
     terminal::line(&format!(
         "  {} of {} mistakes were caught in the text that is there now; \
          `cargo xtask mutants` makes them all",
-        known.len(),
-        known.len() + rows.len()
+        known,
+        known + rows.len()
     ));
     if rows.is_empty() {
         return Ok(());
@@ -150,7 +135,7 @@ pub(crate) const MOST_IN_TEST: usize = 25;
 
 fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Record) -> Result<()> {
     for row in rows {
-        row.apply(snapshot.text(row.file)?)?;
+        Place::find(row, snapshot)?;
     }
     let workshop = Workshop::open(&root.join("target/mutants"))?;
     baseline(rows, snapshot, &workshop)?;
@@ -160,8 +145,8 @@ fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Rec
     let mut missed = Vec::new();
     for row in rows {
         let begun = Instant::now();
-        let wrong = row.apply(snapshot.text(row.file)?)?;
-        snapshot.write(workshop.copy(), Some((row.file, &wrong)))?;
+        let place = Place::find(row, snapshot)?;
+        snapshot.write(workshop.copy(), Some((place.file, &place.wrong())))?;
         let outcome = Outcome::of(workshop.run(row.package, row.caught_by)?);
         let took = terminal::duration(begun.elapsed());
         terminal::line(&format!(
@@ -218,24 +203,6 @@ fn baseline_count(run: Run) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SAMPLE: Mutant = Mutant {
-        name: "a sample",
-        file: "src/lib.rs",
-        original: "a.max(b)",
-        replacement: "a.min(b)",
-        package: "sample",
-        caught_by: "largest",
-    };
-
-    #[test]
-    fn a_mistake_needs_its_original_exactly_once() {
-        assert_eq!(SAMPLE.apply("x = a.max(b);").unwrap(), "x = a.min(b);");
-        for text in ["", "a.max(b) + a.max(b)"] {
-            let error = SAMPLE.apply(text).unwrap_err().to_string();
-            assert!(error.contains("no longer fits src/lib.rs"), "{error}");
-        }
-    }
 
     #[test]
     fn only_failing_tests_catch_a_mistake() {

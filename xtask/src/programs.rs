@@ -8,11 +8,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A cargo command in the folder `root`: the cargo that started this program.
+/// A cargo command in the folder `root`: the cargo that started this program, without what that said
+/// about this package. `ring` and all that needs it would be built again whenever that changes: after
+/// each `cargo test` by hand.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -57,7 +65,9 @@ pub(crate) fn shown(command: &Command) -> String {
     let name = program.file_name().unwrap_or(command.get_program());
     let mut words: Vec<String> = Vec::new();
     for (key, value) in command.get_envs() {
-        let value = value.unwrap_or_default().to_string_lossy().into_owned();
+        let Some(value) = value.map(|value| value.to_string_lossy()) else {
+            continue;
+        };
         words.push(format!("{}={}", key.to_string_lossy(), quoted(&value)));
     }
     words.push(quoted(&name.to_string_lossy()));
@@ -95,6 +105,18 @@ mod tests {
         assert!(run(Command::new("sh").args(["-c", "exit 0"])).is_ok());
         let error = run(&mut Command::new("quell-no-such-program")).unwrap_err();
         assert!(error.to_string().contains("cannot start"), "{error}");
+    }
+
+    #[test]
+    fn cargo_is_not_told_about_this_package() {
+        assert!(env::var_os("CARGO_PKG_NAME").is_some());
+        let command = cargo(Path::new("."));
+        let removed: Vec<_> = command
+            .get_envs()
+            .filter(|(_, value)| value.is_none())
+            .collect();
+        assert!(removed.iter().any(|(name, _)| *name == "CARGO_PKG_NAME"));
+        assert_eq!(shown(&command), "cargo");
     }
 
     #[test]

@@ -58,11 +58,6 @@ impl TextFile {
         self.path.ends_with(".rs")
     }
 
-    /// The crate that the file belongs to, when it lies in `crates/`.
-    pub(crate) fn crate_name(&self) -> Option<&str> {
-        self.path.strip_prefix("crates/")?.split('/').next()
-    }
-
     /// Whether the file is compiled only for tests, by its place.
     ///
     /// By convention that is `tests/`, `benches/`, and a module called `tests`.
@@ -174,12 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn knows_crates_and_test_code_by_their_place() {
+    fn knows_test_code_by_its_place() {
         let core = TextFile::sample("crates/quell-core/src/limit.rs", "");
-        assert_eq!(core.crate_name(), Some("quell-core"));
         assert!(!core.is_test_code());
         assert!(TextFile::sample("crates/quell-core/tests/it/main.rs", "").is_test_code());
         assert!(TextFile::sample("crates/quell/src/memory/tests.rs", "").is_test_code());
-        assert_eq!(TextFile::sample("xtask/src/main.rs", "").crate_name(), None);
     }
 }

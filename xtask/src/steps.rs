@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::programs::{self, cargo};
-use crate::{chaos, install, mutants, packages, repository, terminal};
+use crate::{chaos, install, mutants, packages, repository, terminal, test_programs};
 
 /// The benchmarks and the fuzz targets are workspaces of their own, so that what
 /// they need stays out of the product's lock file.
@@ -49,7 +49,7 @@ const STEPS: [Step; 9] = [
     },
     Step {
         name: "tests",
-        run: tests,
+        run: test_programs::run,
     },
     Step {
         name: "chaos",
@@ -111,17 +111,21 @@ fn clippy(root: &Path) -> Result<()> {
     programs::run(&mut cargo_words(root, arguments))
 }
 
-/// Lints the side workspaces, and so sees that they still compile; nothing of
-/// them is run here.
+/// Lints the side workspaces, and so sees that they still compile, and tries the fuzz targets on seeded
+/// inputs. They share the product's folder and profile, so that what both need is built once.
 fn side_workspaces(root: &Path) -> Result<()> {
-    for manifest in SIDE_WORKSPACES {
-        let arguments = "clippy --all-targets --locked --manifest-path";
+    let shared = |arguments: &str, manifest| {
         let mut command = cargo_words(root, arguments);
-        command.args([manifest, "--", "-D", "warnings"]);
-        command.env("CARGO_TARGET_DIR", root.join("target/side"));
-        programs::run(&mut command)?;
+        command.args(["--locked", "--manifest-path", manifest]);
+        command.env("CARGO_TARGET_DIR", root.join("target"));
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        command
+    };
+    for manifest in SIDE_WORKSPACES {
+        let mut clippy = shared("clippy --all-targets", manifest);
+        programs::run(clippy.args(["--", "-D", "warnings"]))?;
     }
-    Ok(())
+    programs::run(&mut shared("test --lib", "fuzz/Cargo.toml"))
 }
 
 /// Only libraries: the binary `quell` and the library `quell` would write the
@@ -132,11 +136,6 @@ fn docs(root: &Path) -> Result<()> {
     let mut command = cargo_words(root, &arguments);
     command.env("RUSTDOCFLAGS", "-D warnings");
     programs::run(&mut command)
-}
-
-/// Doc tests are among them.
-fn tests(root: &Path) -> Result<()> {
-    programs::run(&mut cargo_words(root, "test --workspace --locked"))
 }
 
 fn cargo_words(root: &Path, arguments: &str) -> Command {

@@ -4,6 +4,7 @@
 //! Tokens rather than a syntax tree, because a macro's body is only tokens:
 //! the functions inside `proptest! { .. }` are held to the same rules.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
@@ -44,6 +45,52 @@ pub(crate) fn is_ident(token: &TokenTree, name: &str) -> bool {
 /// Whether the token is this punctuation mark.
 pub(crate) fn is_punct(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
+}
+
+/// A function with a body.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// Where it stands in its file, from `fn` to the closing brace.
+    pub(crate) bytes: Range<usize>,
+    /// The line of `fn`, counted from 1, and how many lines it has.
+    pub(crate) line: usize,
+    pub(crate) lines: usize,
+}
+
+/// Every function, at any depth and also in the bodies of macros.
+pub(crate) fn functions(tokens: &[TokenTree]) -> Vec<Function> {
+    let mut found = Vec::new();
+    for start in 0..tokens.len() {
+        found.extend(function(&tokens[start..]));
+        if let Some((_, content)) = inside(&tokens[start]) {
+            found.extend(functions(&content));
+        }
+    }
+    found
+}
+
+/// The function that starts here; none for a function type and for one without a body.
+fn function(tokens: &[TokenTree]) -> Option<Function> {
+    let [keyword, TokenTree::Ident(name), rest @ ..] = tokens else {
+        return None;
+    };
+    if !is_ident(keyword, "fn") {
+        return None;
+    }
+    let end = |token: &&TokenTree| {
+        is_punct(token, ';') || matches!(inside(token), Some((Delimiter::Brace, _)))
+    };
+    let TokenTree::Group(body) = rest.iter().find(end)? else {
+        return None;
+    };
+    let close = body.span_close();
+    Some(Function {
+        name: name.to_string(),
+        bytes: keyword.span().byte_range().start..close.byte_range().end,
+        line: line(keyword),
+        lines: close.end().line - line(keyword) + 1,
+    })
 }
 
 /// The tokens without every item that `#[cfg(test)]` guards, at any depth of

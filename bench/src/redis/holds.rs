@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quell::store::Store;
+use quell::store::HoldStore;
 use quell::{Cost, Limiter, Verdict};
-use quell_core::hold::{Claim, Ending, HoldId, Patience};
+use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
 use quell_redis::RedisStore;
 
 use super::limits::{limiter, query};
@@ -207,7 +207,7 @@ async fn put(
             let claim = Claim {
                 id: &id,
                 hold: None,
-                wait: Some(Patience::of(Duration::from_secs(86_400))),
+                wait: Some(WaitLimits::of(Duration::from_secs(86_400))),
                 is_named: true,
             };
             limiter.hold_at(&query(0), &claim, limiter.now()).await?

@@ -67,7 +67,7 @@ pub(super) fn limiter(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>>
 
 /// The same, that sends every call by itself.
 pub(super) fn limiter_one_by_one(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>> {
-    on(RedisStore::builder(url.parse()?).one_by_one(), limits)
+    on(RedisStore::builder(url.parse()?).unbatched(), limits)
 }
 
 fn on(store: RedisStoreBuilder, limits: &[&str]) -> Result<Limiter<RedisStore>> {

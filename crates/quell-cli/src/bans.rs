@@ -22,8 +22,8 @@ const PATH: &str = "/v1/bans";
 
 /// List, set and lift the bans of a running server
 ///
-/// Keys are named by the values that a rule tells them apart by. Those of CL.THROTTLE belong to no
-/// rule and cannot be banned.
+/// Name a key by the values of its rule's `per`. Keys of CL.THROTTLE belong to no rule and cannot be
+/// banned.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell bans list
@@ -41,7 +41,7 @@ enum Command {
     Lift(Lift),
 }
 
-/// List the bans that stand, the longest first
+/// List the bans in force, the longest first
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell bans list
@@ -73,7 +73,7 @@ struct Set {
     length: Duration,
 }
 
-/// Lift the ban of a key; what it used stays used
+/// Lift the ban of a key; its use stays
 ///
 /// Exit code 1 if there is no ban to lift.
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ struct Key {
     #[arg(long, short, value_name = "RULE")]
     rule: Option<String>,
 
-    /// The values that the key stands for; may be repeated
+    /// The values of the key; may be repeated
     #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
     entries: Vec<EntryArg>,
 

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::rules::Rules;
 use crate::serve::Serve;
 
-/// Rate limits that keep their promise
+/// Exact rate limits: a server, and rules with tests
 #[derive(Debug, Parser)]
 #[command(
     name = "quell",

@@ -1,13 +1,13 @@
 //! Entry: `NAME=VALUE` on the command line, and the query made of several.
 
 use std::ffi::OsString;
-use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::key::printable;
+pub(crate) use quell_server::config::whole;
 
 use crate::exit::Usage;
 
@@ -54,18 +54,6 @@ fn read(text: &OsString) -> Result<EntryArg, String> {
     Ok(EntryArg {
         name: name.to_owned(),
         value: value.get(1..).unwrap_or_default().to_vec(),
-    })
-}
-
-/// Reads a whole number.
-pub(crate) fn whole<N: FromStr>(text: &str) -> Result<N, String> {
-    let wrong = || format!("`{text}` is no whole number: write digits only, such as 1000");
-    text.parse().map_err(|_| {
-        if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
-            format!("`{text}` is too large: write a smaller number")
-        } else {
-            wrong()
-        }
     })
 }
 

@@ -1,5 +1,6 @@
 //! Charge and limit set: many limits of one query, taken together or not at all.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,10 +12,11 @@ use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::Ban;
 use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
-use crate::few::Few;
+use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
-use crate::limit::Installed;
+use crate::limit::ActiveLimit;
 use crate::rule::OnFailure;
+use crate::short_list::ShortList;
 use crate::state::{BanRecord, State, Usage};
 use crate::time::Now;
 use crate::verdict::{RuleDecision, Verdict};
@@ -32,7 +34,7 @@ pub enum Operation {
 #[derive(Clone, Debug)]
 pub struct Charge<'r> {
     /// The limit in force on the key.
-    pub installed: &'r Installed,
+    pub active: &'r ActiveLimit,
     /// Units to charge.
     pub cost: Cost,
     /// Whether the limit is evaluated without a say.
@@ -51,30 +53,30 @@ pub struct Charge<'r> {
     scope: usize,
 }
 
-/// What is charged, whichever key it is charged to.
+/// A charge without its key.
 #[derive(Clone, Copy, Debug)]
-pub struct Due<'r> {
+pub struct KeylessCharge<'r> {
     /// The limit in force.
-    pub installed: &'r Installed,
+    pub active: &'r ActiveLimit,
     /// Units to charge.
     pub cost: Cost,
 }
 
 impl<'r> Charge<'r> {
-    /// What is charged.
+    /// The charge without its key.
     #[must_use]
-    pub const fn due(&self) -> Due<'r> {
-        Due {
-            installed: self.installed,
+    pub const fn keyless(&self) -> KeylessCharge<'r> {
+        KeylessCharge {
+            active: self.active,
             cost: self.cost,
         }
     }
 
     /// A charge on a key that needs no name, since its store keeps no other limit.
     #[must_use]
-    pub const fn alone(installed: &'r Installed, cost: Cost) -> Self {
+    pub const fn alone(active: &'r ActiveLimit, cost: Cost) -> Self {
         Self {
-            installed,
+            active,
             cost,
             shadow: false,
             edges: None,
@@ -92,7 +94,7 @@ impl<'r> Charge<'r> {
     pub const fn at(&self, now: Now) -> At {
         At {
             now,
-            since: self.installed.since,
+            since: self.active.since,
             edges: self.edges,
         }
     }
@@ -102,7 +104,7 @@ impl<'r> Charge<'r> {
 #[derive(Clone, Debug, Default)]
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
-    charges: Few<Charge<'r>>,
+    charges: ShortList<Charge<'r>>,
 }
 
 impl<'r> LimitSet<'r> {
@@ -111,16 +113,16 @@ impl<'r> LimitSet<'r> {
     pub const fn new() -> Self {
         Self {
             bytes: KeyBytes::new(),
-            charges: Few::new(),
+            charges: ShortList::new(),
         }
     }
 
     /// A set of one limit that came with the call, on a key of its own namespace: any bytes.
     #[must_use]
-    pub fn ad_hoc(key: &[u8], installed: &'r Installed, cost: Cost) -> Self {
+    pub fn ad_hoc(key: &[u8], active: &'r ActiveLimit, cost: Cost) -> Self {
         let mut set = Self::new();
         let charge = NewCharge {
-            installed,
+            active,
             cost,
             shadow: false,
             edges: None,
@@ -136,16 +138,16 @@ impl<'r> LimitSet<'r> {
         set
     }
 
-    /// A set of `charge` alone, on a key that was written down: its bytes, of which so many are its
+    /// A set of `charge` alone, on the key with these bytes; the first `scope` of them are the key's
     /// scope.
     #[must_use]
-    pub fn written_down(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
+    pub fn from_key_bytes(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
         let mut set = Self::new();
         set.add(bytes, scope, charge);
         set
     }
 
-    /// Adds `charge` on another key that was written down.
+    /// Adds `charge` on the key with these bytes.
     pub fn add(&mut self, bytes: &[u8], scope: usize, charge: &Charge<'r>) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -165,7 +167,7 @@ impl<'r> LimitSet<'r> {
             place += 1;
             is_kept
         });
-        self.charges = Few::Many(charges);
+        self.charges = ShortList::Many(charges);
     }
 
     /// The charges.
@@ -211,7 +213,7 @@ impl<'r> LimitSet<'r> {
             return;
         }
         self.charges.push(Charge {
-            installed: charge.installed,
+            active: charge.active,
             cost: charge.cost,
             shadow: charge.shadow,
             edges: charge.edges,
@@ -239,13 +241,47 @@ impl<'r> LimitSet<'r> {
                 None => merged.push(charge),
             }
         }
-        self.charges = Few::Many(merged);
+        self.charges = ShortList::Many(merged);
+    }
+}
+
+/// What is charged, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub enum Charges<'a, 'r> {
+    /// One charge on one key, for which no set need be made.
+    One(Key<'a>, &'a Charge<'r>),
+    /// All charges of a query.
+    Set(&'a LimitSet<'r>),
+    /// All charges of a query, some of them permits, which an acquire holds under this id.
+    Permits(&'a LimitSet<'r>, &'a HoldId),
+}
+
+impl<'a, 'r> Charges<'a, 'r> {
+    /// The charges of a set, held under `id` if that is given.
+    #[must_use]
+    pub const fn of(set: &'a LimitSet<'r>, id: Option<&'a HoldId>) -> Self {
+        match id {
+            Some(id) => Self::Permits(set, id),
+            None => Self::Set(set),
+        }
+    }
+
+    /// The set, made where there is none.
+    #[must_use]
+    pub fn set(&self) -> Cow<'a, LimitSet<'r>> {
+        match *self {
+            Self::One(key, charge) => {
+                let scope = key.scope().len();
+                Cow::Owned(LimitSet::from_key_bytes(key.as_bytes(), scope, charge))
+            }
+            Self::Set(set) | Self::Permits(set, _) => Cow::Borrowed(set),
+        }
     }
 }
 
 /// What a charge is made of, before it has a key.
 pub(crate) struct NewCharge<'r> {
-    pub(crate) installed: &'r Installed,
+    pub(crate) active: &'r ActiveLimit,
     pub(crate) cost: Cost,
     pub(crate) shadow: bool,
     pub(crate) edges: Option<Edges>,
@@ -273,8 +309,8 @@ pub struct Entry<'a, 'r> {
 pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> Vec<Decision> {
     let judged = entries
         .iter_mut()
-        .map(|entry| judge(entry.charge.installed.limit.engine(), now, entry));
-    let judged: Vec<Judged> = judged.collect();
+        .map(|entry| judge(entry.charge.active.limit.engine(), now, entry));
+    let judged: Vec<Judgement> = judged.collect();
     let passes = entries
         .iter()
         .zip(&judged)
@@ -283,7 +319,7 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
         .iter_mut()
         .zip(judged)
         .map(|(entry, judged)| {
-            let engine = entry.charge.installed.limit.engine();
+            let engine = entry.charge.active.limit.engine();
             conclude(engine, now, operation, passes, entry, judged)
         })
         .collect()
@@ -291,7 +327,7 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 
 /// Decides a set of one charge, without allocation; the same answer as [`decide`].
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
-    let engine = entry.charge.installed.limit.engine();
+    let engine = entry.charge.active.limit.engine();
     if matches!(entry.state.usage, Usage::Held(_)) {
         // Only the engine of all engines knows holds.
         return decide_with(engine, now, operation, entry);
@@ -313,14 +349,14 @@ fn decide_with<M: Mechanics>(
 }
 
 /// A limit's opinion before anything is charged.
-struct Judged {
+struct Judgement {
     outcome: Outcome,
     banned: bool,
 }
 
 #[inline]
-fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judged {
-    let limit = &entry.charge.installed.limit;
+fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judgement {
+    let limit = &entry.charge.active.limit;
     let at = entry.charge.at(now);
     let state = &mut *entry.state;
     if state.versions.is_some() {
@@ -329,7 +365,7 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     engine.settle(&mut state.usage, &at);
     let by_limit = engine.check(&state.usage, &at, entry.charge.cost.get());
     let Some(record) = state.ban.as_deref_mut() else {
-        return Judged {
+        return Judgement {
             outcome: by_limit,
             banned: false,
         };
@@ -339,11 +375,11 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
         ban.settle(record, now.monotonic);
     }
     match Ban::remaining(record, now.monotonic) {
-        None => Judged {
+        None => Judgement {
             outcome: by_limit,
             banned: false,
         },
-        Some(left) => Judged {
+        Some(left) => Judgement {
             outcome: Outcome::Deny(later(by_limit, left)),
             banned: true,
         },
@@ -366,12 +402,12 @@ fn conclude<M: Mechanics>(
     operation: Operation,
     passes: bool,
     entry: &mut Entry<'_, '_>,
-    judged: Judged,
+    judged: Judgement,
 ) -> Decision {
-    let limit = &entry.charge.installed.limit;
+    let limit = &entry.charge.active.limit;
     let at = entry.charge.at(now);
     let state = &mut *entry.state;
-    let Judged {
+    let Judgement {
         mut outcome,
         mut banned,
     } = judged;

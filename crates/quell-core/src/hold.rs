@@ -1,8 +1,8 @@
 //! Hold: a charge under an id, which can still change.
 //!
-//! A hold stands in the state of its key, beside what the algorithm keeps. It waits for its turn
-//! (its charge lies at an instant to come), or it is taken: charged, and part of it can be given
-//! back. A reservation, a permit and a place in a line are all holds; they differ in what ends them.
+//! A hold is stored in the state of its key, beside what the algorithm keeps. Either it waits for its
+//! turn and will be charged then, or it is taken: charged, and part of it can be given back. A
+//! reservation, a permit and a place in a wait queue are all holds; they differ in what ends them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,20 +13,20 @@ use crate::time::{Monotonic, Wall};
 
 mod claim;
 mod end;
-mod held;
-mod rehearsal;
+mod forecast;
+mod held_usage;
 mod timeline;
 
-pub use claim::{Claim, Claimed, Patience, advance, claim};
-pub use end::{Ended, Ending, end, forgive};
-pub use held::Held;
-use rehearsal::Rehearsal;
+pub use claim::{Claim, ClaimOutcome, WaitLimits, advance, claim};
+pub use end::{EndOutcome, Ending, end, forgive};
+use forecast::Forecast;
+pub use held_usage::HeldUsage;
 pub(crate) use timeline::taken;
 
 /// The longest name of a hold, in bytes: a UUID with room for a prefix.
 pub const MAX_ID: usize = 64;
 
-/// Holds that one key may have at a time: a look at the key walks over them.
+/// Holds that one key may have at a time: every call on the key visits them all.
 pub const MAX_HOLDS: usize = 10_000;
 
 /// The same where what is charged is given back when its time is over ([`OnExpiry::Release`]), permits
@@ -43,10 +43,10 @@ pub const MAX_SHARED_RELEASED: usize = 100;
 /// peeks, and teaches something.
 pub const MAX_SHARED_LEARNED: usize = 500;
 
-/// Holds that may wait on one key: who comes next rehearses the whole line.
-pub const MAX_LINE: usize = 1_000;
+/// Holds that may wait on one key: each new waiter forecasts the whole queue.
+pub const MAX_WAIT_QUEUE: usize = 1_000;
 
-/// How long a caller whose turn has come may take to say so; then it counts as gone on.
+/// How long a caller whose turn has come may take to go on; after that the hold counts as used.
 pub const ARRIVAL: Duration = Duration::from_secs(10);
 
 /// The longest that a hold or a lease may last: a day.
@@ -116,7 +116,7 @@ pub struct Hold {
     pub passes: bool,
     /// How long it lasts once taken.
     pub keep: Duration,
-    /// When it was last looked at: a clock that went back is told by it.
+    /// When it was last visited: shows that the clock went back.
     pub seen: Monotonic,
     /// Whether it waits or is taken.
     pub place: Place,
@@ -182,7 +182,7 @@ fn units(back: u128) -> u64 {
 }
 
 impl Hold {
-    /// The instant at which something happens to it by itself.
+    /// When its turn comes, or its time is over.
     pub(crate) const fn due(&self) -> Monotonic {
         match self.place {
             Place::Waiting { go } => go,
@@ -190,13 +190,13 @@ impl Hold {
         }
     }
 
-    /// Whether its turn has yet to come.
+    /// Whether it still waits for its turn.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         matches!(self.place, Place::Waiting { .. })
     }
 
-    /// Its turn has come.
+    /// Marks it as taken: its turn has come.
     pub(crate) fn take(&mut self, mark: Mark, now: Monotonic) {
         self.place = Place::Taken {
             taken: now,
@@ -217,8 +217,8 @@ impl Hold {
         }
     }
 
-    /// Brings a hold that was seen later than `now` back by as much: the clock went back, and what
-    /// was left of its time is left now.
+    /// If the clock went back, moves a hold that was visited later than `now` back by as much, so that
+    /// it keeps the time that it had left.
     pub(crate) fn clamp(&mut self, now: Monotonic) {
         let back = self.seen.since(now).as_nanos();
         if let Ok(back @ 1..) = i64::try_from(back) {

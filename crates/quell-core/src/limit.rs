@@ -247,7 +247,7 @@ pub struct LimitId(pub u32);
 
 /// A limit in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installed {
+pub struct ActiveLimit {
     /// Its name towards the store.
     pub id: LimitId,
     /// The contract.
@@ -308,6 +308,8 @@ pub enum LimitError {
     AdaptiveWithQueue,
     /// A ceiling to be learned on a store that follows none. The core has none: this is for whoever has.
     LearnsNothing,
+    /// Permits on a store without holds. The core has none: this is for whoever has.
+    HoldsNothing,
     /// More permits than a key may have holds.
     ManyPermits,
     /// More permits than a key may have holds on a shared store. The core has none: this is for
@@ -369,6 +371,7 @@ impl fmt::Display for LimitError {
                 "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
             }
             Self::LearnsNothing => "this store learns no ceiling: write max in place of adaptive",
+            Self::HoldsNothing => "this store holds no permits: use the memory store or Redis",
             Self::ManyPermitsShared => {
                 "max and queue together must be at most 1000 where servers share a store"
             }

@@ -4,20 +4,20 @@
 //! it where it lies, with one compare-and-swap. In ticks since 1970 a TAT takes up to 91 bits; in
 //! ticks since an instant of the store's own, the *origin*, it takes 64 for longer than a process
 //! runs: at a rate such as 100/s or 7/min for 65 years and more, at 999/s for 213 days. What does not
-//! fit ([`Limit::pack`] is `None`) is kept as a [`State`](crate::state::State) and decided the long
-//! way; the answer is the same.
+//! fit ([`Limit::pack`] is `None`) is kept as a [`State`](crate::state::State) and decided on the slow
+//! path; the answer is the same.
 //!
 //! There is no second algorithm here. All differences of instants stay what they were when both are
 //! counted from another origin, so what `gcra.rs` does to states is done to words, in 64 bits.
 //!
-//! While a key's word is on its way from memory the processor has nothing else to do, so all that can be
-//! known without it is worked out before: see [`Ready`].
+//! While the key's word is loaded from memory, [`PreparedCharge`] computes everything that does not
+//! depend on it.
 
 use core::time::Duration;
 
 use crate::algorithm::Engine;
-use crate::algorithm::gcra::{Gcra, Narrow};
-use crate::charge::{Due, Operation};
+use crate::algorithm::gcra::{Gcra, NarrowGcra};
+use crate::charge::{KeylessCharge, Operation};
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::limit::Limit;
 use crate::state::Usage;
@@ -27,7 +27,7 @@ use crate::time::Monotonic;
 /// ever owed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    numbers: Narrow,
+    numbers: NarrowGcra,
     /// What may be used before a call that is not delayed, in ticks.
     undelayed: u64,
 }
@@ -51,9 +51,9 @@ impl Bucket {
     }
 }
 
-/// A charge at an instant, made ready for the word that it is to be decided on.
+/// A charge at an instant, converted to ticks before its key's word is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready<'l> {
+pub struct PreparedCharge<'l> {
     limit: &'l Limit,
     bucket: &'l Bucket,
     /// In ticks since the origin.
@@ -62,11 +62,11 @@ pub struct Ready<'l> {
     cost: u64,
 }
 
-/// A decision on a word, in ticks: they are made into units and durations when the word has been
-/// written, if anybody looks at them.
+/// A decision on a word, in ticks; [`PackedDecision::decision`] converts it to units and durations
+/// after the word has been written.
 #[derive(Clone, Copy, Debug)]
-pub struct Packed<'l> {
-    numbers: &'l Narrow,
+pub struct PackedDecision<'l> {
+    numbers: &'l NarrowGcra,
     /// Ticks until it fits, where it does not.
     lacks: Option<u64>,
     /// What is used after it.
@@ -106,33 +106,33 @@ impl Limit {
     }
 }
 
-impl<'l> Ready<'l> {
-    /// Words count from `origin`. `None` where the charge takes the long way, whatever the word is: a
+impl<'l> PreparedCharge<'l> {
+    /// Words count from `origin`. `None` where the charge takes the slow path, whatever the word is: a
     /// limit other than a bucket with continuous refill, one with `initial` tokens or on credit, a burst
     /// that takes 2^63 ticks to refill, a cost above it, an instant before `origin` or more ticks behind
     /// it than 64 bits hold.
     #[inline]
     #[must_use]
-    pub fn new(now: Monotonic, due: &Due<'l>, origin: Monotonic) -> Option<Self> {
-        let limit = &due.installed.limit;
+    pub fn new(now: Monotonic, charge: &KeylessCharge<'l>, origin: Monotonic) -> Option<Self> {
+        let limit = &charge.active.limit;
         let bucket = limit.bucket()?;
         let since = now.as_nanos().checked_sub(origin.as_nanos())?;
         Some(Self {
             limit,
             bucket,
             now: bucket.numbers.ticks(since)?,
-            cost: bucket.numbers.cost(due.cost.get())?,
+            cost: bucket.numbers.cost(charge.cost.get())?,
         })
     }
 
     /// Decides on a key without a ban whose use is `word`: the same answer as
-    /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the long way.
+    /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the slow path.
     ///
     /// That is a refusal that counts towards a ban, a TAT beyond 64 bits; and a use that ends later than
     /// it can at this instant: the clock went back, or the reading is an old one.
     #[inline]
     #[must_use]
-    pub fn decide(&self, operation: Operation, word: u64) -> Option<Packed<'l>> {
+    pub fn decide(&self, operation: Operation, word: u64) -> Option<PackedDecision<'l>> {
         let numbers = &self.bucket.numbers;
         let used = word.saturating_sub(self.now);
         if used > numbers.full() {
@@ -144,7 +144,7 @@ impl<'l> Ready<'l> {
             if acquires && self.limit.ban().is_some() {
                 return None;
             }
-            return Some(Packed {
+            return Some(PackedDecision {
                 numbers,
                 lacks: Some(after - numbers.full()),
                 after: used,
@@ -157,7 +157,7 @@ impl<'l> Ready<'l> {
         } else {
             None
         };
-        Some(Packed {
+        Some(PackedDecision {
             numbers,
             lacks: None,
             after: if acquires { after } else { used },
@@ -167,7 +167,7 @@ impl<'l> Ready<'l> {
     }
 }
 
-impl Packed<'_> {
+impl PackedDecision<'_> {
     /// The answer. Always inlined: else nine words are written and read again.
     #[inline(always)]
     #[must_use]

@@ -5,11 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::algorithm::adaptive::Learned;
+use crate::algorithm::adaptive::LearnedCeiling;
 use crate::algorithm::{At, Mechanics};
 use crate::ban::Ban;
-use crate::hold::Held;
-use crate::limit::{Installed, Limit, LimitId};
+use crate::hold::HeldUsage;
+use crate::limit::{ActiveLimit, Limit, LimitId};
 use crate::time::{Monotonic, Now, Wall};
 
 pub mod versions;
@@ -109,9 +109,9 @@ pub enum Usage {
         until: Monotonic,
     },
     /// `concurrency` that learns its ceiling.
-    Learning(Box<Learned>),
+    Learning(Box<LearnedCeiling>),
     /// Any of these with holds on the key.
-    Held(Box<Held>),
+    Held(Box<HeldUsage>),
 }
 
 impl Usage {
@@ -200,7 +200,7 @@ impl State {
     ///
     /// Whole units, rounded up, at most the new burst or limit. Another algorithm starts fresh;
     /// a ban that stands goes on.
-    pub fn carry(&mut self, from: &Limit, to: &Installed, at: &At) {
+    pub fn carry(&mut self, from: &Limit, to: &ActiveLimit, at: &At) {
         self.limit = to.id;
         if let (None, Some(record)) = (to.limit.ban(), self.ban.as_deref_mut()) {
             record.refusals.clear();
@@ -240,7 +240,7 @@ impl State {
 
     /// [`State::carry`] where nobody knows the limit of the state any more, since all that was used
     /// under it drained long ago: what was used under other versions still counts.
-    pub fn carry_from_unknown(&mut self, to: &Installed, at: &At) {
+    pub fn carry_from_unknown(&mut self, to: &ActiveLimit, at: &At) {
         let mut versions = self.versions.take().unwrap_or_default();
         *self = Self::rest(to.id);
         if let Some(last) = versions.known.pop() {

@@ -111,16 +111,6 @@ impl Verdict {
         self.retry_after.is_none()
     }
 
-    /// The caller has waited for as long since: nothing is left of the delay.
-    pub fn has_waited(&mut self, waited: Duration) {
-        self.waited = waited;
-        self.delay = Duration::ZERO;
-        self.reset_after = self.reset_after.map(|rest| rest.saturating_sub(waited));
-        for decided in &mut self.decisions {
-            decided.decision = decided.decision.waited_for(waited);
-        }
-    }
-
     /// The binding decision with its rule.
     #[must_use]
     pub fn binding_rule(&self) -> Option<&RuleDecision> {

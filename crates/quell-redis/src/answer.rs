@@ -1,7 +1,7 @@
-//! Answer: from the script's numbers to decisions.
+//! Turns the script's reply into decisions.
 //!
-//! The script says for each limit whether the cost fits, what was used before, and whether a ban
-//! stands. What a caller wants to know follows from that by the same algebra as in `quell-core`.
+//! For each limit the script returns whether the cost fits, how much was used before, and whether the
+//! key is banned. The rest of a decision follows from these numbers by the algebra of `quell-core`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use redis::Value;
 
-use crate::code::{Numbers, number};
+use crate::encode::{LimitNumbers, number};
 use crate::ticks::{Span, Ticks};
 
 const FITS: u8 = 1;
@@ -18,16 +18,16 @@ const BAN_STARTS: u8 = 4;
 /// One number follows in place of three: the others are nothing.
 const BRIEF: u8 = 8;
 /// The script that knows holds says all in the numbers that leave the store.
-const TOLD: u8 = 16;
+const COMPLETE: u8 = 16;
 
 /// What the script says of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct RawDecision {
     flags: u8,
     x: i64,
     y: i64,
     z: i64,
-    told: Option<Told>,
+    complete: Option<CompleteDecision>,
     /// How much longer a ban stands, in microseconds.
     left: u64,
     /// The clock of the server that said so, in microseconds.
@@ -36,7 +36,7 @@ pub(crate) struct Said {
 
 /// What the script that knows holds says of one limit, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct CompleteDecision {
     limit: u64,
     remaining: u64,
     /// How long until the cost fits; `None`: never.
@@ -45,7 +45,7 @@ struct Told {
     delay: u64,
 }
 
-impl Told {
+impl CompleteDecision {
     fn read(reply: &mut Reply<'_>) -> Option<Self> {
         Some(Self {
             limit: reply.natural()?,
@@ -68,28 +68,28 @@ impl Told {
         bytes.extend_from_slice(&numbers.concat());
     }
 
-    fn decision(self, said: Said) -> Decision {
-        let left = Duration::from_micros(said.left);
+    fn decision(self, raw: RawDecision) -> Decision {
+        let left = Duration::from_micros(raw.left);
         let mut outcome = match self.wait {
-            _ if said.fits() => Outcome::Allow,
+            _ if raw.fits() => Outcome::Allow,
             None => Outcome::Deny(RetryAfter::Never),
             Some(wait) => Outcome::Deny(RetryAfter::After(Duration::from_micros(wait))),
         };
-        if said.is_banned() {
+        if raw.is_banned() {
             outcome = Outcome::Deny(later(outcome, left));
         }
         Decision {
             outcome,
             limit: self.limit,
-            remaining: if said.is_banned() { 0 } else { self.remaining },
+            remaining: if raw.is_banned() { 0 } else { self.remaining },
             reset_after: Duration::from_micros(self.reset_after).max(left),
             delay: Duration::from_micros(self.delay),
-            banned: said.is_banned(),
+            banned: raw.is_banned(),
         }
     }
 }
 
-impl Said {
+impl RawDecision {
     /// Reads what is said of one limit by a server whose clock reads `now`.
     pub(crate) fn read(reply: &mut Reply<'_>, now: u64) -> Option<Self> {
         let mut one = Self {
@@ -97,8 +97,8 @@ impl Said {
             now,
             ..Self::default()
         };
-        if one.flags & TOLD != 0 {
-            one.told = Some(Told::read(reply)?);
+        if one.flags & COMPLETE != 0 {
+            one.complete = Some(CompleteDecision::read(reply)?);
         } else {
             one.x = reply.number()?;
             if one.flags & BRIEF == 0 {
@@ -114,11 +114,11 @@ impl Said {
 
     /// Writes what the script that knows holds said, as it did; nothing if another did.
     pub(crate) fn write(self, bytes: &mut Vec<u8>) {
-        let Some(told) = self.told else {
+        let Some(complete) = self.complete else {
             return;
         };
         bytes.push(self.flags);
-        told.write(bytes);
+        complete.write(bytes);
         if self.is_banned() {
             bytes.extend_from_slice(&number(self.left));
         }
@@ -135,8 +135,8 @@ impl Said {
     }
 
     /// The decision, where the script that knows holds said it.
-    pub(crate) fn told(self) -> Option<Decision> {
-        self.told.map(|told| told.decision(self))
+    pub(crate) fn complete(self) -> Option<Decision> {
+        self.complete.map(|complete| complete.decision(self))
     }
 
     pub(crate) const fn fits(self) -> bool {
@@ -221,7 +221,7 @@ impl<'a> Reply<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// What each limit says, and how many holds were over, whosever they were.
-    Said(Vec<Said>, u64),
+    Decisions(Vec<RawDecision>, u64),
     /// The calendar's edges were not those around the store's clock, which reads so.
     OtherEdges { wall: u64 },
 }
@@ -236,61 +236,61 @@ impl Answer {
             return Some(Self::OtherEdges { wall });
         }
         let clock = u64::try_from(now).ok()?;
-        let mut said = Vec::with_capacity(count);
+        let mut raw = Vec::with_capacity(count);
         for _ in 0..count {
-            said.push(Said::read(&mut reply, clock)?);
+            raw.push(RawDecision::read(&mut reply, clock)?);
         }
-        Some(Self::Said(said, reply.natural().unwrap_or(0)))
+        Some(Self::Decisions(raw, reply.natural().unwrap_or(0)))
     }
 }
 
 /// The decisions on all limits of a set.
 pub(crate) fn decisions(
     charges: &[Charge<'_>],
-    numbers: &[Numbers],
-    said: &[Said],
+    numbers: &[LimitNumbers],
+    raw: &[RawDecision],
     operation: Operation,
 ) -> Vec<Decision> {
     let passes = charges
         .iter()
-        .zip(said)
-        .all(|(charge, said)| said.allows() || charge.shadow);
-    let each = charges.iter().zip(numbers).zip(said);
-    each.map(|((charge, numbers), said)| {
-        if let Some(mut decision) = said.told() {
+        .zip(raw)
+        .all(|(charge, raw)| raw.allows() || charge.shadow);
+    let each = charges.iter().zip(numbers).zip(raw);
+    each.map(|((charge, numbers), raw)| {
+        if let Some(mut decision) = raw.complete() {
             // Another slot may refuse what this one would let pass.
             if !passes {
                 decision.delay = Duration::ZERO;
             }
             return decision;
         }
-        let taken = if said.allows() && passes && operation == Operation::Acquire {
+        let taken = if raw.allows() && passes && operation == Operation::Acquire {
             charge.cost.get()
         } else {
             0
         };
         let cost = charge.cost.get();
-        let seen = numbers.see(*said, cost, taken, said.now);
-        let left = Duration::from_micros(said.left);
-        let mut outcome = match said.fits() {
+        let view = numbers.view(*raw, cost, taken, raw.now);
+        let left = Duration::from_micros(raw.left);
+        let mut outcome = match raw.fits() {
             true => Outcome::Allow,
-            false if cost > seen.limit => Outcome::Deny(RetryAfter::Never),
-            false => Outcome::Deny(RetryAfter::After(seen.wait)),
+            false if cost > view.limit => Outcome::Deny(RetryAfter::Never),
+            false => Outcome::Deny(RetryAfter::After(view.wait)),
         };
-        if said.is_banned() {
+        if raw.is_banned() {
             outcome = Outcome::Deny(later(outcome, left));
         }
         Decision {
             outcome,
-            limit: seen.limit,
-            remaining: if said.is_banned() { 0 } else { seen.remaining },
-            reset_after: seen.reset_after.max(left),
-            delay: if said.allows() && passes {
-                seen.delay
+            limit: view.limit,
+            remaining: if raw.is_banned() { 0 } else { view.remaining },
+            reset_after: view.reset_after.max(left),
+            delay: if raw.allows() && passes {
+                view.delay
             } else {
                 Duration::ZERO
             },
-            banned: said.is_banned(),
+            banned: raw.is_banned(),
         }
     })
     .collect()
@@ -306,7 +306,7 @@ fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
 }
 
 /// What the algebra gives, whatever is made of it.
-struct Seen {
+struct LimitView {
     limit: u64,
     remaining: u64,
     wait: Duration,
@@ -314,29 +314,29 @@ struct Seen {
     delay: Duration,
 }
 
-impl Numbers {
-    fn see(&self, said: Said, cost: u64, taken: u64, now: u64) -> Seen {
+impl LimitNumbers {
+    fn view(&self, raw: RawDecision, cost: u64, taken: u64, now: u64) -> LimitView {
         match *self {
             Self::Bucket {
                 ticks,
                 burst,
                 undelayed,
-            } => see_bucket(ticks, burst, undelayed, said, cost, taken, now),
+            } => view_bucket(ticks, burst, undelayed, raw, cost, taken, now),
             Self::Batches {
                 amount,
                 every,
                 limit,
             } => {
-                let elapsed = u128::from(natural(said.y));
+                let elapsed = u128::from(natural(raw.y));
                 let until_back = |units: u64| {
                     let ticks = u128::from(units.div_ceil(amount));
                     duration((ticks * u128::from(every)).saturating_sub(elapsed))
                 };
-                Seen::of_window(limit, said, cost, taken, until_back, until_back)
+                LimitView::of_window(limit, raw, cost, taken, until_back, until_back)
             }
             Self::Window { limit } => {
-                let left = duration(u128::from(natural(said.y)));
-                Seen::of_window(limit, said, cost, taken, |_| left, |_| left)
+                let left = duration(u128::from(natural(raw.y)));
+                LimitView::of_window(limit, raw, cost, taken, |_| left, |_| left)
             }
             Self::Segments {
                 limit,
@@ -352,15 +352,15 @@ impl Numbers {
                 let newest = if taken > 0 {
                     u128::from(now) * u128::from(parts) / u128::from(length)
                 } else {
-                    u128::from(natural(said.z))
+                    u128::from(natural(raw.z))
                 };
-                let wait = left(u128::from(natural(said.y)));
-                Seen::of_window(limit, said, cost, taken, |_| wait, |_| left(newest))
+                let wait = left(u128::from(natural(raw.y)));
+                LimitView::of_window(limit, raw, cost, taken, |_| wait, |_| left(newest))
             }
             // Always told.
-            Self::Permits { limit } => Seen::of_window(
+            Self::Permits { limit } => LimitView::of_window(
                 limit,
-                said,
+                raw,
                 cost,
                 taken,
                 |_| Duration::ZERO,
@@ -371,27 +371,27 @@ impl Numbers {
                     let gone = u128::from(entry) + u128::from(window);
                     duration(gone.saturating_sub(u128::from(now)))
                 };
-                let newest = if taken > 0 { now } else { natural(said.z) };
-                let wait = left(natural(said.y));
-                Seen::of_window(limit, said, cost, taken, |_| wait, |_| left(newest))
+                let newest = if taken > 0 { now } else { natural(raw.z) };
+                let wait = left(natural(raw.y));
+                LimitView::of_window(limit, raw, cost, taken, |_| wait, |_| left(newest))
             }
         }
     }
 }
 
-fn see_bucket(
+fn view_bucket(
     ticks: Ticks,
     burst: u64,
     undelayed: Option<u64>,
-    said: Said,
+    raw: RawDecision,
     cost: u64,
     taken: u64,
     now: u64,
-) -> Seen {
+) -> LimitView {
     let interval = u128::from(ticks.interval);
     let ahead = ticks.ticks(Span {
-        units: natural(said.x),
-        parts: natural(said.y),
+        units: natural(raw.x),
+        parts: natural(raw.y),
     });
     let full = ticks.ticks(ticks.span(burst));
     let after = ahead + u128::from(taken) * interval;
@@ -400,7 +400,7 @@ fn see_bucket(
         ahead.saturating_sub(u128::from(undelayed) * interval)
     });
     let time = |count| duration(ticks.micros(count, now));
-    Seen {
+    LimitView {
         limit: burst,
         remaining: narrow(full.saturating_sub(after) / interval).min(burst),
         wait: time(excess),
@@ -409,18 +409,18 @@ fn see_bucket(
     }
 }
 
-impl Seen {
+impl LimitView {
     /// For limits that count units used: `x` says how many were. `wait` is given how many too many
     /// there are, `reset` how many are used after the answer, if any.
     fn of_window(
         limit: u64,
-        said: Said,
+        raw: RawDecision,
         cost: u64,
         taken: u64,
         wait: impl Fn(u64) -> Duration,
         reset: impl Fn(u64) -> Duration,
     ) -> Self {
-        let before = natural(said.x);
+        let before = natural(raw.x);
         let used = before.saturating_add(taken);
         Self {
             limit,

@@ -1,12 +1,12 @@
-//! Bans: the list of banned keys, by their names.
+//! The list of banned keys, by name.
 //!
-//! A state's name in Redis does not say what the key was, so a key whose ban begins is put on a list
-//! in a command of its own. A ban whose server dies in between stands all the same and is only not
-//! listed. Whoever reads the list looks at the states, so what was lifted meanwhile does not show.
+//! The name of a state in Redis does not contain the key, so when a ban begins its key is added to a
+//! list by a command of its own. If this process ends in between, the ban is in force but not listed.
+//! A reader of the list checks each state, so bans that were lifted meanwhile are left out.
 //!
-//! People choose the values of keys, so long ones are cut. A state's name cannot be told from such a
-//! key and is listed with it, on a list of its own that servers of before do not read; their list has
-//! whole keys.
+//! Callers choose the values of keys, so long ones are cut. The state's name cannot be computed from a
+//! cut key and is stored beside it, in a second list that older servers do not read. The first list has
+//! whole keys only.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,9 +22,9 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use crate::answer::Reply;
-use crate::gather::Words;
+use crate::batch::ScriptArgs;
 use crate::link::Failure;
-use crate::store::{RedisStore, Request, StoreClock};
+use crate::store::{Opcode, RedisStore, StoreClock};
 
 /// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
 /// of the server's time. Of the longest names (64 values of 8 KiB) they are half of the longest reply
@@ -55,7 +55,7 @@ impl RedisStore {
     }
 
     /// Lists `key` as banned until an instant of the store's clock.
-    pub(crate) async fn name_ban(&self, key: Key<'_>, until: u64, now: u64) {
+    pub(crate) async fn list_ban(&self, key: Key<'_>, until: u64, now: u64) {
         let (list, member) = self.listing(key);
         let list = [list];
         let arguments = [
@@ -63,11 +63,10 @@ impl RedisStore {
             text(until),
             text(now),
             text(MAX_NAMED_BANS as u64),
-            text(self.shortest_expiry()),
+            text(self.min_expiry()),
         ];
-        let named = self.scripts.name_ban.run(&self.link, &list, &arguments);
-        let [name] = &list;
-        if let Err(failure) = self.in_time(name, named).await {
+        let named = self.run(&self.scripts.name_ban, &list, &arguments);
+        if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban stands but is not listed");
         }
     }
@@ -111,8 +110,7 @@ impl<'a> Bans<'a> {
             .arg(list)
             .arg(format!("({now}"))
             .arg("+inf");
-        let counted = self.store.link.call(list, &count);
-        match self.store.in_time(list, counted).await {
+        match self.store.call(list, &count).await {
             Ok(Value::Int(number)) => Ok(usize::try_from(number).unwrap_or_default()),
             // Something else stands there, until the next ban begins.
             Ok(_) | Err(Failure::Foreign(_)) => Ok(0),
@@ -124,9 +122,8 @@ impl<'a> Bans<'a> {
     async fn clock(&self, list: &[u8]) -> Result<u64, Failure> {
         let mut time = Cmd::new();
         time.arg("TIME");
-        let told = self.store.in_time(list, self.store.link.call(list, &time));
         let number = |value: &Value| redis::from_redis_value::<u64>(value.clone()).ok();
-        let clock = match told.await? {
+        let clock = match self.store.call(list, &time).await? {
             Value::Array(parts) => match parts.as_slice() {
                 [seconds, micros] => number(seconds).zip(number(micros)),
                 _ => None,
@@ -182,8 +179,7 @@ impl<'a> Bans<'a> {
         let mut range = Cmd::new();
         range.arg("ZREVRANGE").arg(list);
         range.arg(start).arg(start + PAGE - 1);
-        let members = self.store.link.call(list, &range);
-        match self.store.in_time(list, members).await {
+        match self.store.call(list, &range).await {
             // Something else stands there, until the next ban begins.
             Err(Failure::Foreign(_)) => Ok(Vec::new()),
             Err(failure) => Err(failure),
@@ -214,7 +210,7 @@ impl<'a> Bans<'a> {
     /// How much longer the bans in these states stand, in microseconds.
     async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
         let store = self.store;
-        let head = [store.head(Request::Look, Duration::ZERO, now)];
+        let head = [store.head(Opcode::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in store.link.together(names) {
             match self.left_of(keys, &head).await {
@@ -237,11 +233,13 @@ impl<'a> Bans<'a> {
     async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
         let store = self.store;
         let first = keys.first().map_or(&[][..], Vec::as_slice);
-        let words = Words {
+        let args = ScriptArgs {
             keys: keys.to_vec(),
             arguments: head.to_vec(),
         };
-        let reply = store.in_time(first, store.ask(&Arc::new(words))).await?;
+        let reply = store
+            .in_time(first, store.run_script(&Arc::new(args)))
+            .await?;
         let mut reply = Reply::of(&reply);
         // The clock, and then the bans.
         let mut number = || reply.as_mut()?.natural();
@@ -256,8 +254,7 @@ impl<'a> Bans<'a> {
     async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
         let mut remove = Cmd::new();
         remove.arg("ZREM").arg(list).arg(member);
-        let removed = self.store.link.call(list, &remove);
-        self.store.in_time(list, removed).await.map(|_| ())
+        self.store.call(list, &remove).await.map(|_| ())
     }
 }
 

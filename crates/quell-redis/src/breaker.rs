@@ -1,17 +1,17 @@
-//! Breaker: while a server of the store is gone, nobody waits for it.
+//! Circuit breaker: while a server of the store is gone, calls do not wait for it.
 //!
-//! Waiting out a timeout per call is how a store that is gone takes its servers with it. So after a
-//! few failures in a row calls fail at once, and one at a time may try whether the store is back: the
-//! first after a short pause, each next one after twice as long, spread at random so that a fleet does
-//! not come back all at once. A store that stops for a moment fails all calls that are on the way at
-//! the same time, however many: that alone does not open it.
+//! If every call waited out its timeout, a store that is gone would stop its callers too. So after a few
+//! failures in a row calls fail at once, and one call at a time probes whether the store is back: the
+//! first after a short pause, each next one after twice the pause, with jitter so that a fleet does not
+//! come back all at once. A store that stalls for a moment fails all calls in flight together, however
+//! many: that alone does not open the breaker.
 //!
 //! ```text
 //! closed --FAILURES in a row, over SILENCE--> open --pause over--> half open (one probe) --answer--> closed
 //!                                              ^------------------------ failure ----'
 //! ```
 //!
-//! Only what says nothing came back counts as a failure. A store that refuses a call is there.
+//! Only a missing answer counts as a failure. A store that refuses a call is up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause: a store is found again within two seconds of coming back.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// After this long a probe that never ended (its caller went away) no longer counts.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -65,18 +65,18 @@ impl State {
 
 /// What a call may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum Admission {
     /// Try the store.
-    Go,
+    Allow,
     /// Try whether it is back.
     Probe,
     /// Do not: for this reason it is thought to be gone.
-    Stay(String),
+    Reject(String),
 }
 
 /// What changed with an outcome: worth a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Transition {
     Opened,
     Closed,
 }
@@ -96,13 +96,13 @@ impl Breaker {
 
     /// Asks for leave at `now`. While it is open the first to ask after the pause is the probe; the
     /// next may ask once that probe failed, or has been gone for too long.
-    pub(crate) fn leave(&self, now: Instant) -> Leave {
+    pub(crate) fn admit(&self, now: Instant) -> Admission {
         match &mut *self.state.lock() {
-            State::Closed { .. } => Leave::Go,
-            State::Open { until, reason, .. } if now < *until => Leave::Stay(reason.clone()),
+            State::Closed { .. } => Admission::Allow,
+            State::Open { until, reason, .. } if now < *until => Admission::Reject(reason.clone()),
             State::Open { until, .. } => {
                 *until = now + PROBE_TIME;
-                Leave::Probe
+                Admission::Probe
             }
         }
     }
@@ -116,20 +116,21 @@ impl Breaker {
     }
 
     /// The store answered, or nobody asks this server any more.
-    pub(crate) fn answered(&self) -> Option<Turn> {
+    pub(crate) fn answered(&self) -> Option<Transition> {
         let mut state = self.state.lock();
-        let turn = matches!(*state, State::Open { .. }).then_some(Turn::Closed);
+        let transition = matches!(*state, State::Open { .. }).then_some(Transition::Closed);
         self.is_open.store(false, Ordering::Release);
         if !matches!(*state, State::Closed { failures: 0, .. }) {
             *state = State::CLOSED;
         }
-        turn
+        transition
     }
 
     /// A call that had this leave ended without a word on the store: its caller went away, or it was
     /// not sent. If it was the probe, another may go at once.
-    pub(crate) fn unused(&self, leave: &Leave, now: Instant) {
-        if let (Leave::Probe, State::Open { until, .. }) = (leave, &mut *self.state.lock()) {
+    pub(crate) fn cancelled(&self, admission: &Admission, now: Instant) {
+        if let (Admission::Probe, State::Open { until, .. }) = (admission, &mut *self.state.lock())
+        {
             *until = now.min(*until);
         }
     }
@@ -138,33 +139,33 @@ impl Breaker {
     /// half and all of its length.
     pub(crate) fn failed(
         &self,
-        leave: &Leave,
+        admission: &Admission,
         now: Instant,
-        share: u8,
+        jitter: u8,
         reason: &str,
-    ) -> Option<Turn> {
+    ) -> Option<Transition> {
         let mut state = self.state.lock();
-        let (pause, turn) = match &mut *state {
+        let (pause, transition) = match &mut *state {
             State::Closed { failures, since } => {
                 *failures = failures.saturating_add(1);
                 let since = *since.get_or_insert(now);
                 if *failures < FAILURES || now.saturating_duration_since(since) < SILENCE {
                     return None;
                 }
-                (FIRST_PAUSE, Some(Turn::Opened))
+                (FIRST_PAUSE, Some(Transition::Opened))
             }
             // A call that left before it opened says nothing new.
-            State::Open { .. } if *leave != Leave::Probe => return None,
-            State::Open { pause, .. } => ((*pause * 2).min(LONGEST_PAUSE), None),
+            State::Open { .. } if *admission != Admission::Probe => return None,
+            State::Open { pause, .. } => ((*pause * 2).min(MAX_PAUSE), None),
         };
         self.is_open.store(true, Ordering::Release);
-        let spread = pause / 2 + pause / 2 * u32::from(share) / 255;
+        let spread = pause / 2 + pause / 2 * u32::from(jitter) / 255;
         *state = State::Open {
             until: now + spread,
             pause,
             reason: reason.to_owned(),
         };
-        turn
+        transition
     }
 }
 
@@ -176,13 +177,16 @@ mod tests {
     fn opened(now: Instant) -> Breaker {
         let breaker = Breaker::new();
         for _ in 1..FAILURES {
-            assert_eq!(breaker.failed(&Leave::Go, now - SILENCE, 255, "gone"), None);
-            assert_eq!(breaker.leave(now), Leave::Go);
+            assert_eq!(
+                breaker.failed(&Admission::Allow, now - SILENCE, 255, "gone"),
+                None
+            );
+            assert_eq!(breaker.admit(now), Admission::Allow);
         }
         assert!(!breaker.is_open());
         assert_eq!(
-            breaker.failed(&Leave::Go, now, 255, "gone"),
-            Some(Turn::Opened)
+            breaker.failed(&Admission::Allow, now, 255, "gone"),
+            Some(Transition::Opened)
         );
         assert!(breaker.is_open());
         breaker
@@ -195,13 +199,13 @@ mod tests {
         for _ in 0..10 {
             for number in 1..FAILURES {
                 let at = now + SILENCE * number;
-                assert_eq!(breaker.failed(&Leave::Go, at, 0, "gone"), None);
+                assert_eq!(breaker.failed(&Admission::Allow, at, 0, "gone"), None);
             }
             assert_eq!(breaker.answered(), None);
         }
-        assert_eq!(breaker.leave(now), Leave::Go);
+        assert_eq!(breaker.admit(now), Admission::Allow);
         let breaker = opened(now);
-        assert_eq!(breaker.leave(now), Leave::Stay("gone".to_owned()));
+        assert_eq!(breaker.admit(now), Admission::Reject("gone".to_owned()));
     }
 
     #[test]
@@ -211,11 +215,14 @@ mod tests {
         let just_before = now + SILENCE - Duration::from_millis(1);
         for at in [now, just_before] {
             for _ in 0..1_000 {
-                assert_eq!(breaker.failed(&Leave::Go, at, 0, "slow"), None);
+                assert_eq!(breaker.failed(&Admission::Allow, at, 0, "slow"), None);
             }
         }
-        let (later, turn) = (now + SILENCE, Some(Turn::Opened));
-        assert_eq!(breaker.failed(&Leave::Go, later, 0, "slow"), turn);
+        let (later, transition) = (now + SILENCE, Some(Transition::Opened));
+        assert_eq!(
+            breaker.failed(&Admission::Allow, later, 0, "slow"),
+            transition
+        );
     }
 
     #[test]
@@ -225,13 +232,19 @@ mod tests {
         for pause in [100, 200, 400, 800, 1_000, 1_000] {
             let pause = Duration::from_millis(pause);
             let early = now + pause - Duration::from_millis(1);
-            assert!(matches!(breaker.leave(early), Leave::Stay(_)), "{pause:?}");
+            assert!(
+                matches!(breaker.admit(early), Admission::Reject(_)),
+                "{pause:?}"
+            );
             now += pause;
-            assert_eq!(breaker.leave(now), Leave::Probe);
-            assert!(matches!(breaker.leave(now), Leave::Stay(_)), "only one");
+            assert_eq!(breaker.admit(now), Admission::Probe);
+            assert!(
+                matches!(breaker.admit(now), Admission::Reject(_)),
+                "only one"
+            );
             // A call that left before it opened says nothing new.
-            assert_eq!(breaker.failed(&Leave::Go, now, 255, "gone"), None);
-            assert_eq!(breaker.failed(&Leave::Probe, now, 255, "still"), None);
+            assert_eq!(breaker.failed(&Admission::Allow, now, 255, "gone"), None);
+            assert_eq!(breaker.failed(&Admission::Probe, now, 255, "still"), None);
         }
     }
 
@@ -240,10 +253,10 @@ mod tests {
         let now = Instant::now();
         let breaker = opened(now);
         let then = now + FIRST_PAUSE;
-        assert_eq!(breaker.leave(then), Leave::Probe);
-        assert_eq!(breaker.answered(), Some(Turn::Closed));
+        assert_eq!(breaker.admit(then), Admission::Probe);
+        assert_eq!(breaker.answered(), Some(Transition::Closed));
         assert!(!breaker.is_open());
-        assert_eq!(breaker.leave(then), Leave::Go);
+        assert_eq!(breaker.admit(then), Admission::Allow);
     }
 
     #[test]
@@ -251,9 +264,12 @@ mod tests {
         let now = Instant::now();
         let breaker = opened(now);
         let then = now + FIRST_PAUSE;
-        assert_eq!(breaker.leave(then), Leave::Probe);
-        assert!(matches!(breaker.leave(then + FIRST_PAUSE), Leave::Stay(_)));
-        assert_eq!(breaker.leave(then + PROBE_TIME), Leave::Probe);
+        assert_eq!(breaker.admit(then), Admission::Probe);
+        assert!(matches!(
+            breaker.admit(then + FIRST_PAUSE),
+            Admission::Reject(_)
+        ));
+        assert_eq!(breaker.admit(then + PROBE_TIME), Admission::Probe);
     }
 
     #[test]
@@ -261,14 +277,14 @@ mod tests {
         let now = Instant::now();
         let breaker = opened(now);
         let then = now + FIRST_PAUSE;
-        assert_eq!(breaker.leave(then), Leave::Probe);
-        breaker.unused(&Leave::Go, then);
-        assert!(matches!(breaker.leave(then), Leave::Stay(_)));
-        breaker.unused(&Leave::Probe, then);
-        assert_eq!(breaker.leave(then), Leave::Probe);
+        assert_eq!(breaker.admit(then), Admission::Probe);
+        breaker.cancelled(&Admission::Allow, then);
+        assert!(matches!(breaker.admit(then), Admission::Reject(_)));
+        breaker.cancelled(&Admission::Probe, then);
+        assert_eq!(breaker.admit(then), Admission::Probe);
         breaker.answered();
-        breaker.unused(&Leave::Probe, then);
-        assert_eq!(breaker.leave(then), Leave::Go);
+        breaker.cancelled(&Admission::Probe, then);
+        assert_eq!(breaker.admit(then), Admission::Allow);
     }
 
     #[test]
@@ -277,12 +293,12 @@ mod tests {
         let breaker = Breaker::new();
         for number in 0..FAILURES {
             breaker.failed(
-                &Leave::Go,
+                &Admission::Allow,
                 now - SILENCE * (FAILURES - 1 - number),
                 0,
                 "gone",
             );
         }
-        assert_eq!(breaker.leave(now + FIRST_PAUSE / 2), Leave::Probe);
+        assert_eq!(breaker.admit(now + FIRST_PAUSE / 2), Admission::Probe);
     }
 }

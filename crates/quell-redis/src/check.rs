@@ -1,14 +1,14 @@
-//! Check: what an operator should change about a store that answers.
+//! Warnings for the operator about a store that answers: missing rights and eviction.
 //!
-//! A right that is missing shows only when it is needed, perhaps behind the first write of a script;
-//! and a store that evicts forgets whom it has refused without a word. So both are asked for.
+//! A missing right shows only when it is needed, perhaps after the first write of a script, and a store
+//! that evicts keys silently forgets refusals. So both are checked.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-use crate::link::{Failure, Place};
+use crate::link::{Endpoint, Failure};
 use crate::store::RedisStore;
 
 impl RedisStore {
@@ -18,10 +18,10 @@ impl RedisStore {
     /// # Errors
     /// [`Failure`] if a server does not answer, or refuses for another reason.
     pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
-        let places = self.link.places();
-        let asked = places.iter().map(async |place| {
-            let missing = self.missing_rights(place).await?;
-            let evicts = self.eviction(place).await?;
+        let endpoints = self.link.endpoints();
+        let asked = endpoints.iter().map(async |endpoint| {
+            let missing = self.missing_rights(endpoint).await?;
+            let evicts = self.eviction(endpoint).await?;
             Ok([missing, evicts])
         });
         let mut warnings: Vec<String> = Vec::new();
@@ -36,15 +36,12 @@ impl RedisStore {
         Ok(warnings)
     }
 
-    async fn missing_rights(&self, place: &Arc<Place>) -> Result<Option<String>, Failure> {
-        let Some(tag) = self.link.tag_at(place) else {
+    async fn missing_rights(&self, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
+        let Some(tag) = self.link.tag_at(endpoint) else {
             return Ok(None);
         };
         let keys = [self.names.rights(&tag)];
-        let [name] = &keys;
-        let script = &self.scripts.rights;
-        let asked = self.in_time(name, script.run(&self.link, &keys, &[]));
-        let missing = match asked.await {
+        let missing = match self.run(&self.scripts.rights, &keys, &[]).await {
             Ok(Value::Array(missing)) => missing,
             // Not even that script may be run.
             Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
@@ -72,14 +69,14 @@ impl RedisStore {
     }
 
     /// Whether a server drops states when it is full. One that does not say is not asked again.
-    async fn eviction(&self, place: &Arc<Place>) -> Result<Option<String>, Failure> {
-        let Some(tag) = self.link.tag_at(place) else {
+    async fn eviction(&self, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
+        let Some(tag) = self.link.tag_at(endpoint) else {
             return Ok(None);
         };
         let name = self.names.rights(&tag);
         let mut info = Cmd::new();
         info.arg("INFO").arg("memory");
-        let said = match self.in_time(&name, self.link.call(&name, &info)).await {
+        let said = match self.call(&name, &info).await {
             Ok(Value::BulkString(said)) => String::from_utf8_lossy(&said).into_owned(),
             // It may be forbidden, which is fine.
             Ok(_) | Err(Failure::Refused(_)) => return Ok(None),
@@ -90,7 +87,7 @@ impl RedisStore {
             format!(
                 "{} may drop states when it is full (maxmemory-policy {policy}), and forget whom it \
                  refused: set maxmemory-policy to noeviction",
-                place.name()
+                endpoint.name()
             )
         }))
     }

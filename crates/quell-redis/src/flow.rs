@@ -1,11 +1,11 @@
-//! Flow: how much may be on the way to a server, and how much may wait for that.
+//! Flow control: how much may be in flight to a server, and how much may wait.
 //!
-//! A server that has more to do than it can still answers, only later. So what is on the way is a
-//! [`Window`] that follows how long answers take, as TCP's does: it grows by one with each answer
-//! while it is full, and is halved when an answer took longer than the quickest one lately by more
-//! than a slack. And what waits is a [`Queue`] no longer than the server answers in the time that a
-//! call may wait, measured while calls wait. Past that the newest call is refused; who waits stays,
-//! unless the server gets slower: then the youngest go.
+//! An overloaded server still answers, only later. So the number of calls in flight is limited by a
+//! [`Window`] that follows the response time, as TCP's does: it grows by one with each answer while it is
+//! full, and is halved when an answer took longer than the quickest recent one by more than a margin. The
+//! calls that wait are a [`Queue`], as long as the server can answer within the time that a call may wait,
+//! measured while calls wait. Beyond that the newest call is refused. Calls in the queue stay, unless the
+//! server gets slower: then the youngest are refused.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,15 +20,15 @@ const MEMORY: Duration = Duration::from_millis(100);
 const FORGET: Duration = Duration::from_secs(1);
 
 /// How long a call may wait for its turn while a server has more to do than it can, in timeouts. Long
-/// enough that some thousand callers who each wait for their answer are all served, only later; those
-/// who come faster than that are better told at once.
-pub(crate) const PATIENCE: u32 = 10;
+/// enough that some thousand callers who each wait for their answer are all served, only later; and
+/// short enough that a server with half to do has worked it off within a second.
+pub(crate) const MAX_WAIT: u32 = 8;
 
 /// Calls that may wait for any server, however slow.
-const WAIT_LEAST: usize = 64;
+const MIN_QUEUE: usize = 64;
 
 /// Calls that may wait for any server, however quick, and while its pace is not known: about 16 MB.
-const WAIT_MOST: usize = 16_384;
+const MAX_QUEUE: usize = 16_384;
 
 /// How much may be on the way at a time.
 #[derive(Debug)]
@@ -121,12 +121,12 @@ impl<T> Queue<T> {
         // The first answers on a connection say little. Those who are too many are told when they say
         // more, which is soon.
         if self.busy < MEMORY {
-            return WAIT_MOST;
+            return MAX_QUEUE;
         }
         let busy = self.busy.as_nanos().max(1);
         let most = self.patience.as_nanos() * u128::from(self.answered) / busy;
-        let most = usize::try_from(most).unwrap_or(WAIT_MOST);
-        most.clamp(WAIT_LEAST, WAIT_MOST)
+        let most = usize::try_from(most).unwrap_or(MAX_QUEUE);
+        most.clamp(MIN_QUEUE, MAX_QUEUE)
     }
 
     /// Whether no call is taken in now: as many wait as can be answered in time.
@@ -157,6 +157,10 @@ impl<T> Queue<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// The server answered so many calls. Returns those that wait and would now wait for too long:
@@ -262,7 +266,7 @@ mod tests {
         while queue.push(count, *now).is_ok() {
             count += 1;
         }
-        assert_eq!(count as usize, WAIT_MOST);
+        assert_eq!(count as usize, MAX_QUEUE);
         assert_eq!(queue.front(), Some(&0), "who waits stays");
         let most = fill(&mut queue, now, MS / 10);
         assert!((900..=1_100).contains(&most), "{most}");
@@ -278,7 +282,7 @@ mod tests {
         queue.take_all();
         *now += FORGET;
         assert!(queue.push(0, *now).is_ok());
-        assert_eq!(queue.most(), WAIT_MOST);
+        assert_eq!(queue.most(), MAX_QUEUE);
     }
 
     #[test]

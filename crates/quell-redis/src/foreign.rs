@@ -1,33 +1,33 @@
-//! Foreign: what becomes of a value under a name of ours that Quell did not write.
+//! Replaces values under our names that Quell did not write.
 //!
-//! A state that nobody can read would be an outage for its key for ever, and nobody knows what was
-//! used. So it is replaced by one that is used up: never more than the limit passes, and after one full
-//! refill the key is as if nothing had been. Permits, whose holders are not known, are as after a
-//! restart: none is held. The calls that decide know nothing of this; it is done, and they are sent
-//! again, when one of them says what it found.
+//! A state that cannot be read would make its key fail for ever, and how much was used is not known. So
+//! it is replaced by a state that is fully used: the limit is not exceeded, and after one full refill the
+//! key is back to normal. Permits, whose holders are not known, start at none held, as after a restart.
+//! The decision scripts only report such a value; the caller then replaces it and sends its call again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::answer::Reply;
-use crate::asked::{Asked, Codes, strange};
-use crate::gather::Words;
+use crate::batch::ScriptArgs;
 use crate::link::Failure;
-use crate::store::Request;
+use crate::script_request::{ChargePositions, GroupScript, ScriptRequest, strange};
+use crate::store::Opcode;
 
 /// How often the log says that values are replaced.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Values that were replaced.
 #[derive(Debug, Default)]
-pub(crate) struct Replaced {
+pub(crate) struct ReplacedValues {
     count: AtomicU64,
-    told: Mutex<Option<Instant>>,
+    logged: Mutex<Option<Instant>>,
 }
 
-impl Replaced {
+impl ReplacedValues {
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -35,44 +35,50 @@ impl Replaced {
     /// Counts some; returns whether that is worth a line now.
     fn add(&self, count: u64, now: Instant) -> bool {
         self.count.fetch_add(count, Ordering::Relaxed);
-        let mut told = self.told.lock();
-        let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN);
+        let mut logged = self.logged.lock();
+        let is_due =
+            logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL);
         if is_due && count > 0 {
-            *told = Some(now);
+            *logged = Some(now);
         }
         is_due && count > 0
     }
 }
 
-impl Asked<'_> {
-    /// Replaces what cannot be read of the states of a group, and of what is known of an id under the
-    /// name `record`; `head` is that of the call that found it.
+impl ScriptRequest<'_> {
+    /// Replaces those states of a group that cannot be read, and the hold's record if it cannot; `head`
+    /// is that of the script call that found it.
     pub(crate) async fn replace_foreign(
         &self,
-        group: &[usize],
-        record: Option<&[u8]>,
+        found_by: GroupScript<'_>,
         head: &[u8],
         reason: &str,
     ) -> Result<(), Failure> {
-        let mut keys: Vec<_> = record.map(<[u8]>::to_vec).into_iter().collect();
+        let record = found_by.record.map(<[u8]>::to_vec);
+        let mut keys: Vec<_> = record.into_iter().collect();
         let before = keys.len();
         let mut arguments = vec![head.to_vec()];
         arguments.extend(keys.iter().map(|_| Vec::new()));
-        if let Some(request) = arguments.first_mut().and_then(|head| head.first_mut()) {
-            *request = Request::Replace as u8;
+        if let Some(opcode) = arguments.first_mut().and_then(|head| head.first_mut()) {
+            *opcode = Opcode::Replace as u8;
         }
-        for index in group {
+        for index in found_by.group {
             if let (Some(name), Some(code)) = (self.names.get(*index), self.codes.get(*index)) {
                 keys.push(name.clone());
                 arguments.push(code.clone());
             }
         }
-        let codes = Codes {
+        let charges = ChargePositions {
             first: 1 + before,
             step: 1,
         };
-        let reply = self.ask(group, Words { keys, arguments }, codes, true);
-        let reply = reply.await?;
+        let script = GroupScript {
+            charges,
+            is_of_holds: true,
+            ..found_by
+        };
+        let args = Arc::new(ScriptArgs { keys, arguments });
+        let reply = self.run_with_edges(script, args).await?;
         let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
         let (Some(_), Some(count)) = (read.natural(), read.natural()) else {
             return Err(strange(&reply));
@@ -97,12 +103,12 @@ mod tests {
 
     #[test]
     fn it_is_told_once_a_minute() {
-        let replaced = Replaced::default();
+        let replaced = ReplacedValues::default();
         let now = Instant::now();
         assert!(!replaced.add(0, now), "nothing was replaced");
         assert!(replaced.add(1, now));
-        assert!(!replaced.add(2, now + TELL_AGAIN / 2));
-        assert!(replaced.add(1, now + TELL_AGAIN));
+        assert!(!replaced.add(2, now + LOG_INTERVAL / 2));
+        assert!(replaced.add(1, now + LOG_INTERVAL));
         assert_eq!(replaced.count(), 4);
     }
 }

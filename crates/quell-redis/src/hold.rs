@@ -1,8 +1,8 @@
-//! Hold: how holds are made on the store, in one trip where one script sees all that they stand on.
+//! Makes holds on the store, in one round trip if one script sees all their states.
 //!
-//! What is known of an id stands under a name of its own; the states it stands on bear the holds. One
-//! script sees them all, so a claim that was sent twice finds what the first one did. On a cluster it
-//! sees one slot of them: see `slots`.
+//! Each hold has a record under its id, and the states of its keys list the hold. One script sees all of
+//! them, so a claim that is sent twice finds the first one. On a cluster a script sees one slot: see
+//! `slots`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,36 +14,36 @@ use quell_core::hold::{Claim, HoldId, OnExpiry};
 use quell_core::time::Now;
 use redis::Value;
 
-use crate::answer::{Reply, Said};
-use crate::asked::{Asked, Codes, strange};
-use crate::boxed::is_boxed;
-use crate::code::{micros_up, number};
-use crate::gather::Words;
+use crate::answer::{RawDecision, Reply};
+use crate::batch::ScriptArgs;
+use crate::encode::{micros_up, number};
+use crate::hold_gauges::GaugedHold;
+use crate::hold_hints::needs_hold_script;
 use crate::link::Failure;
-use crate::own::Standing;
-use crate::slots::Part;
-use crate::store::{RedisStore, Request};
-use crate::ticks::MOST_UNITS;
+use crate::script_request::{ChargePositions, GroupScript, ScriptRequest, strange};
+use crate::slots::SlotContext;
+use crate::store::{Opcode, RedisStore};
+use crate::ticks::MAX_UNITS;
 
 /// Holds whose time was over that are asked about at once.
-const MOST_OVERDUE: usize = 64;
+const MAX_OVERDUE: usize = 64;
 
 /// Why nothing was held.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum HoldError {
     /// The store cannot tell.
     Failed(Failure),
     /// It can, and says no.
     Refused(StoreError),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for HoldError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl Trouble {
+impl HoldError {
     pub(crate) fn error(self, store: &RedisStore) -> StoreError {
         match self {
             Self::Failed(failure) => store.error(&failure),
@@ -54,44 +54,45 @@ impl Trouble {
 
 /// What the script is told of one charge beside its limit: units, lease (-1: none), and 1 if it is
 /// released when its time is over, 2 if it can be settled.
-fn extra(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
-    let limit = &charge.installed.limit;
+fn charge_argument(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
+    let limit = &charge.active.limit;
     let is_released = match (limit.lease(), claim.hold) {
         (Some(_), _) => true,
         (None, Some(_)) => limit.at_expiry() == OnExpiry::Release,
         (None, None) => false,
     };
-    let mut bytes = number(charge.cost.get().min(MOST_UNITS)).to_vec();
-    bytes.extend_from_slice(&perhaps(limit.lease()));
+    let mut bytes = number(charge.cost.get().min(MAX_UNITS)).to_vec();
+    bytes.extend_from_slice(&optional_micros(limit.lease()));
     bytes.push(u8::from(is_released) + 2 * u8::from(!charge.counts_calls));
     bytes
 }
 
 /// A duration in microseconds; -1 for none.
-fn perhaps(duration: Option<Duration>) -> [u8; 8] {
+fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
     duration.map_or((-1.0_f64).to_be_bytes(), |duration| {
         number(micros_up(duration))
     })
 }
 
 /// What is asked beyond an acquire, and what is said of the whole set to one that has a part of it.
-fn wish(claim: &Claim<'_>, part: Option<Part>) -> Vec<u8> {
-    let mut wish = perhaps(claim.hold).to_vec();
+fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
+    let mut claim_argument = optional_micros(claim.hold).to_vec();
     match claim.wait {
         Some(wait) => {
-            wish.extend_from_slice(&number(micros_down(wait.turn)));
-            wish.extend_from_slice(&number(micros_down(wait.in_all)));
+            claim_argument.extend_from_slice(&number(micros_down(wait.turn)));
+            claim_argument.extend_from_slice(&number(micros_down(wait.in_all)));
         }
-        None => wish.extend_from_slice(&[perhaps(None), perhaps(None)].concat()),
+        None => claim_argument
+            .extend_from_slice(&[optional_micros(None), optional_micros(None)].concat()),
     }
-    if let Some(part) = part {
-        wish.push(part.whole as u8);
-        wish.extend_from_slice(&perhaps(part.stay));
-        wish.extend_from_slice(&number(micros_up(part.delay)));
-        wish.extend_from_slice(&number(part.attempt));
-        wish.push(u8::from(part.counts));
+    if let Some(context) = context {
+        claim_argument.push(context.verdict as u8);
+        claim_argument.extend_from_slice(&optional_micros(context.stay));
+        claim_argument.extend_from_slice(&number(micros_up(context.delay)));
+        claim_argument.extend_from_slice(&number(context.attempt));
+        claim_argument.push(u8::from(context.counts));
     }
-    wish
+    claim_argument
 }
 
 /// A duration in microseconds, rounded down: who would wait for so long does not wait for longer.
@@ -100,9 +101,9 @@ fn micros_down(duration: Duration) -> u64 {
 }
 
 /// How long what a claim holds lasts, where others can end it: reservations and permits.
-pub(crate) fn keep_of(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
+pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
     let leases = set.charges().iter();
-    let leases = leases.filter_map(|charge| charge.installed.limit.lease());
+    let leases = leases.filter_map(|charge| charge.active.limit.lease());
     leases.chain(claim.hold).max()
 }
 
@@ -113,15 +114,15 @@ impl RedisStore {
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> Result<(Placed, u64), Trouble> {
-        self.catch_up().await?;
-        let asked = Asked::new(self, set);
+    ) -> Result<(Placed, u64), HoldError> {
+        self.apply_limit_changes().await?;
+        let request = ScriptRequest::new(self, set);
         let answer = if self.link.is_spread() {
-            self.claim_in_slots(&asked, claim, now).await?
+            self.claim_in_slots(&request, claim, now).await?
         } else {
-            let all: Vec<_> = (0..asked.names.len()).collect();
+            let all: Vec<_> = (0..request.names.len()).collect();
             let name = self.names.hold(claim.id.as_bytes(), None);
-            let claimed = self.claim_at(&asked, &all, claim, &name, None, now);
+            let claimed = self.claim_at(&request, &all, claim, &name, None, now);
             self.in_time(&name, claimed).await?
         };
         let refused = match answer.status {
@@ -130,29 +131,29 @@ impl RedisStore {
             _ => None,
         };
         if let Some(error) = refused {
-            return Err(Trouble::Refused(error));
+            return Err(HoldError::Refused(error));
         }
-        if answer.wait.is_some() || self.rehearsal.is_some() {
-            for spot in self.spots(claim.id, &asked.names) {
+        if answer.wait.is_some() || self.test_isolation.is_some() {
+            for location in self.locations(claim.id, &request.names) {
                 if answer.wait.is_some() {
-                    let is_own = self.keeps_time();
-                    self.calls
-                        .enter(claim.id, &spot.calls, answer.clock, is_own);
+                    let is_own = self.uses_own_clock();
+                    self.turn_notifications
+                        .add(claim.id, &location.stream, answer.clock, is_own);
                 }
-                if let Some(rehearsal) = &self.rehearsal {
-                    rehearsal.noted([spot.record, spot.calls]);
+                if let Some(isolation) = &self.test_isolation {
+                    isolation.note_names([location.record, location.stream]);
                 }
             }
         }
         // A claim that is repeated leaves states as they are.
         if answer.status == 0 {
-            self.name_bans(set, &answer.said).await;
-            self.touched(set, asked.into_names());
+            self.list_bans(set, &answer.raw).await;
+            self.note_charged(set, request.into_names());
         }
-        self.own.expired(answer.expired);
+        self.hold_gauges.add_expired(answer.expired);
         if answer.held == 1 && answer.status == 0 {
-            let standing = Standing::of(set, claim, &answer.decisions, answer.wait);
-            self.own.made(claim.id, standing, now.monotonic);
+            let standing = GaugedHold::of(set, claim, &answer.decisions, answer.wait);
+            self.hold_gauges.add(claim.id, standing, now.monotonic);
         }
         let placed = Placed {
             decisions: answer.decisions,
@@ -167,90 +168,73 @@ impl RedisStore {
     /// Makes a claim on charges that one script may see, under the record of this name.
     pub(crate) async fn claim_at(
         &self,
-        asked: &Asked<'_>,
+        request: &ScriptRequest<'_>,
         group: &[usize],
         claim: &Claim<'_>,
         record: &[u8],
-        part: Option<Part>,
+        context: Option<SlotContext>,
         now: Now,
-    ) -> Result<Claimed, Failure> {
-        let head = self.head(Request::Claim, Duration::ZERO, now);
-        let claimed = self.claim_once(asked, group, claim, record, part, &head);
-        match claimed.await {
-            Err(Failure::Foreign(reason)) => {
-                let replaced = asked.replace_foreign(group, Some(record), &head, &reason);
-                replaced.await?;
-                let again = self.claim_once(asked, group, claim, record, part, &head);
-                again.await
-            }
-            claimed => claimed,
-        }
-    }
-
-    async fn claim_once(
-        &self,
-        asked: &Asked<'_>,
-        group: &[usize],
-        claim: &Claim<'_>,
-        record: &[u8],
-        part: Option<Part>,
-        head: &[u8],
-    ) -> Result<Claimed, Failure> {
+    ) -> Result<ClaimReply, Failure> {
         let mut keys = vec![record.to_vec()];
         let mut arguments = vec![
-            head.to_vec(),
-            wish(claim, part),
+            self.head(Opcode::Claim, Duration::ZERO, now),
+            claim_argument(claim, context),
             claim.id.as_bytes().to_vec(),
         ];
         for index in group {
-            let name = asked.names.get(*index);
-            let (code, charge) = (asked.codes.get(*index), asked.set.charges().get(*index));
+            let name = request.names.get(*index);
+            let (code, charge) = (request.codes.get(*index), request.set.charges().get(*index));
             let (Some(name), Some(code), Some(charge)) = (name, code, charge) else {
                 continue;
             };
             keys.push(name.clone());
             arguments.push(code.clone());
-            arguments.push(extra(charge, claim));
+            arguments.push(charge_argument(charge, claim));
         }
-        let words = Words { keys, arguments };
-        let reply = asked.ask(group, words, Codes { first: 3, step: 2 }, true);
-        let reply = reply.await?;
-        Claimed::read(&reply).ok_or_else(|| strange(&reply))
+        let script = GroupScript {
+            group,
+            record: Some(record),
+            charges: ChargePositions { first: 3, step: 2 },
+            is_of_holds: true,
+        };
+        let args = ScriptArgs { keys, arguments };
+        let reply = request.run_script(script, args).await?;
+        ClaimReply::read(&reply).ok_or_else(|| strange(&reply))
     }
 
     /// How many holds of this process there are. Asks about some whose time was over, so that those
     /// count as expired on keys that nobody asks about.
     pub async fn hold_totals(&self, now: Now) -> HoldTotals {
         let overdue = self
-            .own
-            .take_overdue(now.monotonic, self.timeout, MOST_OVERDUE);
+            .hold_gauges
+            .take_overdue(now.monotonic, self.timeout, MAX_OVERDUE);
         let mut overdue = overdue.into_iter();
         while let Some((due, id)) = overdue.next() {
             if self.try_advance(&id, now).await.is_err() {
                 let rest = std::iter::once((due, id)).chain(overdue);
-                self.own.put_back(rest.collect());
+                self.hold_gauges.put_back(rest.collect());
                 break;
             }
         }
-        self.own.totals(now.monotonic)
+        self.hold_gauges.totals(now.monotonic)
     }
 
-    /// Asks the script for rates, or the one that knows holds where a state needs that.
-    pub(crate) async fn ask(&self, words: &Arc<Words>) -> Result<Value, Failure> {
-        if !self.scripts.boxed.has(&words.keys) {
-            let reply = self.ask_rates(words).await?;
-            if !is_boxed(&reply) {
+    /// Runs the script for rates, or the hold script if one of the states needs it.
+    pub(crate) async fn run_script(&self, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
+        if !self.scripts.hold_hints.has(&args.keys) {
+            let reply = self.run_rate_script(args).await?;
+            if !needs_hold_script(&reply) {
                 return Ok(reply);
             }
-            self.scripts.boxed.add(&words.keys);
+            self.scripts.hold_hints.add(&args.keys);
         }
-        self.ask_holds(words).await
+        self.run_hold_script(args).await
     }
 
-    /// Asks the script that knows holds.
-    pub(crate) async fn ask_holds(&self, words: &Words) -> Result<Value, Failure> {
+    /// Runs the hold script.
+    pub(crate) async fn run_hold_script(&self, args: &ScriptArgs) -> Result<Value, Failure> {
         let script = &self.scripts.hold;
-        script.run(&self.link, &words.keys, &words.arguments).await
+        script.run(&self.link, &args.keys, &args.arguments).await
     }
 }
 
@@ -274,7 +258,7 @@ pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
 
 /// The answer to a claim.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimReply {
     pub(crate) clock: u64,
     /// 0 if it is new, 1 if it was answered before, 2 if the id stands for something else, 3 if there
     /// are too many holds, 4 if a later attempt at the same has it.
@@ -284,11 +268,11 @@ pub(crate) struct Claimed {
     pub(crate) held: u64,
     /// Holds that were over, whosever they were.
     pub(crate) expired: u64,
-    pub(crate) said: Vec<Said>,
+    pub(crate) raw: Vec<RawDecision>,
     pub(crate) decisions: Vec<Decision>,
 }
 
-impl Claimed {
+impl ClaimReply {
     fn read(reply: &Value) -> Option<Self> {
         let mut reply = Reply::of(reply)?;
         let clock = reply.natural()?;
@@ -296,18 +280,18 @@ impl Claimed {
         let wait = u64::try_from(reply.number()?).ok();
         let held = reply.natural()?;
         let expired = reply.natural()?;
-        let mut said = Vec::new();
+        let mut raw = Vec::new();
         while !reply.is_over() {
-            said.push(Said::read(&mut reply, clock)?);
+            raw.push(RawDecision::read(&mut reply, clock)?);
         }
         Some(Self {
             wait: wait.map(Duration::from_micros),
-            decisions: said.iter().filter_map(|said| said.told()).collect(),
+            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
             clock,
             status,
             held,
             expired,
-            said,
+            raw,
         })
     }
 
@@ -320,13 +304,13 @@ impl Claimed {
     }
 
     /// What was answered before.
-    pub(crate) fn again(said: Vec<Said>, clock: u64) -> Self {
+    pub(crate) fn repeated(raw: Vec<RawDecision>, clock: u64) -> Self {
         Self {
             clock,
             status: 1,
             held: 1,
-            decisions: said.iter().filter_map(|said| said.told()).collect(),
-            said,
+            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
+            raw,
             ..Self::default()
         }
     }
@@ -337,7 +321,7 @@ impl Claimed {
     }
 
     /// How long its caller waits, if it does.
-    pub(crate) fn longest(&self) -> Duration {
+    pub(crate) fn longest_wait(&self) -> Duration {
         let delays = self.decisions.iter().map(|decision| decision.delay);
         delays.max().max(self.wait).unwrap_or_default()
     }

@@ -1,16 +1,16 @@
-//! Key names: what a state is called in Redis.
+//! Names of keys in Redis.
 //!
-//! `quell:1:{` + 12 bytes that stand for domain and rule + the captured values + `}`. The twelve
-//! bytes begin SHA-256 of the key's scope, which nobody outside chooses: of 10,000 rules two share
-//! them with probability 2^-70. Values stand as they are, each with its length, and where they are
-//! longer than 64 bytes, 24 bytes of the SHA-256 of the whole key stand for them: 10^8 of those
-//! collide with probability 2^-139, and to find a pair takes 2^96 tries.
+//! `quell:1:{` + 12 bytes for domain and rule + the captured values + `}`. The twelve bytes are the start
+//! of SHA-256 of the key's scope, which no caller chooses: of 10,000 rules two share them with
+//! probability 2^-70. Each value is written with its length; if it is longer than 64 bytes, 24 bytes of
+//! the SHA-256 of the whole key replace it: 10^8 of those collide with probability 2^-139, and finding a
+//! pair takes 2^96 tries.
 //!
-//! What stands between braces is what a cluster spreads keys by. `}` is written `~-` there, and `~`
-//! is written `~~`, so that all of it counts whatever bytes the values are.
+//! A cluster assigns slots by the text between the braces. There `}` is written `~-` and `~` is written
+//! `~~`, so that all of it counts, whatever bytes the values have.
 //!
-//! Where a domain keeps keys together (`colocate`), what stands between braces is the value that they
-//! share, hashed if it is long, and the twelve bytes and all values follow.
+//! If a domain keeps keys together (`colocate`), the text between the braces is the value that they share,
+//! hashed if it is long; the twelve bytes and all values follow.
 //!
 //! The `1` is the version of names and states. Another format gets another number.
 
@@ -72,7 +72,7 @@ impl Names {
     }
 
     /// The name of the line of holds that are called because their turn may come sooner.
-    pub(crate) fn calls(&self, tag: Option<u32>) -> Vec<u8> {
+    pub(crate) fn turn_stream(&self, tag: Option<u32>) -> Vec<u8> {
         [&self.prefix, b"calls".as_slice(), &between(tag)].concat()
     }
 

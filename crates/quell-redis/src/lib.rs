@@ -17,44 +17,46 @@
 //! # }
 //! ```
 //!
-//! [`RuleBook`] keeps rules there, too, as versions that servers follow.
+//! [`RuleVersions`] keeps rules there, too, as versions that servers follow.
 //!
-//! Open first: `store` (the way of a limit set), `code` (what the script reads), and the script
+//! Open first: `store` (the way of a limit set), `encode` (what the script reads), and the script
 //! itself, beside `script.rs`.
 
 mod answer;
-mod asked;
 mod bans;
-mod book;
-mod boxed;
+mod batch;
 mod breaker;
-mod calls;
 mod check;
-mod code;
-mod finish;
+mod encode;
+mod end_hold;
+mod fallback;
 mod flow;
 mod foreign;
-mod gather;
-mod guard;
 mod hold;
+mod hold_gauges;
+mod hold_hints;
 mod key;
 mod link;
 mod numbers;
-mod owing;
-mod own;
 mod owned_set;
-mod reach;
-mod rehearsal;
+mod rule_versions;
 mod script;
+mod script_request;
 mod slots;
 mod store;
 mod sync;
+mod test_isolation;
 mod ticks;
+mod timeout;
+mod turn_notifications;
+mod unpaid_nodes;
 mod url;
 
-pub use book::{BookError, Draft, Entry, Head, KEPT_VERSIONS, Pushed, RuleBook, Version};
-pub use guard::{GuardNumbers, GuardedStore};
+pub use fallback::{FallbackNumbers, FallbackStore};
 pub use link::Failure;
 pub use numbers::StoreNumbers;
+pub use rule_versions::{
+    Draft, Entry, Head, KEPT_VERSIONS, PushOutcome, RuleVersions, RuleVersionsError, Version,
+};
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, StoreClock};
 pub use url::{StoreUrl, UrlError};

@@ -1,10 +1,10 @@
-//! Numbers: what is counted of calls to the store, for whoever watches it.
+//! Counters of calls to the store, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::link::{Failure, Place};
+use crate::link::{Endpoint, Failure};
 
 /// Upper edges of the parts of [`StoreNumbers::parts`], in microseconds: a store beside its servers
 /// answers in a hundred, and at 50,000 the usual call is given up.
@@ -24,7 +24,7 @@ const KINDS: [&str; 5] = [
 ];
 
 /// Servers that are shown one by one: labels of metrics, so they are few.
-const MOST_SERVERS: usize = 256;
+const MAX_SERVERS: usize = 256;
 
 /// Numbers that only grow.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Counts {
         }
     }
 
-    pub(crate) fn read(&self, places: &[Arc<Place>]) -> StoreNumbers {
+    pub(crate) fn read(&self, endpoints: &[Arc<Endpoint>]) -> StoreNumbers {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut sum = 0_u64;
         let parts = self.parts.iter().enumerate().map(|(index, part)| {
@@ -72,10 +72,10 @@ impl Counts {
         });
         let parts = parts.collect();
         let failures = KINDS.into_iter().zip(self.failures.iter().map(read));
-        let servers: Vec<_> = places
+        let servers: Vec<_> = endpoints
             .iter()
-            .take(MOST_SERVERS)
-            .map(|place| (place.name().to_owned(), place.breaker.is_open()))
+            .take(MAX_SERVERS)
+            .map(|endpoint| (endpoint.name().to_owned(), endpoint.breaker.is_open()))
             .collect();
         StoreNumbers {
             calls: sum,
@@ -83,7 +83,7 @@ impl Counts {
             parts,
             failures: failures.collect(),
             overloaded: read(&self.overloaded),
-            is_gone: places.iter().any(|place| place.breaker.is_open()),
+            is_gone: endpoints.iter().any(|endpoint| endpoint.breaker.is_open()),
             servers,
             replaced: 0,
         }

@@ -1,9 +1,9 @@
-//! Owned set: a copy of a limit set, for a task that outlives whoever asked.
+//! An owned copy of a limit set, for a task that may outlive its caller.
 
 use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
-use quell_core::limit::Installed;
+use quell_core::limit::ActiveLimit;
 
 /// What a store is told of a set, with limits of its own.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct OwnedSet {
 struct OwnedCharge {
     key: Vec<u8>,
     scope: usize,
-    installed: Installed,
+    active: ActiveLimit,
     cost: Cost,
     shadow: bool,
     edges: Option<Edges>,
@@ -28,7 +28,7 @@ impl OwnedSet {
             OwnedCharge {
                 key: key.as_bytes().to_vec(),
                 scope: key.scope().len(),
-                installed: charge.installed.clone(),
+                active: charge.active.clone(),
                 cost: charge.cost,
                 shadow: charge.shadow,
                 edges: charge.edges,
@@ -42,7 +42,7 @@ impl OwnedSet {
     pub(crate) fn as_set(&self) -> LimitSet<'_> {
         let mut set = LimitSet::new();
         for owned in &self.charges {
-            let mut charge = Charge::alone(&owned.installed, owned.cost);
+            let mut charge = Charge::alone(&owned.active, owned.cost);
             charge.shadow = owned.shadow;
             charge.edges = owned.edges;
             set.add(&owned.key, owned.scope, &charge);

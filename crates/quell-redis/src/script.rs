@@ -1,8 +1,8 @@
-//! The script: how it is called, whatever the server has forgotten.
+//! The Lua scripts, and how they are run: by hash, with the text if the server does not have it.
 
 use redis::{Cmd, Script, Value};
 
-use crate::boxed::Boxed;
+use crate::hold_hints::HoldHints;
 use crate::link::{Failure, Link};
 
 /// What both scripts that decide know, in the order in which its parts need each other.
@@ -25,8 +25,8 @@ macro_rules! algorithms {
 macro_rules! decide {
     () => {
         concat!(
-            include_str!("script/usual.lua"),
-            include_str!("script/straight.lua"),
+            include_str!("script/fast_bucket.lua"),
+            include_str!("script/fast_set.lua"),
             algorithms!(),
             include_str!("script/load.lua"),
             include_str!("script/decide.lua"),
@@ -38,11 +38,11 @@ macro_rules! decide {
 const DECIDE: &str = decide!();
 
 /// Decides several sets, each by the whole of [`DECIDE`], which is a function in it.
-const DECIDE_MANY: &str = concat!(
+const DECIDE_BATCH: &str = concat!(
     "local function decide(KEYS, ARGV)\n",
     decide!(),
     "\nend\n",
-    include_str!("script/many.lua"),
+    include_str!("script/batch.lua"),
 );
 
 /// The script that decides where something is held or owed, and ends holds.
@@ -56,7 +56,7 @@ const HOLD: &str = concat!(
     include_str!("script/hold/carry.lua"),
     include_str!("script/hold/versions.lua"),
     include_str!("script/hold/timeline.lua"),
-    include_str!("script/hold/line.lua"),
+    include_str!("script/hold/wait_queue.lua"),
     include_str!("script/hold/box.lua"),
     include_str!("script/hold/ask.lua"),
     include_str!("script/hold/claim.lua"),
@@ -73,17 +73,17 @@ const POINT: &str = include_str!("script/point.lua");
 const NAME_BAN: &str = include_str!("script/name_ban.lua");
 
 /// Says whether a node owes something, and hears whether others do.
-const OWING: &str = include_str!("script/owing.lua");
+const UNPAID_NODES: &str = include_str!("script/unpaid_nodes.lua");
 
 /// Scripts by name; a server that does not know one gets its text in the same call.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) decide: Loaded,
     pub(crate) hold: Loaded,
-    pub(crate) boxed: Boxed,
-    pub(crate) decide_many: Loaded,
+    pub(crate) hold_hints: HoldHints,
+    pub(crate) decide_batch: Loaded,
     pub(crate) name_ban: Loaded,
-    pub(crate) owing: Loaded,
+    pub(crate) unpaid_nodes: Loaded,
     pub(crate) point: Loaded,
     pub(crate) rights: Loaded,
 }
@@ -100,10 +100,10 @@ impl Scripts {
         Self {
             decide: Loaded::new(DECIDE),
             hold: Loaded::new(HOLD),
-            boxed: Boxed::new(),
-            decide_many: Loaded::new(DECIDE_MANY),
+            hold_hints: HoldHints::new(),
+            decide_batch: Loaded::new(DECIDE_BATCH),
             name_ban: Loaded::new(NAME_BAN),
-            owing: Loaded::new(OWING),
+            unpaid_nodes: Loaded::new(UNPAID_NODES),
             point: Loaded::new(POINT),
             rights: Loaded::new(RIGHTS),
         }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, DECIDE_MANY, HOLD, NAME_BAN, OWING, POINT] {
+        for text in [DECIDE, DECIDE_BATCH, HOLD, NAME_BAN, UNPAID_NODES, POINT] {
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {

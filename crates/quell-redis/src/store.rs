@@ -1,11 +1,13 @@
-//! Store: the way of a limit set to Redis and back.
+//! The store: decides a limit set in Redis and implements `quell`'s `Store`.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
-use quell::store::{Action, Answer, Banned, Finished, Placed, Store, StoreError};
+use quell::store::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+};
 use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
@@ -14,21 +16,21 @@ use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARN
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::{Now, Wall};
 
-use crate::answer::{Said, decisions};
-use crate::asked::{Asked, SetFailure};
+use crate::answer::{RawDecision, decisions};
 use crate::bans::Bans;
-use crate::calls::Calls;
-use crate::code::{code, micros_up, whole};
-use crate::foreign::Replaced;
-use crate::gather::{Gather, Words};
+use crate::batch::{Batcher, ScriptArgs};
+use crate::encode::{code, micros_up, whole};
+use crate::foreign::ReplacedValues;
+use crate::hold_gauges::HoldGauges;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
-use crate::own::Own;
 use crate::owned_set::OwnedSet;
-use crate::rehearsal::Rehearsal;
 use crate::script::Scripts;
-use crate::slots::Remembered;
+use crate::script_request::{ScriptRequest, SetFailure};
+use crate::slots::PointerCache;
+use crate::test_isolation::TestIsolation;
+use crate::turn_notifications::TurnNotifications;
 use crate::url::StoreUrl;
 
 mod builder;
@@ -40,7 +42,7 @@ pub use builder::RedisStoreBuilder;
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
-const SHORTEST_GIVEN: Duration = Duration::from_secs(600);
+const MIN_GIVEN_EXPIRY: Duration = Duration::from_secs(600);
 
 /// Whose instants decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub enum StoreClock {
 
 /// What the script is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum Opcode {
     Peek = 0,
     Acquire = 1,
     Forgive = 2,
@@ -67,7 +69,7 @@ pub(crate) enum Request {
     Claim = 8,
     End = 9,
     Advance = 10,
-    Known = 11,
+    LookUp = 11,
     Replace = 12,
     Pay = 13,
 }
@@ -82,18 +84,18 @@ pub struct RedisStore {
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
     /// Calls that wait at the same time, where they may go together.
-    pub(crate) gather: Option<Arc<Gather>>,
+    pub(crate) batcher: Option<Arc<Batcher>>,
     pub(crate) url: Arc<StoreUrl>,
     clock: StoreClock,
     pub(crate) timeout: Duration,
     pub(crate) calendar: Arc<SystemCalendar>,
-    pub(crate) rehearsal: Option<Arc<Rehearsal>>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) test_isolation: Option<Arc<TestIsolation>>,
+    pub(crate) turn_notifications: Arc<TurnNotifications>,
     /// Where ids of this node's holds point to, on a cluster.
-    pub(crate) remembered: Arc<Remembered>,
-    pub(crate) own: Arc<Own>,
+    pub(crate) pointer_cache: Arc<PointerCache>,
+    pub(crate) hold_gauges: Arc<HoldGauges>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) replaced: Arc<Replaced>,
+    pub(crate) replaced: Arc<ReplacedValues>,
 }
 
 impl RedisStore {
@@ -114,8 +116,8 @@ impl RedisStore {
             clock: StoreClock::Own,
             prefix: PREFIX.to_owned(),
             timeout: DEFAULT_TIMEOUT,
-            is_rehearsal: false,
-            is_gathering: true,
+            is_test_isolation: false,
+            is_batching: true,
         }
     }
 
@@ -129,15 +131,15 @@ impl RedisStore {
         self.clock
     }
 
-    /// Deletes every key that a rehearsal charged.
+    /// Deletes every key that was charged under [`RedisStoreBuilder::test_isolation`].
     ///
     /// # Errors
     /// [`Failure`] if the store does not answer; then the keys expire.
-    pub async fn forget_rehearsal(&self) -> Result<(), Failure> {
-        let Some(rehearsal) = &self.rehearsal else {
+    pub async fn forget_test_keys(&self) -> Result<(), Failure> {
+        let Some(isolation) = &self.test_isolation else {
             return Ok(());
         };
-        let mut names = rehearsal.take_all();
+        let mut names = isolation.take_all();
         names.extend([self.names.bans(), self.names.cut_bans()]);
         self.delete(names).await
     }
@@ -146,7 +148,7 @@ impl RedisStore {
         for name in names {
             let mut delete = redis::Cmd::new();
             delete.arg("DEL").arg(name.as_slice());
-            self.in_time(&name, self.link.call(&name, &delete)).await?;
+            self.call(&name, &delete).await?;
         }
         Ok(())
     }
@@ -160,9 +162,9 @@ impl RedisStore {
 
     /// What the script is told before all charges: what to do, and where it does not follow from its
     /// own clock, when.
-    pub(crate) fn head(&self, request: Request, length: Duration, now: Now) -> Vec<u8> {
-        let mut head = vec![request as u8];
-        let is_short = !matches!(request, Request::Ban | Request::Refund);
+    pub(crate) fn head(&self, opcode: Opcode, length: Duration, now: Now) -> Vec<u8> {
+        let mut head = vec![opcode as u8];
+        let is_short = !matches!(opcode, Opcode::Ban | Opcode::Refund);
         if self.clock == StoreClock::Own && is_short {
             return head;
         }
@@ -172,7 +174,7 @@ impl RedisStore {
             StoreClock::Caller => [
                 micros(now.monotonic.as_nanos()),
                 micros(now.wall.as_nanos()),
-                whole(self.shortest_expiry()),
+                whole(self.min_expiry()),
             ],
         };
         for number in given.iter().chain([&whole(micros_up(length))]) {
@@ -182,19 +184,19 @@ impl RedisStore {
     }
 
     /// In milliseconds.
-    pub(crate) fn shortest_expiry(&self) -> u64 {
+    pub(crate) fn min_expiry(&self) -> u64 {
         match self.clock {
             StoreClock::Own => 0,
-            StoreClock::Caller => SHORTEST_GIVEN.as_secs() * 1_000,
+            StoreClock::Caller => MIN_GIVEN_EXPIRY.as_secs() * 1_000,
         }
     }
 
-    /// Carries out what changed since the last call, in a rehearsal.
-    pub(crate) async fn catch_up(&self) -> Result<(), Failure> {
-        let Some(rehearsal) = &self.rehearsal else {
+    /// Applies changed limits to all keys, under [`RedisStoreBuilder::test_isolation`].
+    pub(crate) async fn apply_limit_changes(&self) -> Result<(), Failure> {
+        let Some(isolation) = &self.test_isolation else {
             return Ok(());
         };
-        for change in rehearsal.take_changes() {
+        for change in isolation.take_changes() {
             self.delete(change.forgotten).await?;
             let Some((to, at)) = change.carried_to else {
                 continue;
@@ -202,17 +204,17 @@ impl RedisStore {
             let mut charge = Charge::alone(&to, Cost::ONE);
             let calendar = to.limit.calendar();
             charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
-            let head = self.head(Request::Carry, Duration::ZERO, at);
+            let head = self.head(Opcode::Carry, Duration::ZERO, at);
             let arguments = [head, code(&charge).bytes];
             for name in change.carried {
-                let words = Arc::new(Words {
+                let args = Arc::new(ScriptArgs {
                     keys: vec![name.clone()],
                     arguments: arguments.to_vec(),
                 });
                 let carried = async {
                     match needs_holds(&charge) {
-                        true => self.ask_holds(&words).await,
-                        false => self.ask(&words).await,
+                        true => self.run_hold_script(&args).await,
+                        false => self.run_script(&args).await,
                     }
                 };
                 self.in_time(&name, carried).await?;
@@ -221,10 +223,10 @@ impl RedisStore {
         Ok(())
     }
 
-    pub(crate) fn touched(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
-        if let Some(rehearsal) = &self.rehearsal {
-            let limits = set.charges().iter().map(|charge| charge.installed.id);
-            rehearsal.touched(names.into_iter().zip(limits));
+    pub(crate) fn note_charged(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
+        if let Some(isolation) = &self.test_isolation {
+            let limits = set.charges().iter().map(|charge| charge.active.id);
+            isolation.note_states(names.into_iter().zip(limits));
         }
     }
 
@@ -260,9 +262,9 @@ impl RedisStore {
     /// Whether a set would be refused as too many wait already. Known before anything is written for
     /// the store: what is refused should cost little just when there is too much to do.
     fn is_full(&self, set: &LimitSet<'_>) -> bool {
-        let is_gathered = || !set.charges().iter().any(needs_holds);
-        let gather = self.gather.as_ref();
-        gather.is_some_and(|gather| gather.is_full() && is_gathered())
+        let is_batched = || !set.charges().iter().any(needs_holds);
+        let batcher = self.batcher.as_ref();
+        batcher.is_some_and(|batcher| batcher.is_full() && is_batched())
     }
 
     async fn decide_here(
@@ -271,15 +273,15 @@ impl RedisStore {
         operation: Operation,
         now: Now,
     ) -> Result<(Vec<Decision>, u64), SetFailure> {
-        self.catch_up().await?;
-        let asked = Asked::new(self, set);
-        let said = asked.charge(operation, now).await?;
-        let decisions = decisions(set.charges(), asked.numbers(), &said, operation);
+        self.apply_limit_changes().await?;
+        let request = ScriptRequest::new(self, set);
+        let raw = request.charge(operation, now).await?;
+        let decisions = decisions(set.charges(), request.numbers(), &raw, operation);
         if operation == Operation::Acquire {
-            self.name_bans(set, &said).await;
-            self.touched(set, asked.into_names());
+            self.list_bans(set, &raw).await;
+            self.note_charged(set, request.into_names());
         }
-        let clock = said.iter().map(|said| said.now()).max();
+        let clock = raw.iter().map(|raw| raw.now()).max();
         Ok((decisions, clock.unwrap_or(0)))
     }
 
@@ -290,20 +292,20 @@ impl RedisStore {
         set: &LimitSet<'_>,
         now: Now,
     ) -> Result<(Vec<Decision>, u64), SetFailure> {
-        let asked = Asked::new(self, set);
-        let said = asked.pay(now).await?;
-        let (charges, numbers) = (set.charges(), asked.numbers());
-        let clock = said.iter().map(|said| said.now()).max();
-        let decisions = decisions(charges, numbers, &said, Operation::Acquire);
+        let request = ScriptRequest::new(self, set);
+        let raw = request.pay(now).await?;
+        let (charges, numbers) = (set.charges(), request.numbers());
+        let clock = raw.iter().map(|raw| raw.now()).max();
+        let decisions = decisions(charges, numbers, &raw, Operation::Acquire);
         Ok((decisions, clock.unwrap_or(0)))
     }
 
     /// Puts keys whose ban began on the list of banned keys. The ban stands whether or not that works.
-    pub(crate) async fn name_bans(&self, set: &LimitSet<'_>, said: &[Said]) {
-        for (charge, said) in set.charges().iter().zip(said) {
-            if said.starts_ban() {
-                let until = said.now().saturating_add(said.ban_left());
-                self.name_ban(set.key(charge), until, said.now()).await;
+    pub(crate) async fn list_bans(&self, set: &LimitSet<'_>, raw: &[RawDecision]) {
+        for (charge, raw) in set.charges().iter().zip(raw) {
+            if raw.starts_ban() {
+                let until = raw.now().saturating_add(raw.ban_left());
+                self.list_ban(set.key(charge), until, raw.now()).await;
             }
         }
     }
@@ -314,32 +316,32 @@ impl RedisStore {
         action: Action,
         now: Now,
     ) -> Result<usize, Failure> {
-        self.catch_up().await?;
-        let (request, length) = match action {
-            Action::Forgive => (Request::Forgive, Duration::ZERO),
-            Action::Ban(length) => (Request::Ban, length),
-            Action::Lift => (Request::Lift, Duration::ZERO),
+        self.apply_limit_changes().await?;
+        let (opcode, length) = match action {
+            Action::Forgive => (Opcode::Forgive, Duration::ZERO),
+            Action::Ban(length) => (Opcode::Ban, length),
+            Action::Lift => (Opcode::Lift, Duration::ZERO),
         };
-        let asked = Asked::new(self, set);
-        let (changed, clock) = asked.administer(request, length, now).await?;
+        let request = ScriptRequest::new(self, set);
+        let (changed, clock) = request.administer(opcode, length, now).await?;
         if let Action::Ban(length) = action {
             let until = clock.saturating_add(micros_up(length));
             for charge in set.charges() {
-                self.name_ban(set.key(charge), until, clock).await;
+                self.list_ban(set.key(charge), until, clock).await;
             }
         } else {
             for charge in set.charges() {
                 self.forget_ban(set.key(charge)).await;
             }
         }
-        self.touched(set, asked.into_names());
+        self.note_charged(set, request.into_names());
         Ok(changed)
     }
 }
 
 /// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
 pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
-    match charge.installed.limit.algorithm() {
+    match charge.active.limit.algorithm() {
         Algorithm::Concurrency(_) => true,
         Algorithm::TokenBucket(spec) => spec.is_on_credit(),
         _ => false,
@@ -347,31 +349,36 @@ pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
 }
 
 impl Store for RedisStore {
-    fn adopt(&self, changes: &Changes) {
+    fn install(&self, changes: &Changes) {
         // Every charge brings its limit along, and every state the limit it was charged under.
-        if let Some(rehearsal) = &self.rehearsal {
-            rehearsal.adopt(changes);
+        if let Some(isolation) = &self.test_isolation {
+            isolation.adopt(changes);
         }
     }
 
-    async fn charge(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
-        let answer = self.decide(set, operation, now).await;
-        answer.map(|answer| answer.decisions.into_vec())
+    fn most_holds(&self) -> usize {
+        MAX_SHARED_HOLDS
+    }
+
+    fn most_learned(&self) -> usize {
+        MAX_SHARED_LEARNED
     }
 
     async fn decide(
         &self,
-        set: &LimitSet<'_>,
+        charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
+        let set = &*charges.set();
         if set.charges().is_empty() {
             return Ok(Answer::default());
+        }
+        if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
+            // In a box: calls that hold nothing should not carry room for it.
+            let claim = Claim::plain(id);
+            let placed = Box::pin(self.hold(set, &claim, now));
+            return Ok(placed.await?.into());
         }
         let decided = self.try_decide(set, operation, now).await;
         let (decisions, clock) = decided.map_err(|undecided| self.error(&undecided.failure))?;
@@ -381,19 +388,9 @@ impl Store for RedisStore {
             ..Answer::default()
         })
     }
+}
 
-    fn has_holds(&self) -> bool {
-        true
-    }
-
-    fn most_learned(&self) -> usize {
-        MAX_SHARED_LEARNED
-    }
-
-    fn most_holds(&self) -> usize {
-        MAX_SHARED_HOLDS
-    }
-
+impl HoldStore for RedisStore {
     async fn hold(
         &self,
         set: &LimitSet<'_>,
@@ -424,12 +421,12 @@ impl Store for RedisStore {
         advanced.map_err(|failure| self.error(&failure))
     }
 
-    fn calls_across(&self) -> bool {
+    fn has_remote_wakeups(&self) -> bool {
         true
     }
 
-    async fn moved_up(&self, id: &HoldId) {
-        self.wait_for_call(id).await;
+    async fn wait_promoted(&self, id: &HoldId) {
+        self.wait_for_notification(id).await;
     }
 
     /// Nobody is known at once; who waits here is called when the store has answered.
@@ -437,7 +434,9 @@ impl Store for RedisStore {
         self.end_later(id, ending, now);
         Vec::new()
     }
+}
 
+impl AdminStore for RedisStore {
     async fn administer(
         &self,
         set: &LimitSet<'_>,

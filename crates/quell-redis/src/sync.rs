@@ -1,5 +1,5 @@
-//! Locks, tasks and waits whose order matters. In a model, which only unit tests run, a scheduler
-//! chooses who goes on at each of them.
+//! Locks, tasks and waits whose order matters. In a model test a scheduler chooses who runs next at each
+//! of them; elsewhere they are those of parking_lot and tokio.
 
 use tokio::runtime::Handle;
 

@@ -1,8 +1,8 @@
-//! Ticks: a rate in whole numbers that the script can add.
+//! A rate as whole numbers that the script can add exactly.
 //!
-//! The emission interval of a rate is a fraction of a microsecond as often as not. A TAT is kept as
-//! whole units and `parts`-ths of one, so that adding intervals is exact; a unit is a microsecond,
-//! or 2^k of them where a full refill is longer than 2^52 microseconds (142 years).
+//! The emission interval of a rate is often a fraction of a microsecond. A TAT is stored as whole units
+//! and `parts`-ths of one, so that adding intervals is exact. A unit is a microsecond, or 2^k of them if a
+//! full refill is longer than 2^52 microseconds (142 years).
 
 use quell_core::rate::{Rate, gcd};
 
@@ -10,7 +10,7 @@ use quell_core::rate::{Rate, gcd};
 const MOST: u128 = 1 << 52;
 
 /// The most units that a limit holds on this store; a larger limit counts as this one.
-pub(crate) const MOST_UNITS: u64 = 1 << 50;
+pub(crate) const MAX_UNITS: u64 = 1 << 50;
 
 /// An emission interval, `interval / parts` units of `2^shift` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ mod tests {
             let Ok(rate) = Rate::new(count, period) else {
                 continue;
             };
-            for burst in [1, 1_000, MOST_UNITS] {
+            for burst in [1, 1_000, MAX_UNITS] {
                 let ticks = Ticks::new(rate, burst);
                 let fits = |number: u64| u128::from(number) <= MOST;
                 assert!(

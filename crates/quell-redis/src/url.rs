@@ -1,4 +1,4 @@
-//! URL: where the store is, and how to log in.
+//! The URL of a store: servers, login and database.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
 
 /// The highest number that a database can have: servers have 16 unless configured otherwise.
-const MOST_DATABASES: u32 = 9_999;
+const MAX_DATABASES: u32 = 9_999;
 
 /// Where a store is: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;
 /// `redis+sentinel://HOST,HOST/DATABASE?master=NAME`; `redis+cluster://HOST,HOST`.
@@ -143,7 +143,7 @@ impl FromStr for StoreUrl {
             path => path
                 .parse()
                 .ok()
-                .filter(|number| *number <= MOST_DATABASES)
+                .filter(|number| *number <= MAX_DATABASES)
                 .ok_or_else(|| UrlError::Database(path.to_owned()))?,
         };
         let (user, password) = match login {
@@ -293,7 +293,7 @@ impl fmt::Display for UrlError {
             ),
             Self::Database(path) => write!(
                 f,
-                "{path:?} is no database: write a number from 0 to {MOST_DATABASES}, such as \
+                "{path:?} is no database: write a number from 0 to {MAX_DATABASES}, such as \
                  redis://localhost:6379/0"
             ),
             Self::Login => f.write_str(

@@ -1,10 +1,10 @@
-//! Cursor: a node on its way to a typed value, with its place and what should stand there.
+//! Cursor: reads a node as a typed value, and reports what should be written there instead.
 
 use std::sync::Arc;
 
 use crate::fields::{Field, Table};
 use crate::hint;
-use crate::path::{Path, Said, Spot};
+use crate::path::{Path, Span, Spanned};
 use crate::problem::Sink;
 use crate::raw::TESTS;
 use crate::yaml::{Node, Pair, Value};
@@ -13,7 +13,7 @@ use crate::yaml::{Node, Pair, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'n> {
     node: &'n Node,
-    spot: Spot,
+    span: Span,
     write: &'static str,
     /// Whether it may as well be left out.
     optional: bool,
@@ -41,20 +41,20 @@ pub(crate) struct Fields<'n> {
 impl<'n> Cursor<'n> {
     /// The root of a document.
     pub(crate) fn root(node: &'n Node, write: &'static str) -> Self {
-        let spot = Spot {
+        let span = Span {
             at: node.at,
             path: Path::root(),
         };
         Self {
             node,
-            spot,
+            span,
             write,
             optional: false,
         }
     }
 
-    pub(crate) const fn spot(&self) -> &Spot {
-        &self.spot
+    pub(crate) const fn span(&self) -> &Span {
+        &self.span
     }
 
     /// The node itself.
@@ -63,23 +63,23 @@ impl<'n> Cursor<'n> {
     }
 
     /// Where the key `name` of this map stands, if it does.
-    pub(crate) fn key(&self, name: &str) -> Option<Spot> {
+    pub(crate) fn key(&self, name: &str) -> Option<Span> {
         let Value::Map(pairs) = &self.node.value else {
             return None;
         };
         let pair = pairs.iter().find(|pair| *pair.key == *name)?;
-        Some(Spot {
+        Some(Span {
             at: pair.key_at,
-            path: self.spot.path.field(&pair.key),
+            path: self.span.path.field(&pair.key),
         })
     }
 
-    pub(crate) fn said<T>(&self, value: T) -> Said<T> {
-        let spot = self.spot.clone();
-        Said { value, spot }
+    pub(crate) fn spanned<T>(&self, value: T) -> Spanned<T> {
+        let span = self.span.clone();
+        Spanned { value, span }
     }
 
-    /// What the node is; `None` for what was told as a problem already.
+    /// The node's kind; `None` for a node that was reported already.
     pub(crate) fn shape(&self) -> Option<Shape<'n>> {
         Some(match &self.node.value {
             Value::Null => Shape::Null,
@@ -91,7 +91,7 @@ impl<'n> Cursor<'n> {
             }
             Value::Map(pairs) => {
                 let pairs = pairs.iter();
-                let path = &self.spot.path;
+                let path = &self.span.path;
                 Shape::Map(
                     pairs
                         .map(|pair| (&pair.key, below(path, pair, self.write, false)))
@@ -104,16 +104,16 @@ impl<'n> Cursor<'n> {
     fn item(&self, index: usize, node: &'n Node) -> Self {
         Cursor {
             node,
-            spot: Spot {
+            span: Span {
                 at: node.at,
-                path: self.spot.path.index(index),
+                path: self.span.path.index(index),
             },
             write: self.write,
             optional: false,
         }
     }
 
-    /// Tells that something else should stand here.
+    /// Reports that something else should be written here.
     pub(crate) fn misplaced(&self, sink: &mut Sink) {
         let message = match self.node.value {
             Value::Broken => return,
@@ -130,7 +130,7 @@ impl<'n> Cursor<'n> {
                 self.write
             ),
         };
-        sink.problem(&self.spot, message);
+        sink.problem(&self.span, message);
     }
 
     /// The single value.
@@ -149,14 +149,14 @@ impl<'n> Cursor<'n> {
         &self,
         sink: &mut Sink,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<Said<T>> {
+    ) -> Option<Spanned<T>> {
         if sink.is_full() {
             return None;
         }
         match parse(self.text(sink)?) {
-            Ok(value) => Some(self.said(value)),
+            Ok(value) => Some(self.spanned(value)),
             Err(message) => {
-                sink.problem(&self.spot, message);
+                sink.problem(&self.span, message);
                 None
             }
         }
@@ -189,7 +189,7 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The fields of a map; those that `table` does not have are told.
+    /// The fields of a map; those that `table` does not have are reported.
     pub(crate) fn fields(&self, table: &'static Table, sink: &mut Sink) -> Option<Fields<'n>> {
         let Value::Map(pairs) = &self.node.value else {
             self.misplaced(sink);
@@ -207,16 +207,16 @@ impl<'n> Cursor<'n> {
                 Some(_) => continue,
                 None => unknown(table, &pair.key, &mut meant),
             };
-            let spot = Spot {
+            let span = Span {
                 at: pair.key_at,
-                path: self.spot.path.field(&pair.key),
+                path: self.span.path.field(&pair.key),
             };
-            sink.problem(&spot, message);
+            sink.problem(&span, message);
         }
         Some(Fields {
             table,
             pairs,
-            path: self.spot.path.clone(),
+            path: self.span.path.clone(),
             meant,
         })
     }
@@ -230,7 +230,7 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str, optional: bool) -
     };
     Cursor {
         node: &pair.node,
-        spot: Spot {
+        span: Span {
             at,
             path: path.field(&pair.key),
         },
@@ -239,7 +239,7 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str, optional: bool) -
     }
 }
 
-/// What to tell of a field that `table` does not have.
+/// The message for a field that `table` does not have.
 fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> String {
     let names = table.names();
     let word = hint::shorten(name);
@@ -266,7 +266,7 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
 }
 
 impl<'n> Fields<'n> {
-    /// The field `name`, if it is said.
+    /// The field `name`, if it is set.
     pub(crate) fn get(&self, name: &'static str) -> Option<Cursor<'n>> {
         let field: &Field = self.table.field(name)?;
         let pair = self.pairs.iter().find(|pair| *pair.key == *name)?;
@@ -280,21 +280,21 @@ impl<'n> Fields<'n> {
         name: &'static str,
         sink: &mut Sink,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<Said<T>> {
+    ) -> Option<Spanned<T>> {
         self.get(name)?.read(sink, parse)
     }
 
-    /// Whether nothing is said, not even something unknown.
+    /// Whether no field is set, not even an unknown one.
     pub(crate) const fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// Whether the field `name` is missing, and not just misspelt, which was told already.
+    /// Whether the field `name` is missing, and not just misspelt, which was reported already.
     pub(crate) fn lacks(&self, name: &'static str) -> bool {
         !self.says(name) && !self.meant.contains(&name)
     }
 
-    /// Whether the field `name` is said.
+    /// Whether the field `name` is set.
     pub(crate) fn says(&self, name: &'static str) -> bool {
         self.get(name).is_some()
     }

@@ -87,16 +87,16 @@ pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
     let fraction = fraction.get(..MAX_DIGITS).unwrap_or(fraction);
     let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let whole: u64 = whole.parse().ok()?;
-    let said = u128::from(whole).checked_mul(scale)? + fraction.parse::<u128>().ok()?;
-    simplest_of(said, scale)
+    let numerator = u128::from(whole).checked_mul(scale)? + fraction.parse::<u128>().ok()?;
+    simplest_of(numerator, scale)
 }
 
-/// [`simplest`] of `said / scale`.
-fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
+/// [`simplest`] of `numerator / scale`.
+fn simplest_of(numerator: u128, scale: u128) -> Option<(u64, u64)> {
     // A float has 53 bits, so of a large number its last digits are further off.
-    let tolerance = 2.max((said >> 52).min(scale / 1_000));
+    let tolerance = 2.max((numerator >> 52).min(scale / 1_000));
     // Convergents of the continued fraction, each the best for its size.
-    let (mut rest, mut divisor) = (said, scale);
+    let (mut rest, mut divisor) = (numerator, scale);
     let (mut last, mut next) = ((0_u128, 1_u128), (1_u128, 0_u128));
     while divisor > 0 {
         let digit = rest / divisor;
@@ -104,7 +104,9 @@ fn simplest_of(said: u128, scale: u128) -> Option<(u64, u64)> {
         (last, next) = (next, (step(last.0, next.0)?, step(last.1, next.1)?));
         (rest, divisor) = (divisor, rest % divisor);
         let (above, below) = next;
-        let difference = said.checked_mul(below)?.abs_diff(above.checked_mul(scale)?);
+        let difference = numerator
+            .checked_mul(below)?
+            .abs_diff(above.checked_mul(scale)?);
         if difference <= below.checked_mul(tolerance)? {
             let simpler = above > 0 && below < scale;
             let found = (u64::try_from(above).ok()?, u64::try_from(below).ok()?);

@@ -30,9 +30,9 @@ pub use describe::{
     AdaptiveNumbers, BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers,
 };
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
-pub use edit::{Assignment, EditError, Edited, set_fields};
+pub use edit::{Assignment, EditError, EditedRules, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
-pub use load::{Loaded, force_shadow, load, load_from, parse_bytes, parse_str};
+pub use load::{LoadedRules, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
 pub use raw::wrong_address;
 pub use source::{Source, TextFile, Texts, join_texts, read_texts};

@@ -13,7 +13,7 @@ use crate::problem::{Problem, Sink};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
 use crate::source::Source;
-use crate::walk::{Walk, Wanted};
+use crate::walk::{FileKind, Walk};
 use crate::yaml::{self, MAX_FILE_BYTES};
 
 /// What a document is, for messages.
@@ -22,7 +22,7 @@ pub(crate) const DOCUMENT: &str = "a document with `domain:` and `rules:`";
 /// Rules that are sound.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Loaded {
+pub struct LoadedRules {
     /// The domains in the order in which they first appear, each with its rules in file order.
     pub domains: Vec<DomainRules>,
     /// What is not wrong but may surprise.
@@ -43,7 +43,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
-pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
+pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<LoadedRules, Vec<Problem>> {
     load_from(paths.iter().map(|path| Source::Path(path.as_ref())))
 }
 
@@ -53,12 +53,12 @@ pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Loaded, Vec<Problem>> {
 /// All mistakes of all sources, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn load_from<'a>(
     sources: impl IntoIterator<Item = Source<'a>>,
-) -> Result<Loaded, Vec<Problem>> {
+) -> Result<LoadedRules, Vec<Problem>> {
     let mut sink = Sink::new("");
     let (domains, files) = load_all(sources, &mut sink);
     let warnings = sink.finish()?;
     let (domains, undeclared) = domains.finish();
-    Ok(Loaded {
+    Ok(LoadedRules {
         domains,
         warnings,
         files,
@@ -86,7 +86,7 @@ pub fn load_from<'a>(
 ///
 /// # Errors
 /// All mistakes, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
-pub fn parse_str(name: &str, text: &str) -> Result<Loaded, Vec<Problem>> {
+pub fn parse_str(name: &str, text: &str) -> Result<LoadedRules, Vec<Problem>> {
     parse_bytes(name, text.as_bytes())
 }
 
@@ -94,13 +94,13 @@ pub fn parse_str(name: &str, text: &str) -> Result<Loaded, Vec<Problem>> {
 ///
 /// # Errors
 /// All mistakes, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
-pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<Loaded, Vec<Problem>> {
+pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<LoadedRules, Vec<Problem>> {
     let mut sink = Sink::new(name);
     let mut domains = Domains::default();
     add(bytes, &mut domains, &mut sink);
     let warnings = sink.finish()?;
     let (domains, undeclared) = domains.finish();
-    Ok(Loaded {
+    Ok(LoadedRules {
         domains,
         warnings,
         files: Vec::new(),
@@ -129,7 +129,7 @@ fn load_all<'a>(
     sources: impl IntoIterator<Item = Source<'a>>,
     sink: &mut Sink,
 ) -> (Domains, Vec<PathBuf>) {
-    let mut walk = Walk::new(Wanted::Rules);
+    let mut walk = Walk::new(FileKind::Rules);
     let mut domains = Domains::default();
     let mut files = Vec::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! Path: the way to a field inside a document, and the place in the text where it stands.
+//! Path: the path of a field in a document, and its position in the text.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ pub(crate) struct Position {
     pub(crate) column: usize,
 }
 
-/// A way such as `rules[2].rate`; cheap to clone.
+/// A path such as `rules[2].rate`; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Path(Option<Rc<(Path, Step)>>);
 
@@ -61,16 +61,16 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(plain)
 }
 
-/// A field's place, as text and as a way.
+/// Where a field stands: its position in the text and its path in the document.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct Span {
     pub(crate) at: Position,
     pub(crate) path: Path,
 }
 
-/// A value that a file says, with its place.
+/// A value from a file, with its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Said<T> {
+pub(crate) struct Spanned<T> {
     pub(crate) value: T,
-    pub(crate) spot: Spot,
+    pub(crate) span: Span,
 }

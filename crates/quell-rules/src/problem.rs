@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quell_core::key::printable;
 use serde::Serialize;
 
-use crate::path::Spot;
+use crate::path::Span;
 
 /// The most mistakes that one run tells: more than a person mends before the next run.
 pub const MAX_PROBLEMS: usize = 100;
@@ -51,19 +51,19 @@ pub(crate) struct Sink {
     /// The number of that file, in the order in which files were entered.
     number: usize,
     files: usize,
-    problems: Bounded,
-    warnings: Bounded,
+    problems: ProblemList,
+    warnings: ProblemList,
 }
 
 /// At most [`MAX_PROBLEMS`], each with the number of its file.
 #[derive(Debug, Default)]
-struct Bounded {
+struct ProblemList {
     list: Vec<(usize, Problem)>,
     /// Whether there were more.
     overflowed: bool,
 }
 
-impl Bounded {
+impl ProblemList {
     fn push(&mut self, file: usize, problem: Problem) {
         if self.list.len() < MAX_PROBLEMS {
             self.list.push((file, problem));
@@ -90,8 +90,8 @@ impl Sink {
             file: Arc::from(file),
             number: 0,
             files: 0,
-            problems: Bounded::default(),
-            warnings: Bounded::default(),
+            problems: ProblemList::default(),
+            warnings: ProblemList::default(),
         }
     }
 
@@ -115,13 +115,13 @@ impl Sink {
         &self.file
     }
 
-    pub(crate) fn problem(&mut self, spot: &Spot, message: impl Into<String>) {
-        let problem = self.at(spot, message.into());
+    pub(crate) fn problem(&mut self, span: &Span, message: impl Into<String>) {
+        let problem = self.at(span, message.into());
         self.problems.push(self.number, problem);
     }
 
-    pub(crate) fn warn(&mut self, spot: &Spot, message: impl Into<String>) {
-        let warning = self.at(spot, message.into());
+    pub(crate) fn warn(&mut self, span: &Span, message: impl Into<String>) {
+        let warning = self.at(span, message.into());
         self.warnings.push(self.number, warning);
     }
 
@@ -141,12 +141,12 @@ impl Sink {
         }
     }
 
-    pub(crate) fn at(&self, spot: &Spot, message: String) -> Problem {
+    pub(crate) fn at(&self, span: &Span, message: String) -> Problem {
         Problem {
             file: self.file.to_string(),
-            line: Some(spot.at.line),
-            column: Some(spot.at.column),
-            path: spot.path.to_string(),
+            line: Some(span.at.line),
+            column: Some(span.at.column),
+            path: span.path.to_string(),
             message,
         }
     }

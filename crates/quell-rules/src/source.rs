@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::load::read;
 use crate::problem::{Problem, Sink};
-use crate::walk::{Walk, Wanted};
+use crate::walk::{FileKind, Walk};
 use crate::yaml;
 
 /// Something that rules are loaded from.
@@ -58,7 +58,7 @@ pub struct Texts {
 /// Files that cannot be read, are no UTF-8, or too large.
 pub fn read_texts<P: AsRef<Path>>(paths: &[P]) -> Result<Texts, Vec<Problem>> {
     let mut sink = Sink::new("");
-    let mut walk = Walk::new(Wanted::Rules);
+    let mut walk = Walk::new(FileKind::Rules);
     let mut files = Vec::new();
     for path in paths {
         for file in walk.files_of(path.as_ref(), &mut sink) {

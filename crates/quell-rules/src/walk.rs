@@ -1,4 +1,4 @@
-//! Walk: from files and directories to the files that they stand for, each once.
+//! Walk: finds the files below paths, each once.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,16 +13,16 @@ pub const MAX_FILES: usize = 10_000;
 /// longer than this takes.
 const MAX_ENTRIES: usize = 100_000;
 
-/// What is looked for in directories. A file that is named itself is taken whatever its name.
+/// Which files of a directory count. A file that is named itself is taken whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum FileKind {
     /// Files of rules: `*.yaml` and `*.yml`, but not those of scenarios.
     Rules,
     /// Files of scenarios: `*.test.yaml` and `*.test.yml`.
     Scenarios,
 }
 
-impl Wanted {
+impl FileKind {
     fn is_met_by(self, name: &str) -> bool {
         let stem = name
             .strip_suffix(".yaml")
@@ -34,13 +34,13 @@ impl Wanted {
 /// Whether a file is called as those of scenarios are.
 pub(crate) fn is_called_scenario(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Wanted::Scenarios.is_met_by(&name)
+    FileKind::Scenarios.is_met_by(&name)
 }
 
 /// The files that `paths` stand for, each once however often and by whichever links and directories
 /// it is named, in the order in which they are first met.
-pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink) -> Vec<PathBuf> {
-    let mut walk = Walk::new(wanted);
+pub(crate) fn find<P: AsRef<Path>>(paths: &[P], kind: FileKind, sink: &mut Sink) -> Vec<PathBuf> {
+    let mut walk = Walk::new(kind);
     for path in paths {
         walk.top(path.as_ref(), sink);
     }
@@ -49,7 +49,7 @@ pub(crate) fn find<P: AsRef<Path>>(paths: &[P], wanted: Wanted, sink: &mut Sink)
 
 /// A walk through files and directories.
 pub(crate) struct Walk {
-    wanted: Wanted,
+    kind: FileKind,
     files: Vec<PathBuf>,
     /// Files and directories by their true paths; so links do not lead round in circles, either.
     seen: HashSet<PathBuf>,
@@ -61,9 +61,9 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// A walk that has met nothing yet.
-    pub(crate) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(kind: FileKind) -> Self {
         Self {
-            wanted,
+            kind,
             files: Vec::new(),
             seen: HashSet::new(),
             has_met: false,
@@ -90,8 +90,8 @@ impl Walk {
         if !is_complete || self.has_met {
             return;
         }
-        match self.wanted {
-            Wanted::Rules => {
+        match self.kind {
+            FileKind::Rules => {
                 // A directory that was unmounted must not remove all rules.
                 sink.file_problem(
                     "no rules in this directory: write files named *.yaml or *.yml, one with \
@@ -99,7 +99,7 @@ impl Walk {
                 );
             }
             // Tests that are not there must not pass.
-            Wanted::Scenarios => {
+            FileKind::Scenarios => {
                 sink.file_problem("no tests in this directory: write files named *.test.yaml");
             }
         }
@@ -153,7 +153,7 @@ impl Walk {
         if path.is_dir() {
             return self.directory(path, sink);
         }
-        if self.wanted.is_met_by(&name) && path.is_file() {
+        if self.kind.is_met_by(&name) && path.is_file() {
             self.has_met = true;
             if self.files.len() >= MAX_FILES {
                 sink.file_problem(format!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quell::RulesError;
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{AuthorizeMap, Reading};
-use quell_rules::{Loaded, Problem, Source, force_shadow, load_from};
+use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from};
 
 use crate::config::{Config, RuleSource};
 use crate::error::ServeError;
@@ -84,7 +84,7 @@ impl RuleSources {
     }
 
     /// What files and stores say together. Reads files.
-    pub(crate) fn load(&self) -> Result<Loaded, Vec<Problem>> {
+    pub(crate) fn load(&self) -> Result<LoadedRules, Vec<Problem>> {
         let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
         let mut said = said.iter();
         let sources = self.parts.iter().filter_map(|part| match part {
@@ -122,7 +122,7 @@ impl RuleSources {
 }
 
 /// Brings rules into force in place of those that are, unless one cannot be followed here.
-pub(crate) fn bring_into_force(shared: &Shared, loaded: Loaded) -> Result<(), RulesError> {
+pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(), RulesError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -140,7 +140,7 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: Loaded) -> Result<(), Ru
              and banned counts again if the rules come back within ten minutes"
         );
     }
-    for warning in never_met(&after, &shared.config.authorize) {
+    for warning in never_met(&after, &shared.config.authorize.map) {
         tracing::warn!("{warning}");
     }
     shared.metrics.rules.adopt(&after);
@@ -209,7 +209,7 @@ rules:
   - { name: other, rate: 1/s, overrides: [{ when: { path: \"/API/*\" }, unlimited: true }] }";
         let domains = quell_rules::parse_str("test", text).unwrap().domains;
         let (now, ids) = (Now::from_nanos(0), LimitIds::default());
-        let rules = RuleSet::default().succeed(domains, now, &ids).0;
+        let rules = RuleSet::default().reload(domains, now, &ids).0;
         let mut map = AuthorizeMap::default();
         assert_eq!(never_met(&rules, &map), [""; 0]);
         map.path.ignore_case = true;

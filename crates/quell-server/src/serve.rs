@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
 use quell_core::rule::RuleSet;
-use quell_rules::Loaded;
+use quell_rules::LoadedRules;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -53,10 +53,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     } = read_files(config, Arc::clone(&clock)).await?;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::new(Metrics::new());
-    let log = match &config.decision_log {
-        Some(log) => Some(Arc::new(DecisionLog::open(log, secret, &metrics)?)),
-        None => None,
-    };
+    let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let telemetry = Telemetry {
         metrics: Arc::clone(&metrics),
         clock: Arc::clone(&clock),
@@ -69,7 +66,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     let interval = config.snapshot_interval;
     let snapshots = directory.map(|directory| Arc::new(Snapshots::new(directory, interval)));
     let shared = Arc::new(Shared {
-        buffers: Budget::new(config.bounds.buffers),
+        buffers: Budget::new(config.max_buffer_bytes),
         config,
         limiter,
         metrics,
@@ -108,7 +105,7 @@ struct Files {
     config: Config,
     sources: Arc<RuleSources>,
     watch: Watch,
-    loaded: Loaded,
+    loaded: LoadedRules,
     directory: Option<Directory>,
     restored: Option<Restored>,
 }
@@ -185,9 +182,9 @@ async fn accept_http(
     phase: Receiver<Phase>,
 ) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
-    let builder = Arc::new(http::builder(&shared.config.bounds));
+    let builder = Arc::new(http::builder(&shared.config));
     let router = http::router(Arc::clone(&shared));
-    let most = shared.config.bounds.connections;
+    let most = shared.config.max_connections;
     let seen = phase.clone();
     listener
         .accept(most, numbers, http::sorry(most), phase, move |accepted| {
@@ -208,7 +205,7 @@ async fn accept_resp(
     phase: Receiver<Phase>,
 ) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.resp);
-    let most = shared.config.bounds.connections;
+    let most = shared.config.max_connections;
     listener
         .accept(
             most,
@@ -305,7 +302,7 @@ impl Server {
         tracing::info!("stopping");
         self.shared.health.stop();
         let _ = self.phase.send(Phase::Draining);
-        let (begun, at_most) = (Instant::now(), self.shared.config.bounds.drain_timeout);
+        let (begun, at_most) = (Instant::now(), self.shared.config.drain_timeout);
         tokio::select! {
             biased;
             () = self.quiet() => {}
@@ -330,7 +327,7 @@ impl Server {
                 while connections.join_next().await.is_some() {}
             }
         };
-        let grace = self.shared.config.bounds.shutdown_grace;
+        let grace = self.shared.config.shutdown_grace;
         let in_time = tokio::select! {
             biased;
             () = all_gone => true,
@@ -342,7 +339,7 @@ impl Server {
             tracing::warn!(
                 connections = left,
                 ?grace,
-                "closing what did not end in time"
+                "closing connections that did not end in time"
             );
         }
         for connections in &mut open {
@@ -380,7 +377,7 @@ impl Server {
         let (shared, snapshots) = (Arc::clone(&self.shared), self.snapshots.clone());
         let work = tokio::task::spawn_blocking(move || {
             if let Some(log) = &shared.log {
-                log.stop(shared.config.bounds.shutdown_grace);
+                log.stop(shared.config.shutdown_grace);
             }
             match snapshots {
                 Some(snapshots) => snapshots.write(&shared).map_err(ServeError::DataDir),

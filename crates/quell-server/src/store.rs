@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, Answer, Banned, Finished, HoldTotals, Placed, Store, StoreError};
-use quell_core::charge::{Charge, LimitSet, Operation};
-use quell_core::decision::Decision;
+use quell::store::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
+    StoreError,
+};
+use quell_core::charge::{LimitSet, Operation};
 use quell_core::hold::{Claim, Ending, HoldId};
-use quell_core::key::Key;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
-use quell_redis::{GuardNumbers, GuardedStore, RedisStore, StoreNumbers};
+use quell_redis::{FallbackNumbers, FallbackStore, RedisStore, StoreNumbers};
 
 use crate::config::Config;
 
@@ -26,7 +27,7 @@ pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
     /// Shared with all servers that name it.
-    Redis(GuardedStore),
+    Redis(FallbackStore),
 }
 
 impl ServerStore {
@@ -36,7 +37,7 @@ impl ServerStore {
             None => Self::Memory(MemoryStore::with(config.max_keys, secret)),
             Some(url) => {
                 let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
-                Self::Redis(GuardedStore::new(store.build(), Arc::clone(clock)))
+                Self::Redis(FallbackStore::new(store.build(), Arc::clone(clock)))
             }
         }
     }
@@ -50,10 +51,10 @@ impl ServerStore {
     }
 
     /// What is counted of a store beside this process.
-    pub(crate) fn numbers(&self) -> Option<(StoreNumbers, GuardNumbers)> {
+    pub(crate) fn numbers(&self) -> Option<(StoreNumbers, FallbackNumbers)> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => Some((store.store_numbers(), store.guard_numbers())),
+            Self::Redis(store) => Some((store.store_numbers(), store.fallback_numbers())),
         }
     }
 
@@ -94,10 +95,20 @@ impl ServerStore {
             Some((url, Some(failure))) => tracing::error!(
                 url,
                 failure,
-                "the store does not answer: what on_failure declares is answered until it does"
+                "the store does not answer: on_failure decides until it does"
             ),
         }
     }
+}
+
+/// Asks whichever store it is.
+macro_rules! on_store {
+    ($server:ident, $store:ident => $call:expr) => {
+        match $server {
+            ServerStore::Memory($store) => $call,
+            ServerStore::Redis($store) => $call,
+        }
+    };
 }
 
 impl Store for ServerStore {
@@ -107,88 +118,46 @@ impl Store for ServerStore {
         }
     }
 
-    fn adopt(&self, changes: &Changes) {
-        match self {
-            Self::Memory(store) => store.adopt(changes),
-            Self::Redis(store) => store.adopt(changes),
-        }
+    fn install(&self, changes: &Changes) {
+        on_store!(self, store => store.install(changes));
     }
 
-    async fn charge(
+    fn most_holds(&self) -> usize {
+        on_store!(self, store => store.most_holds())
+    }
+
+    fn most_learned(&self) -> usize {
+        on_store!(self, store => store.most_learned())
+    }
+
+    #[inline]
+    fn decide_now(
         &self,
-        set: &LimitSet<'_>,
+        charges: Charges<'_, '_>,
         operation: Operation,
-        now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
-        match self {
-            Self::Memory(store) => store.charge(set, operation, now).await,
-            Self::Redis(store) => store.charge(set, operation, now).await,
-        }
+        now: &mut Now,
+    ) -> Option<Answer> {
+        on_store!(self, store => store.decide_now(charges, operation, now))
     }
 
     async fn decide(
         &self,
-        set: &LimitSet<'_>,
+        charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        match self {
-            Self::Memory(store) => store.decide(set, operation, now).await,
-            Self::Redis(store) => store.decide(set, operation, now).await,
-        }
+        on_store!(self, store => store.decide(charges, operation, now).await)
     }
+}
 
-    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
-        match self {
-            Self::Memory(store) => store.decide_at_once(set, operation, now),
-            Self::Redis(store) => store.decide_at_once(set, operation, now),
-        }
-    }
-
-    fn charge_one_at_once(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: &mut Now,
-    ) -> Option<Decision> {
-        match self {
-            Self::Memory(store) => store.charge_one_at_once(key, charge, operation, now),
-            Self::Redis(store) => store.charge_one_at_once(key, charge, operation, now),
-        }
-    }
-
-    fn has_holds(&self) -> bool {
-        match self {
-            Self::Memory(store) => store.has_holds(),
-            Self::Redis(store) => store.has_holds(),
-        }
-    }
-
-    fn most_learned(&self) -> usize {
-        match self {
-            Self::Memory(store) => store.most_learned(),
-            Self::Redis(store) => store.most_learned(),
-        }
-    }
-
-    fn most_holds(&self) -> usize {
-        match self {
-            Self::Memory(store) => store.most_holds(),
-            Self::Redis(store) => store.most_holds(),
-        }
-    }
-
+impl HoldStore for ServerStore {
     async fn hold(
         &self,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
-        match self {
-            Self::Memory(store) => store.hold(set, claim, now).await,
-            Self::Redis(store) => store.hold(set, claim, now).await,
-        }
+        on_store!(self, store => store.hold(set, claim, now).await)
     }
 
     async fn end(
@@ -197,10 +166,7 @@ impl Store for ServerStore {
         ending: Ending,
         now: Now,
     ) -> Result<Option<Finished>, StoreError> {
-        match self {
-            Self::Memory(store) => store.end(id, ending, now).await,
-            Self::Redis(store) => store.end(id, ending, now).await,
-        }
+        on_store!(self, store => store.end(id, ending, now).await)
     }
 
     async fn advance(
@@ -208,10 +174,7 @@ impl Store for ServerStore {
         id: &HoldId,
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        match self {
-            Self::Memory(store) => store.advance(id, now).await,
-            Self::Redis(store) => store.advance(id, now).await,
-        }
+        on_store!(self, store => store.advance(id, now).await)
     }
 
     fn fall_back(
@@ -221,56 +184,37 @@ impl Store for ServerStore {
         now: Now,
         error: StoreError,
     ) -> Result<Placed, StoreError> {
-        match self {
-            Self::Memory(store) => store.fall_back(set, claim, now, error),
-            Self::Redis(store) => store.fall_back(set, claim, now, error),
-        }
+        on_store!(self, store => store.fall_back(set, claim, now, error))
     }
 
-    fn calls_across(&self) -> bool {
-        match self {
-            Self::Memory(store) => store.calls_across(),
-            Self::Redis(store) => store.calls_across(),
-        }
+    fn has_remote_wakeups(&self) -> bool {
+        on_store!(self, store => store.has_remote_wakeups())
     }
 
-    async fn moved_up(&self, id: &HoldId) {
-        match self {
-            Self::Memory(store) => store.moved_up(id).await,
-            Self::Redis(store) => store.moved_up(id).await,
-        }
+    async fn wait_promoted(&self, id: &HoldId) {
+        on_store!(self, store => store.wait_promoted(id).await);
     }
 
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        match self {
-            Self::Memory(store) => store.abandon(id, ending, now),
-            Self::Redis(store) => store.abandon(id, ending, now),
-        }
+        on_store!(self, store => store.abandon(id, ending, now))
     }
+}
 
+impl AdminStore for ServerStore {
     async fn administer(
         &self,
         set: &LimitSet<'_>,
         action: Action,
         now: Now,
     ) -> Result<usize, StoreError> {
-        match self {
-            Self::Memory(store) => store.administer(set, action, now).await,
-            Self::Redis(store) => store.administer(set, action, now).await,
-        }
+        on_store!(self, store => store.administer(set, action, now).await)
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        match self {
-            Self::Memory(store) => store.bans(most, now).await,
-            Self::Redis(store) => store.bans(most, now).await,
-        }
+        on_store!(self, store => store.bans(most, now).await)
     }
 
     async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
-        match self {
-            Self::Memory(store) => store.ban_count(now).await,
-            Self::Redis(store) => store.ban_count(now).await,
-        }
+        on_store!(self, store => store.ban_count(now).await)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             .health
             .store_warned(warnings.unwrap_or_else(|| shared.health.store_warnings()))
         {
-            tracing::warn!(warning, "the store should be set up otherwise");
+            tracing::warn!(warning, "the settings of the store should change");
         }
         tokio::time::sleep(pause).await;
     }

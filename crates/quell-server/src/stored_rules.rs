@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use quell_redis::{BookError, Entry, Head, RuleBook, StoreUrl, Version};
+use quell_redis::{Entry, Head, RuleVersions, RuleVersionsError, StoreUrl, Version};
 
 use crate::error::ServeError;
 
 /// A store that rules are read from.
 #[derive(Debug)]
 pub(crate) struct StoredRules {
-    book: RuleBook,
+    book: RuleVersions,
     /// Without the password.
     url: String,
     state: Mutex<State>,
@@ -69,7 +69,7 @@ impl StoredRules {
     pub(crate) fn new(url: StoreUrl) -> Self {
         Self {
             url: url.to_string(),
-            book: RuleBook::new(url),
+            book: RuleVersions::new(url),
             state: Mutex::default(),
         }
     }
@@ -116,7 +116,7 @@ impl StoredRules {
             Ok(None) => self.is_empty().map_or(Ok(()), Err),
             Err(error) => {
                 let damaged = match error {
-                    BookError::Damaged { .. } => self.book.head().await.ok().flatten(),
+                    RuleVersionsError::Damaged { .. } => self.book.head().await.ok().flatten(),
                     _ => None,
                 };
                 self.state.lock().damaged = damaged;
@@ -187,9 +187,9 @@ impl StoredRules {
         Some(self.note(Trouble::Empty, reason.to_owned()))
     }
 
-    fn failed(&self, error: &BookError) -> bool {
+    fn failed(&self, error: &RuleVersionsError) -> bool {
         let trouble = match error {
-            BookError::Damaged { .. } => Trouble::Damaged,
+            RuleVersionsError::Damaged { .. } => Trouble::Damaged,
             _ => Trouble::Gone,
         };
         self.note(trouble, error.to_string())
@@ -204,7 +204,7 @@ impl StoredRules {
             tracing::error!(
                 store = self.url,
                 reason,
-                "the rules cannot be read from the store; those in force stay so"
+                "the rules cannot be read from the store; the rules in force stay"
             );
         }
         let since = before.filter(|_| !is_new).map(|before| before.since);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::limit::{Installed, Limit, LimitError, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitError, LimitId};
 use quell_core::rate::{MAX_PERIOD, Rate};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
@@ -116,7 +116,7 @@ impl Numbers {
 
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) installed: Installed,
+    pub(crate) active: ActiveLimit,
     numbers: Numbers,
     /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
@@ -128,7 +128,7 @@ impl Known {
     /// Whether all state under this limit is at rest: it was last used longer ago than any lives.
     fn is_idle(&self, now: Monotonic) -> bool {
         let last = Monotonic::from_nanos(self.last_used.load(Ordering::SeqCst));
-        let lives = self.installed.limit.full_refill();
+        let lives = self.active.limit.full_refill();
         now.since(last) > lives.saturating_add(NOTE_EVERY)
     }
 
@@ -205,15 +205,15 @@ impl AdHocLimits {
         let mut known = self.known.write();
         let mut changes = Changes::default();
         let entry = known.entry(numbers).or_insert_with(|| {
-            let installed = Installed {
+            let active = ActiveLimit {
                 id: self.ids.lock().take(),
                 limit,
                 since: now.monotonic,
                 place: Arc::default(),
             };
-            changes.installed.push(installed.clone());
+            changes.added.push(active.clone());
             Arc::new(Known {
-                installed,
+                active,
                 numbers,
                 last_used: AtomicU64::new(now.monotonic.as_nanos()),
                 is_gone: AtomicBool::new(false),
@@ -257,7 +257,7 @@ impl AdHocLimits {
             if let Entry::Occupied(entry) = known.entry(numbers)
                 && entry.get().give_up(now)
             {
-                let id = entry.remove().installed.id;
+                let id = entry.remove().active.id;
                 self.ids.lock().used.remove(&id.0);
                 changes.removed.push(id);
             }
@@ -278,7 +278,7 @@ mod tests {
         let id_of = |burst| {
             let bucket = Limit::per_minute(1).burst(burst);
             let known = limits.get(&bucket, Now::default(), |_| ()).unwrap();
-            known.installed.id.0
+            known.active.id.0
         };
         assert_eq!([id_of(1), id_of(2)], [FIRST_ID, FIRST_ID + 1]);
         limits.ids.lock().next = u32::MAX;

@@ -13,19 +13,19 @@ use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{Charge, Due, Entry, Operation, decide_one};
+use quell_core::charge::{Charge, Entry, KeylessCharge, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::limit::{Installed, Limit, LimitError, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitError, LimitId};
 use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
 
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock, read_again};
-use crate::room::Room;
 use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
-use crate::turn::{self, Line};
+use crate::wait_keyed::{self, LockedKey};
+use crate::waiters::Waiters;
 
 /// What becomes a [`Limit`]: a limit, or the numbers of one.
 pub trait IntoLimit {
@@ -78,10 +78,10 @@ into_limit!(
 #[derive(Debug)]
 pub struct KeyedLimiter<K: ?Sized, C = SystemClock> {
     table: Table,
-    installed: Installed,
+    active: ActiveLimit,
     clock: C,
     calendar: SystemCalendar,
-    room: Room,
+    waiters: Waiters,
     keys: PhantomData<fn(&K)>,
 }
 
@@ -104,10 +104,10 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     pub fn with(limit: impl IntoLimit, max_keys: usize, clock: C) -> Result<Self, LimitError> {
         Ok(Self {
             table: Table::new(max_keys, HashKey::random()),
-            installed: install(limit, clock.now())?,
+            active: activate(limit, clock.now())?,
             clock,
             calendar: SystemCalendar::default(),
-            room: Room::default(),
+            waiters: Waiters::default(),
             keys: PhantomData,
         })
     }
@@ -136,7 +136,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     /// The limit.
     #[must_use]
     pub const fn limit(&self) -> &Limit {
-        &self.installed.limit
+        &self.active.limit
     }
 
     /// Waits for its turn, however long that takes, and charges one unit then.
@@ -168,23 +168,23 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         cost: Cost,
         most: Duration,
     ) -> Decision {
-        let fingerprint = self.table.approach(key.borrow()).fingerprint;
-        let line = KeyLine {
+        let fingerprint = self.table.prefetch(key.borrow()).fingerprint;
+        let line = TableKey {
             limiter: self,
             fingerprint,
             cost,
         };
-        turn::acquire(&line, &self.room, &self.clock, most).await
+        wait_keyed::acquire(&line, &self.waiters, &self.clock, most).await
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
-        let key = self.table.approach(key);
-        let due = Due {
-            installed: &self.installed,
+        let key = self.table.prefetch(key);
+        let charge = KeylessCharge {
+            active: &self.active,
             cost,
         };
         let clock = || self.clock.monotonic();
-        match self.table.decide_in_place(&key, &due, operation, clock) {
+        match self.table.decide_in_place(&key, &charge, operation, clock) {
             // Only now that the word is written are units and durations made of ticks.
             Some(decided) => decided.decision(),
             None => self.ask_under_lock(operation, key.fingerprint, cost),
@@ -198,16 +198,16 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         fingerprint: Fingerprint,
         cost: Cost,
     ) -> Decision {
-        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.installed, cost);
+        let (now, edges) = instant(&self.active.limit, &self.clock, &self.calendar);
+        let mut charge = Charge::alone(&self.active, cost);
         charge.edges = edges;
-        self.the_long_way(operation, fingerprint, &charge, now, |now, state| {
+        self.decide_locked(operation, fingerprint, &charge, now, |now, state| {
             let charge = &charge;
             decide_one(now, operation, &mut Entry { charge, state })
         })
     }
 
-    fn the_long_way<R>(
+    fn decide_locked<R>(
         &self,
         operation: Operation,
         fingerprint: Fingerprint,
@@ -218,9 +218,9 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         let key = LoadKey {
             fingerprint,
             scope: &[],
-            limit: charge.installed.id,
+            limit: charge.active.id,
         };
-        let limit = &self.installed.limit;
+        let limit = &self.active.limit;
         let keeper = OneLimit { limit, now };
         let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
         let now = read_again(now, &self.clock);
@@ -237,22 +237,22 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     }
 }
 
-/// One key, for those who wait on it.
-struct KeyLine<'a, K: ?Sized, C> {
+/// A key of the table, for callers that wait on it.
+struct TableKey<'a, K: ?Sized, C> {
     limiter: &'a KeyedLimiter<K, C>,
     fingerprint: Fingerprint,
     cost: Cost,
 }
 
-impl<K: Hash + ?Sized, C: Clock> Line for KeyLine<'_, K, C> {
+impl<K: Hash + ?Sized, C: Clock> LockedKey for TableKey<'_, K, C> {
     fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
         let limiter = self.limiter;
-        let installed = &limiter.installed;
-        let (now, edges) = instant(&installed.limit, &limiter.clock, &limiter.calendar);
-        let mut charge = Charge::alone(installed, self.cost);
+        let active = &limiter.active;
+        let (now, edges) = instant(&active.limit, &limiter.clock, &limiter.calendar);
+        let mut charge = Charge::alone(active, self.cost);
         charge.edges = edges;
         let acquire = Operation::Acquire;
-        limiter.the_long_way(acquire, self.fingerprint, &charge, now, |now, state| {
+        limiter.decide_locked(acquire, self.fingerprint, &charge, now, |now, state| {
             work(now, &charge, state)
         })
     }
@@ -278,7 +278,7 @@ impl Keeper for OneLimit<'_> {
     }
 }
 
-/// One limit on one thing: the twin of [`KeyedLimiter`] without keys.
+/// One limit on one thing: a [`KeyedLimiter`] without keys.
 ///
 /// ```
 /// use quell::{Limit, UnkeyedLimiter};
@@ -291,10 +291,10 @@ impl Keeper for OneLimit<'_> {
 #[derive(Debug)]
 pub struct UnkeyedLimiter<C = SystemClock> {
     state: Mutex<State>,
-    installed: Installed,
+    active: ActiveLimit,
     clock: C,
     calendar: SystemCalendar,
-    room: Room,
+    waiters: Waiters,
 }
 
 impl UnkeyedLimiter {
@@ -313,13 +313,13 @@ impl<C: Clock> UnkeyedLimiter<C> {
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
     pub fn with(limit: impl IntoLimit, clock: C) -> Result<Self, LimitError> {
-        let installed = install(limit, clock.now())?;
+        let active = activate(limit, clock.now())?;
         Ok(Self {
-            state: Mutex::new(State::rest(installed.id)),
-            installed,
+            state: Mutex::new(State::rest(active.id)),
+            active,
             clock,
             calendar: SystemCalendar::default(),
-            room: Room::default(),
+            waiters: Waiters::default(),
         })
     }
 
@@ -332,11 +332,11 @@ impl<C: Clock> UnkeyedLimiter<C> {
     /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
     /// once and uncharged if it does not.
     pub async fn acquire_timeout(&self, cost: Cost, most: Duration) -> Decision {
-        let line = OnlyLine {
+        let line = SingleKey {
             limiter: self,
             cost,
         };
-        turn::acquire(&line, &self.room, &self.clock, most).await
+        wait_keyed::acquire(&line, &self.waiters, &self.clock, most).await
     }
 
     /// Asks for one unit, and charges it if it fits.
@@ -362,20 +362,20 @@ impl<C: Clock> UnkeyedLimiter<C> {
     }
 
     fn with_charge<R>(&self, cost: Cost, work: impl FnOnce(Now, &Charge<'_>) -> R) -> R {
-        let (now, edges) = instant(&self.installed.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.installed, cost);
+        let (now, edges) = instant(&self.active.limit, &self.clock, &self.calendar);
+        let mut charge = Charge::alone(&self.active, cost);
         charge.edges = edges;
         work(now, &charge)
     }
 }
 
 /// The one key of a limiter without keys.
-struct OnlyLine<'a, C> {
+struct SingleKey<'a, C> {
     limiter: &'a UnkeyedLimiter<C>,
     cost: Cost,
 }
 
-impl<C: Clock> Line for OnlyLine<'_, C> {
+impl<C: Clock> LockedKey for SingleKey<'_, C> {
     fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
         let mut state = self.limiter.state.lock();
         let with = |now, charge: &Charge<'_>| work(now, charge, &mut state);
@@ -383,13 +383,13 @@ impl<C: Clock> Line for OnlyLine<'_, C> {
     }
 }
 
-fn install(limit: impl IntoLimit, now: Now) -> Result<Installed, LimitError> {
+fn activate(limit: impl IntoLimit, now: Now) -> Result<ActiveLimit, LimitError> {
     let limit = limit.into_limit()?;
     check_zone(&limit)?;
     if limit.lease().is_some() {
         return Err(LimitError::PermitsNeedNames);
     }
-    Ok(Installed {
+    Ok(ActiveLimit {
         id: LimitId::default(),
         limit,
         since: now.monotonic,

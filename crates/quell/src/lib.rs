@@ -1,4 +1,4 @@
-//! Rate limiting that keeps its promise.
+//! A rate limiter whose limits and waits are exact.
 //!
 //! For one limit in one process, [`KeyedLimiter`] is the whole program:
 //!
@@ -24,19 +24,19 @@ pub mod store;
 pub mod tower;
 
 mod ad_hoc;
+mod admin;
 #[cfg(feature = "tower")]
 mod admit;
 mod alarm;
-mod by_hand;
 mod error;
-mod holding;
+mod hold_calls;
 mod keyed;
 mod limiter;
-mod room;
 #[cfg(all(test, feature = "conformance"))]
 mod schedules;
 mod sync;
-mod turn;
+mod wait_keyed;
+mod waiters;
 
 pub use ad_hoc::AdHocMemo;
 pub use error::{AskError, RulesError};
@@ -50,4 +50,4 @@ pub use quell_core::hold::{Ending, OnExpiry};
 pub use quell_core::limit::{Limit, LimitError};
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, Verdict};
-pub use room::MAX_WAITING;
+pub use waiters::MAX_WAITING;

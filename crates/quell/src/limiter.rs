@@ -5,12 +5,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
+use quell_core::hold::{Claim, HoldId};
 use quell_core::key::with_ad_hoc;
-use quell_core::limit::{Installed, LimitError};
+use quell_core::limit::{ActiveLimit, LimitError};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
@@ -19,11 +20,11 @@ use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
-use crate::holding::{Placement, has_permits, new_id, plain};
+use crate::hold_calls::{Placement, has_permits, new_id};
 use crate::observer::{Event, NoObserver, Observer};
-use crate::room::Room;
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Answer, LocalStore, Store, StoreError};
+use crate::waiters::Waiters;
 
 /// Rules and a store: answers queries, all limits of one charged or none.
 ///
@@ -48,7 +49,7 @@ pub struct Limiter<S> {
     ad_hoc: AdHocLimits,
     pub(crate) calendar: SystemCalendar,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) room: Room,
+    pub(crate) waiters: Waiters,
     observer: Arc<dyn Observer>,
 }
 
@@ -87,7 +88,7 @@ impl<S: Store> LimiterBuilder<S> {
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
             clock: self.clock,
-            room: Room::default(),
+            waiters: Waiters::default(),
             observer: self.observer,
         }
     }
@@ -136,9 +137,9 @@ impl<S: Store> Limiter<S> {
         check(&domains, &self.store)?;
         // The lock keeps two reloads apart; answers go on with the rules that they began with.
         let mut last = self.last_rules.lock();
-        let (next, changes) = self.rules.load().succeed(domains, now(), &self.ids);
+        let (next, changes) = self.rules.load().reload(domains, now(), &self.ids);
         let (arriving, mut leaving) = split(changes);
-        self.store.adopt(&arriving);
+        self.store.install(&arriving);
         *last = self.rules.swap(Arc::new(next));
         // Whoever still charges under the old rules has read the clock before this.
         let at = now();
@@ -147,7 +148,7 @@ impl<S: Store> Limiter<S> {
             .iter_mut()
             .for_each(|one| one.at = Some(at));
         leaving.dropped.iter_mut().for_each(|one| one.at = at);
-        self.store.adopt(&leaving);
+        self.store.install(&leaving);
         Ok(())
     }
 
@@ -195,9 +196,20 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
-        let set = rules.resolve(query, now, &self.calendar);
-        check_domain(&rules, query, &set)?;
+        let set = self.plan(&rules, query, now)?;
         self.ask_set(operation, query, &set, now).await
+    }
+
+    /// What a query charges under the rules that are in force.
+    pub(crate) fn plan<'r>(
+        &self,
+        rules: &'r RuleSet,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<LimitSet<'r>, AskError> {
+        let set = rules.resolve(query, now, &self.calendar);
+        check_domain(rules, query, &set)?;
+        Ok(set)
     }
 
     pub(crate) async fn ask_set(
@@ -207,14 +219,23 @@ impl<S: Store> Limiter<S> {
         set: &LimitSet<'_>,
         now: Now,
     ) -> Result<Verdict, AskError> {
-        if operation == Operation::Acquire && has_permits(set) {
-            let id = new_id(query.domain());
-            let placed = self.store.hold(set, &plain(&id), now).await?;
-            let held = Placement::of(placed, id);
-            return Ok(self.conclude_held(query, set, held, now));
+        let id = permit_id(operation, query, set);
+        let charges = Charges::of(set, id.as_ref());
+        let answer = self.decide(charges, operation, now).await?;
+        Ok(self.conclude(operation, query, set, &answer, id.as_ref(), now))
+    }
+
+    /// The store's answer, waited for if it has to be.
+    pub(crate) async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        mut now: Now,
+    ) -> Result<Answer, StoreError> {
+        match self.store.decide_now(charges, operation, &mut now) {
+            Some(answer) => Ok(answer),
+            None => self.store.decide(charges, operation, now).await,
         }
-        let answer = self.store.decide(set, operation, now).await?;
-        Ok(self.conclude(operation, query, set, &answer, now))
     }
 
     fn conclude(
@@ -223,6 +244,7 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         set: &LimitSet<'_>,
         answer: &Answer,
+        id: Option<&HoldId>,
         now: Now,
     ) -> Verdict {
         let mut kept;
@@ -236,6 +258,7 @@ impl<S: Store> Limiter<S> {
         };
         let mut verdict = set.combine(&answer.decisions);
         verdict.degraded = answer.degraded;
+        verdict.id = id.filter(|_| answer.held).map(|id| id.name().into());
         self.observe(operation, query, set, &verdict, answer.store_time, now);
         verdict
     }
@@ -296,8 +319,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision, AskError> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
-        let set = LimitSet::ad_hoc(key, &known.installed, cost);
-        let answer = self.store.decide(&set, operation, now).await?;
+        let set = LimitSet::ad_hoc(key, &known.active, cost);
+        let answer = self.decide(Charges::Set(&set), operation, now).await?;
         let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),
@@ -314,7 +337,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
-    /// at once, or if a permit is asked for: who takes one has to be able to give it back.
+    /// at once.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.
@@ -322,16 +345,17 @@ impl<S: Store> Limiter<S> {
         &self,
         operation: Operation,
         query: &Query<'_>,
-        now: Now,
+        mut now: Now,
     ) -> Result<Option<Verdict>, AskError> {
         let rules = self.rules.load();
+        // As in `plan`: a set is some 300 bytes, and would be copied out of its result.
         let set = rules.resolve(query, now, &self.calendar);
         check_domain(&rules, query, &set)?;
-        if operation == Operation::Acquire && has_permits(&set) {
-            return Ok(None);
-        }
-        let answer = self.store.decide_at_once(&set, operation, now);
-        Ok(answer.map(|answer| self.conclude(operation, query, &set, &answer, now)))
+        let id = permit_id(operation, query, &set);
+        let charges = Charges::of(&set, id.as_ref());
+        let answer = self.store.decide_now(charges, operation, &mut now);
+        let conclude = |answer| self.conclude(operation, query, &set, &answer, id.as_ref(), now);
+        Ok(answer.map(conclude))
     }
 
     /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
@@ -352,10 +376,12 @@ impl<S: Store> Limiter<S> {
         memo: &mut AdHocMemo,
     ) -> Result<Option<Decision>, AskError> {
         let known = self.recall(memo, bucket, *now)?;
-        let charge = Charge::alone(&known.installed, cost);
-        let decision = with_ad_hoc(key, |key| {
-            self.store.charge_one_at_once(key, &charge, operation, now)
+        let charge = Charge::alone(&known.active, cost);
+        let answer = with_ad_hoc(key, |key| {
+            let charges = Charges::One(key, &charge);
+            self.store.decide_now(charges, operation, now)
         });
+        let decision = answer.and_then(|answer| answer.decisions.first().copied());
         if let Some(decision) = &decision {
             self.observer.observe(&Event::AdHoc {
                 now: *now,
@@ -377,7 +403,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<&'m Known, AskError> {
         let known = self
             .ad_hoc
-            .recall(memo, bucket, now, |changes| self.store.adopt(changes));
+            .recall(memo, bucket, now, |changes| self.store.install(changes));
         known.map_err(AskError::Impossible)
     }
 }
@@ -402,15 +428,14 @@ impl<S: LocalStore> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
+        // As in `plan`: a set is some 300 bytes, and would be copied out of its result.
         let set = rules.resolve(query, now, &self.calendar);
         check_domain(&rules, query, &set)?;
-        if operation == Operation::Acquire && has_permits(&set) {
-            let id = new_id(query.domain());
-            let placed = self.store.hold_local(&set, &plain(&id), now)?;
-            let held = Placement::of(placed, id);
-            return Ok(self.conclude_held(query, &set, held, now));
+        if let Some(id) = permit_id(operation, query, &set) {
+            let placed = self.store.hold_local(&set, &Claim::plain(&id), now)?;
+            return Ok(self.conclude_held(query, &set, Placement::of(placed, id), now));
         }
-        let decisions = self.store.charge_local(&set, operation, now);
+        let decisions = self.store.decide_local(&set, operation, now);
         let verdict = set.combine(&decisions);
         self.observe(operation, query, &set, &verdict, None, now);
         Ok(verdict)
@@ -424,7 +449,7 @@ impl Limiter<MemoryStore> {
     /// has counts as dropped at `now`: it may come back for
     /// [`REMEMBERED`](quell_core::rule::REMEMBERED). Of states under limits that are not among `limits`
     /// stays what was used under others.
-    pub fn restore(&self, limits: Vec<Installed>, states: Vec<Saved>, now: Now) {
+    pub fn restore(&self, limits: Vec<ActiveLimit>, states: Vec<Saved>, now: Now) {
         self.restore_into(&self.store, limits, states, now);
     }
 }
@@ -434,16 +459,16 @@ impl<S: Store> Limiter<S> {
     pub fn restore_into(
         &self,
         memory: &MemoryStore,
-        mut limits: Vec<Installed>,
+        mut limits: Vec<ActiveLimit>,
         mut states: Vec<Saved>,
         now: Now,
     ) {
         let mut renamed = std::collections::HashMap::new();
-        limits.sort_by_key(|installed| installed.id);
-        for installed in &mut limits {
+        limits.sort_by_key(|active| active.id);
+        for active in &mut limits {
             let id = self.ids.next_id();
-            renamed.insert(installed.id, id);
-            installed.id = id;
+            renamed.insert(active.id, id);
+            active.id = id;
         }
         let unknown = self.ids.next_id();
         states.retain_mut(|Saved { state, .. }| {
@@ -460,15 +485,18 @@ impl<S: Store> Limiter<S> {
 }
 
 /// Refuses a query of a domain that is not there; where there is a charge, there is one.
-pub(crate) fn check_domain(
-    rules: &RuleSet,
-    query: &Query<'_>,
-    set: &LimitSet<'_>,
-) -> Result<(), AskError> {
+#[inline]
+fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Result<(), AskError> {
     if set.charges().is_empty() && !rules.has_domain(query.domain()) {
         return Err(AskError::UnknownDomain);
     }
     Ok(())
+}
+
+/// The id under which an acquire holds permits, if there are any.
+fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Option<HoldId> {
+    let holds = operation == Operation::Acquire && has_permits(set);
+    holds.then(|| new_id(query.domain()))
 }
 
 /// What a store must hear before the new rules are in force, and what after: a limit that is on its
@@ -496,6 +524,8 @@ fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError>
                         Err(LimitError::LearnsNothing)
                     } else if limit.is_learned() && is_above(store.most_learned()) {
                         Err(LimitError::LargeCeilingShared)
+                    } else if limit.lease().is_some() && store.most_holds() == 0 {
+                        Err(LimitError::HoldsNothing)
                     } else if limit.lease().is_some() && is_above(store.most_holds()) {
                         Err(LimitError::ManyPermitsShared)
                     } else {

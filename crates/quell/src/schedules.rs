@@ -1,6 +1,6 @@
-//! The waiting room under many schedules: nobody sleeps through its turn, nothing is left behind.
+//! The waiters under many schedules: nobody sleeps through its turn, nothing is left behind.
 //!
-//! A scheduler chooses who runs next wherever the room is locked and wherever a task is polled. A
+//! A scheduler chooses who runs next wherever the waiters are locked and wherever a task is polled. A
 //! wake-up that is lost shows as a deadlock, since the clock moves only while somebody waits for it.
 
 #![expect(

@@ -1,4 +1,4 @@
-//! Locks of the waiting room. The unit tests put others in their place, under which a scheduler
+//! Locks of the waiters. The unit tests put others in their place, under which a scheduler
 //! chooses who runs next at every step.
 
 #[cfg(not(test))]

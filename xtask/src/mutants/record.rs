@@ -1,7 +1,8 @@
 //! The record of rows that were caught, and of the text that they were caught in.
 //!
-//! A row is run again once anything differs that its outcome hangs on: the row, the file that it
-//! makes wrong, or the files of the tests that must notice. `cargo xtask mutants` runs every row.
+//! A row is run again once the row differs, the function that it makes wrong, or what the tests do that
+//! must notice. Comments, formatting, file names and the names in tests do not count, so that what is
+//! moved or renamed elsewhere runs nothing. `cargo xtask mutants` runs every row.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
+use super::place::{self, Place};
 use super::{Mutant, Snapshot};
 
 /// From the repository's root; written by this tool and committed.
@@ -38,17 +40,22 @@ impl Record {
     }
 
     /// Whether the row was caught in just this text.
-    pub(super) fn has(&self, row: &Mutant, snapshot: &Snapshot) -> bool {
-        self.hashes.get(row.name) == Some(&hash(row, snapshot))
+    ///
+    /// # Errors
+    ///
+    /// When the row does not fit.
+    pub(super) fn has(&self, row: &Mutant, snapshot: &Snapshot) -> Result<bool> {
+        Ok(self.hashes.get(row.name) == Some(&hash(row, snapshot)?))
     }
 
     /// Notes that a row was caught, and writes the record.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// When it cannot be written, or the row does not fit.
     pub(super) fn note(&mut self, row: &Mutant, snapshot: &Snapshot) -> Result<()> {
-        self.hashes.insert(row.name.to_owned(), hash(row, snapshot));
+        let hash = hash(row, snapshot)?;
+        self.hashes.insert(row.name.to_owned(), hash);
         self.write()
     }
 
@@ -75,42 +82,25 @@ impl Record {
     }
 }
 
-/// The hash of everything that the outcome of `row` hangs on.
-fn hash(row: &Mutant, snapshot: &Snapshot) -> String {
+/// The hash of everything that the outcome of a row hangs on, as far as it is known without running it.
+fn hash(row: &Mutant, snapshot: &Snapshot) -> Result<String> {
+    let place = Place::find(row, snapshot)?;
     let mut hasher = Sha256::new();
-    for field in [row.original, row.replacement, row.package, row.caught_by] {
-        hasher.update(field.len().to_le_bytes());
-        hasher.update(field);
-    }
-    for (path, content) in snapshot.files() {
-        if path == row.file || holds_tests_of(path, row) {
-            hasher.update(path.len().to_le_bytes());
-            hasher.update(path);
-            hasher.update(content.len().to_le_bytes());
-            hasher.update(content);
+    let parts = [
+        vec![row.original, place.replacement()],
+        place.function()?,
+        place::tests(row, snapshot)?,
+    ];
+    for part in parts {
+        hasher.update(part.len().to_le_bytes());
+        for word in part {
+            hasher.update(word.len().to_le_bytes());
+            hasher.update(word);
         }
     }
-    let digits = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<String>();
-    digits.chars().take(DIGITS).collect()
-}
-
-/// Whether a file of the package is or belongs to a module that the row's tests are named by.
-fn holds_tests_of(path: &str, row: &Mutant) -> bool {
-    let module = row.caught_by.split("::").next().unwrap_or_default();
-    let inside = path
-        .strip_prefix("crates/")
-        .and_then(|path| path.strip_prefix(row.package))
-        .and_then(|path| path.strip_prefix('/'));
-    inside.is_some_and(|inside| {
-        let parts = inside.split('/');
-        parts
-            .into_iter()
-            .any(|part| part.strip_suffix(".rs").unwrap_or(part) == module)
-    })
+    let digits = hasher.finalize();
+    let digits: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(digits.chars().take(DIGITS).collect())
 }
 
 #[cfg(test)]
@@ -126,34 +116,39 @@ mod tests {
         caught_by: "largest::of_two",
     };
 
-    fn snapshot(lib: &str, tests: &str, other: &str) -> Snapshot {
+    fn snapshot(lib: &str, test: &str, other: &str) -> Snapshot {
+        let lib = format!("fn a() {{ a.max(b) + {lib}; }} fn {other}() {{}}");
+        let test = format!("fn of_two() {{ assert!({test}); }} fn {other}() {{}}");
         Snapshot::of(&[
-            ("crates/sample/src/lib.rs", lib),
-            ("crates/sample/tests/it/largest.rs", tests),
-            ("crates/sample/src/other.rs", other),
-            ("crates/other/src/largest.rs", other),
+            ("crates/sample/src/lib.rs", &lib),
+            ("crates/sample/tests/it/largest.rs", &test),
         ])
     }
 
     #[test]
-    fn a_row_is_run_again_once_its_file_or_its_tests_differ() {
+    fn a_row_is_run_again_once_its_function_or_its_tests_differ() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("xtask")).unwrap();
         let mut record = Record::read(folder.path());
-        assert!(!record.has(&ROW, &snapshot("a", "b", "c")));
-        record.note(&ROW, &snapshot("a", "b", "c")).unwrap();
+        let noted = snapshot("1", "1", "c");
+        assert!(!record.has(&ROW, &noted).unwrap());
+        record.note(&ROW, &noted).unwrap();
 
         let mut record = Record::read(folder.path());
-        assert!(record.has(&ROW, &snapshot("a", "b", "another")));
-        assert!(!record.has(&ROW, &snapshot("another", "b", "c")));
-        assert!(!record.has(&ROW, &snapshot("a", "another", "c")));
+        let has = |row: &Mutant, lib, test, other| {
+            let record = Record::read(folder.path());
+            record.has(row, &snapshot(lib, test, other)).unwrap()
+        };
+        assert!(has(&ROW, "1", "1", "another"));
+        assert!(!has(&ROW, "2", "1", "c"));
+        assert!(!has(&ROW, "1", "2", "c"));
         let changed = Mutant {
             replacement: "b",
             ..ROW
         };
-        assert!(!record.has(&changed, &snapshot("a", "b", "c")));
+        assert!(!has(&changed, "1", "1", "c"));
 
         record.keep(|name| name != ROW.name).unwrap();
-        assert!(!Record::read(folder.path()).has(&ROW, &snapshot("a", "b", "c")));
+        assert!(!has(&ROW, "1", "1", "c"));
     }
 }

@@ -37,10 +37,12 @@ impl Snapshot {
         Ok(Self { files })
     }
 
-    /// Every file: its path from the repository's root and its content, in the order of paths.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    /// Every file that is UTF-8: its path from the repository's root and its text, in the order of
+    /// paths.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter();
-        files.map(|(path, content)| (path.as_str(), content.as_slice()))
+        files
+            .filter_map(|(path, content)| Some((path.as_str(), std::str::from_utf8(content).ok()?)))
     }
 
     /// A snapshot of these files.
@@ -51,19 +53,6 @@ impl Snapshot {
         Self {
             files: files.collect(),
         }
-    }
-
-    /// The text of one file.
-    ///
-    /// # Errors
-    ///
-    /// When there is no such file or it is not UTF-8.
-    pub(crate) fn text(&self, path: &str) -> Result<&str> {
-        let content = self
-            .files
-            .get(path)
-            .with_context(|| format!("no file {path}"))?;
-        std::str::from_utf8(content).with_context(|| format!("{path} is not UTF-8"))
     }
 
     /// Makes the folder `copy` equal to the snapshot, with `changed` (a path

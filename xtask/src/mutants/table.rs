@@ -255,7 +255,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "time kept in place of use: token bucket",
-        file: "crates/quell-core/src/algorithm/mod.rs",
+        file: "crates/quell-core/src/algorithm.rs",
         original: "(Self::Token(from), Self::Token(to)) => to.adopt(from, &usage, at),",
         replacement: "(Self::Token(_), Self::Token(_)) => usage,",
         package: "quell-core",
@@ -263,7 +263,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "time kept in place of use: leaky bucket",
-        file: "crates/quell-core/src/algorithm/mod.rs",
+        file: "crates/quell-core/src/algorithm.rs",
         original: "(Self::Leaky(from), Self::Leaky(to)) => to.with_used(from.used(&usage, at), at),",
         replacement: "(Self::Leaky(_), Self::Leaky(_)) => usage,",
         package: "quell-core",
@@ -328,7 +328,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a live offender forgotten in a flood",
         file: "crates/quell/src/store/memory/registry.rs",
-        original: "state.time_to_rest(&known.installed.limit, now).is_zero()",
+        original: "state.time_to_rest(&known.active.limit, now).is_zero()",
         replacement: "{\n                    let _ = now;\n                    state.ban.is_none()\n                }",
         package: "quell",
         caught_by: "memory::a_flood_of_keys_lets_no_offender_off",
@@ -343,7 +343,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a late charge carried as of the reload",
-        file: "crates/quell/src/store/memory/mod.rs",
+        file: "crates/quell/src/store/memory.rs",
         original: "limits.leave_replaced(entry.state, entry.charge, now);",
         replacement: "let _ = (limits, entry, now);",
         package: "quell",
@@ -383,7 +383,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "the last override wins",
-        file: "crates/quell-core/src/rule/mod.rs",
+        file: "crates/quell-core/src/rule.rs",
         original: ".position(|entry| check_all(&entry.when, descriptor).is_ok())",
         replacement: ".rposition(|entry| check_all(&entry.when, descriptor).is_ok())",
         package: "quell-core",
@@ -407,7 +407,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "hold: a cancel gives back too much of those after it",
-        file: "crates/quell-core/src/hold/held.rs",
+        file: "crates/quell-core/src/hold/held_usage.rs",
         original: "&& *later > *mark",
         replacement: "&& *later < *mark",
         package: "quell-core",
@@ -415,7 +415,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "hold: who does not wait goes before those who do",
-        file: "crates/quell-core/src/hold/held.rs",
+        file: "crates/quell-core/src/hold/held_usage.rs",
         original: "if self.line() == 0 {",
         replacement: "if self.line() < usize::MAX {",
         package: "quell-core",
@@ -447,8 +447,8 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "hold: who leaves the line tells nobody",
-        file: "crates/quell/src/holding.rs",
-        original: "let next = self.store.abandon(id, ending, self.now());\n        self.room.call(&next);",
+        file: "crates/quell/src/hold_calls.rs",
+        original: "let next = self.store.abandon(id, ending, self.now());\n        self.waiters.wake(&next);",
         replacement: "drop(self.store.abandon(id, ending, self.now()));",
         package: "quell",
         caught_by: "schedules::every_permit_that_comes_back_wakes_somebody",
@@ -463,7 +463,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a batch that goes on with a reading older than its first charge",
-        file: "crates/quell/src/store/memory/mod.rs",
+        file: "crates/quell/src/store/memory.rs",
         original: "*now = self.read_again(*now);\n        let now = *now;",
         replacement: "let now = self.read_again(*now);",
         package: "quell",
@@ -479,16 +479,16 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "who waited is told what was left before",
-        file: "crates/quell/src/holding.rs",
+        file: "crates/quell/src/hold_calls.rs",
         original: "self.refresh(query, set, &mut placed.decisions).await;",
         replacement: "self.refresh(query, set, &mut placed.decisions.clone()).await;",
         package: "quell",
-        caught_by: "holding::who_waited_is_told",
+        caught_by: "holds::who_waited_is_told",
     },
     Mutant {
         name: "what a larger call waits for is guessed on a key with a line",
-        file: "crates/quell-redis/src/guard/refusal.rs",
-        original: "if !is_larger || !self.is_mirrored(installed) {",
+        file: "crates/quell-redis/src/fallback/refusal.rs",
+        original: "if !is_larger || !self.is_mirrored(active) {",
         replacement: "if !is_larger {",
         package: "quell-redis",
         caught_by: "refusal::tests::what_is_held_or_owed",

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::Message;
 
 use crate::programs;
+use crate::test_programs::{self, Program};
 
 /// Tests that a mistake is meant to fail take seconds; after this long they
 /// are taken to hang.
@@ -36,12 +36,6 @@ pub(super) enum Run {
     NotBuilt(String),
     /// They were stopped after [`LIMIT`].
     NotEnded,
-}
-
-/// A test program and the folder it expects to be run in.
-struct Program {
-    path: PathBuf,
-    folder: PathBuf,
 }
 
 /// The folders that the mistakes are made, built and run in.
@@ -98,15 +92,8 @@ impl Workshop {
     fn build(&self, package: &str) -> Result<Result<Vec<Program>, String>> {
         let mut command = programs::cargo(&self.copy);
         command
-            .args([
-                "test",
-                "--package",
-                package,
-                "--tests",
-                "--no-run",
-                "--locked",
-            ])
-            .args(["--quiet", "--message-format=json-render-diagnostics"])
+            .args(["test", "--package", package, "--tests", "--quiet"])
+            .args(test_programs::BUILD)
             .env("CARGO_TARGET_DIR", &self.built)
             .stdin(Stdio::null());
         let output = command
@@ -115,20 +102,7 @@ impl Workshop {
         if !output.status.success() {
             return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        let mut programs = Vec::new();
-        for message in Message::parse_stream(output.stdout.as_slice()) {
-            if let Message::CompilerArtifact(artifact) = message?
-                && artifact.profile.test
-                && let Some(path) = artifact.executable
-            {
-                let manifest = artifact.manifest_path.into_std_path_buf();
-                let folder = manifest.parent().context("a manifest has no folder")?;
-                programs.push(Program {
-                    path: path.into_std_path_buf(),
-                    folder: folder.to_owned(),
-                });
-            }
-        }
+        let programs = test_programs::built(&output.stdout)?;
         if programs.is_empty() {
             bail!("{package} has no test programs");
         }

@@ -53,11 +53,11 @@ const LAYERS: [(&str, &[&str]); 11] = [
 
 /// The crates that are walls, with everything else they may depend on (tests
 /// aside). The core: only what is `no_std` and pure, so nothing that reads
-/// clocks, waits, logs or serializes; `ipnet` is address prefixes, `smallvec`
-/// keeps the bytes of a key off the heap. The shares of a fleet: nothing at all.
+/// clocks, waits, logs or serializes; `ipnet` is address prefixes, `memchr`
+/// searches globs, `smallvec` keeps the bytes of a key off the heap. The shares of a fleet: nothing at all.
 /// The protocol: no sockets and no runtime.
 const WALLS: [(&str, &[&str]); 3] = [
-    ("quell-core", &["ipnet", "smallvec"]),
+    ("quell-core", &["ipnet", "memchr", "smallvec"]),
     ("quell-shares", &[]),
     (
         "quell-protocol",

@@ -1,7 +1,8 @@
 //! Documents that point at files point at files that exist.
 //!
-//! ARCHITECTURE.md names files in backticks, from the repository's root; every
-//! document may link to files beside it.
+//! ARCHITECTURE.md names files in backticks, from the repository's root or from
+//! the folder that the heading above names; in a numbered list, names behind a
+//! file are functions of that file. Every document may link to files beside it.
 
 use std::path::Path;
 
@@ -12,8 +13,8 @@ use crate::repository::{Repository, TextFile};
 const MAP: &str = "ARCHITECTURE.md";
 
 /// What ends the name of a file that a document may point at.
-const ENDINGS: [&str; 9] = [
-    ".rs", ".md", ".toml", ".lock", ".yaml", ".yml", ".sh", ".py", ".json",
+const ENDINGS: [&str; 10] = [
+    ".rs", ".md", ".toml", ".lock", ".yaml", ".yml", ".sh", ".py", ".json", ".lua",
 ];
 
 /// Checks ARCHITECTURE.md, which must exist, and the links of every document.
@@ -25,7 +26,8 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
         links(file, &exists, &mut findings);
         if file.path == MAP {
             map_seen = true;
-            backticks(file, &exists, &mut findings);
+            let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
+            backticks(file, &exists, &read, &mut findings);
         }
     }
     if !map_seen {
@@ -37,19 +39,45 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Reports each path in backticks that is not there.
-fn backticks(file: &TextFile, exists: &dyn Fn(&str) -> bool, findings: &mut Vec<Finding>) {
+/// Reports each path in backticks that is not there, and in numbered lists each
+/// function that the file before it lacks.
+fn backticks(
+    file: &TextFile,
+    exists: &dyn Fn(&str) -> bool,
+    read: &dyn Fn(&str) -> Option<String>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut folder = "";
     for (line, text) in lines_of_prose(&file.text) {
+        let mut told = |message| findings.push(Finding::at_line(&file.path, line, message));
+        if text.starts_with('#') {
+            folder = text.split('`').nth(1).unwrap_or_default();
+        }
+        let is_step = text.starts_with(|c: char| c.is_ascii_digit());
+        let mut source = None;
         for code in text.split('`').skip(1).step_by(2) {
-            if is_path(code, exists) && !exists(code) {
-                findings.push(Finding::at_line(
-                    &file.path,
-                    line,
-                    format!("no such path: {code}"),
-                ));
+            if is_path(code, exists) {
+                let paths = [code.to_owned(), format!("{folder}/{code}")];
+                match paths.into_iter().find(|path| exists(path)) {
+                    Some(path) => source = Some((code, read(&path).unwrap_or_default())),
+                    None => told(format!("no such path: {code}")),
+                }
+            } else if let Some((path, text)) = source.as_ref().filter(|_| is_step)
+                && is_function(code)
+                && !["(", "<"]
+                    .iter()
+                    .any(|end| text.contains(&format!("fn {code}{end}")))
+            {
+                told(format!("{path} has no function {code}"));
             }
         }
     }
+}
+
+/// Whether words in backticks can be the name of a function.
+fn is_function(code: &str) -> bool {
+    code.chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
 /// Whether words in backticks are meant as a path from the root: made of the
@@ -114,7 +142,11 @@ mod tests {
 
     fn in_map(text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        backticks(&TextFile::sample(MAP, text), &exists, &mut findings);
+        let read = |path: &str| {
+            let text = "pub fn there() {}\nfn with<T>() {}\n// fn gone_too";
+            exists(path).then(|| text.to_owned())
+        };
+        backticks(&TextFile::sample(MAP, text), &exists, &read, &mut findings);
         findings
     }
 
@@ -141,6 +173,23 @@ mod tests {
             assert_one(&in_map(&format!("one\nsee `{path}` here")), path);
         }
         assert_none(&in_map("see `crates` and `crates/quell/src/lib.rs`"));
+    }
+
+    #[test]
+    fn paths_may_begin_at_the_heading() {
+        assert_none(&in_map("## In `crates`: x\n`quell/src/lib.rs`"));
+        let below_another = "## In `crates`: x\n## Y\n`quell/src/lib.rs`";
+        assert_one(&in_map(below_another), "no such path: quell/src/lib.rs");
+    }
+
+    #[test]
+    fn a_function_that_is_gone_is_found() {
+        assert_none(&in_map("1. `crates/quell/src/lib.rs` `there`, `with`"));
+        assert_none(&in_map("`crates/quell/src/lib.rs` `gone`"));
+        for gone in ["gone", "gone_too", "the"] {
+            let step = format!("1. `crates/quell/src/lib.rs` `{gone}`");
+            assert_one(&in_map(&step), &format!("lib.rs has no function {gone}"));
+        }
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::repository::TextFile;
 /// One public name and where it is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PublicName {
-    pub(crate) krate: String,
     pub(crate) path: String,
     pub(crate) line: usize,
     pub(crate) identifier: String,
@@ -38,7 +37,6 @@ struct Collector<'a> {
 impl Collector<'_> {
     fn add(&mut self, identifier: &Ident) {
         self.names.push(PublicName {
-            krate: self.file.crate_name().unwrap_or_default().to_owned(),
             path: self.file.path.clone(),
             line: identifier.span().start().line,
             identifier: identifier.to_string(),
@@ -223,6 +221,9 @@ mod tests {
             "//! A.\n\n/// B.\npub fn b() {}",
         );
         let names = public_names(&file).unwrap();
-        assert_eq!((names[0].line, names[0].krate.as_str()), (4, "quell-core"));
+        assert_eq!(
+            (names[0].line, names[0].path.as_str()),
+            (4, "crates/quell-core/src/a.rs")
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! The shape of a source file: a header, functions that fit on a screen, and
 //! nothing put off until later.
 
-use proc_macro2::{Delimiter, TokenTree};
-
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 use crate::tokens;
@@ -34,7 +32,18 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
     header(file, &mut findings);
     one_test_program(file, &mut findings);
     match tokens::parse(&file.path, &file.text) {
-        Ok(tokens) => shape_of_tokens(file, &tokens, &mut findings),
+        Ok(tokens) => {
+            let functions = tokens::functions(&tokens).into_iter();
+            let long = functions.filter(|function| function.lines > FUNCTION_LINES);
+            findings.extend(long.map(
+                |tokens::Function {
+                     name, line, lines, ..
+                 }| {
+                    let message = format!("fn {name}: {lines} lines; {FUNCTION_LINES} at the most");
+                    Finding::at_line(&file.path, line, message)
+                },
+            ));
+        }
         Err(error) => findings.push(Finding::in_file(&file.path, error.to_string())),
     }
     findings
@@ -68,48 +77,6 @@ fn put_off(file: &TextFile, findings: &mut Vec<Finding>) {
             findings.push(Finding::at_line(&file.path, index + 1, message));
         }
     }
-}
-
-fn shape_of_tokens(file: &TextFile, tokens: &[TokenTree], findings: &mut Vec<Finding>) {
-    for start in 0..tokens.len() {
-        let rest = &tokens[start..];
-        if let Some((name, lines)) = function(rest)
-            && lines > FUNCTION_LINES
-        {
-            let message = format!("fn {name}: {lines} lines; {FUNCTION_LINES} at the most");
-            findings.push(Finding::at_line(
-                &file.path,
-                tokens::line(&rest[0]),
-                message,
-            ));
-        }
-        if let Some((_, content)) = tokens::inside(&rest[0]) {
-            shape_of_tokens(file, &content, findings);
-        }
-    }
-}
-
-/// The name and the lines of the function that starts here, from `fn` to the
-/// closing brace; none for a function type and for one without a body.
-fn function(tokens: &[TokenTree]) -> Option<(String, usize)> {
-    let [keyword, TokenTree::Ident(name), rest @ ..] = tokens else {
-        return None;
-    };
-    if !tokens::is_ident(keyword, "fn") {
-        return None;
-    }
-    for token in rest {
-        if tokens::is_punct(token, ';') {
-            return None;
-        }
-        if let TokenTree::Group(body) = token
-            && body.delimiter() == Delimiter::Brace
-        {
-            let last = body.span_close().end().line;
-            return Some((name.to_string(), last - tokens::line(keyword) + 1));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! One word for one thing: a public name may not use a synonym of a word of the
-//! vocabulary, unless an exception says why.
+//! One word for one thing: a public name may not use a synonym of a word of our
+//! vocabulary. The field's technical words (cache, slot, counter, peer, policy,
+//! backend, throttle, batch, prefetch, spill, TTL) are free.
 //!
 //! Names are read from syntax: every `pub` item, field and method, the variants
 //! of `pub` enums and the items of `pub` traits. `pub(crate)` is not public.
@@ -10,53 +11,24 @@ use super::public_names::{PublicName, public_names};
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 
-/// Where a finding about the lists themselves is reported.
-const LISTS: &str = "xtask/src/tidy/words.rs";
-
-/// A word that is not used, and what is said in its place. Several words stand
-/// for themselves in a row (`wait_time`, `WaitTime`).
-const FORBIDDEN: [(&str, &str); 23] = [
+/// Synonyms of the words that name our own things, each with our word. A
+/// synonym of two words is found where they follow each other (`dry_run`,
+/// `DryRun`).
+const SYNONYMS: [(&str, &str); 13] = [
     ("namespace", "domain"),
     ("tenant", "domain"),
-    ("scope", "domain"),
-    ("hit", "cost"),
     ("hits", "cost"),
     ("quantity", "cost"),
+    ("threshold", "limit"),
     ("tolerance", "burst"),
     ("identifier", "key"),
     ("limited", "deny"),
-    ("ttl", "reset_after"),
     ("wait time", "retry_after"),
     ("consume", "acquire"),
-    ("consumed", "charged"),
     ("jail", "ban"),
-    ("jailed", "banned"),
-    ("blacklist", "ban"),
-    ("whitelist", "unlimited"),
     ("tier", "rung"),
     ("dry run", "shadow"),
-    ("master", "primary"),
-    ("slave", "replica"),
-    ("bucket size", "burst"),
-    ("cooldown", "ban"),
 ];
-
-/// A public name that uses a forbidden word for a reason.
-struct Exception {
-    krate: &'static str,
-    identifier: &'static str,
-    word: &'static str,
-    reason: &'static str,
-}
-
-/// Wire words and words of other trades, each with its reason. An exception
-/// that nothing needs any more is a finding too.
-const EXCEPTIONS: &[Exception] = &[Exception {
-    krate: "quell-core",
-    identifier: "scope",
-    word: "scope",
-    reason: "the bytes that all keys of one rule share, of which the domain is a part",
-}];
 
 /// Checks the public names of every crate in `crates/`.
 ///
@@ -70,7 +42,7 @@ pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
             .with_context(|| format!("{} is not Rust that syn can read", file.path))?;
         names.extend(found);
     }
-    Ok(compare(&names, EXCEPTIONS))
+    Ok(compare(&names))
 }
 
 fn is_source(file: &TextFile) -> bool {
@@ -78,56 +50,26 @@ fn is_source(file: &TextFile) -> bool {
     in_src && !file.is_test_code()
 }
 
-fn compare(names: &[PublicName], exceptions: &[Exception]) -> Vec<Finding> {
+fn compare(names: &[PublicName]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut used = vec![false; exceptions.len()];
     for name in names {
-        for (word, instead) in forbidden_in(&name.identifier) {
-            let excepted = exceptions.iter().position(|exception| {
-                exception.krate == name.krate
-                    && exception.identifier == name.identifier
-                    && exception.word == word
-            });
-            if let Some(index) = excepted {
-                used[index] = true;
-                continue;
-            }
+        for (synonym, ours) in synonyms_in(&name.identifier) {
             let message = format!(
-                "`{}` says \"{word}\"; the word is {instead} (or add a reasoned exception in {LISTS})",
+                "`{}` says \"{synonym}\"; our word is {ours}",
                 name.identifier
             );
             findings.push(Finding::at_line(&name.path, name.line, message));
         }
     }
-    for (exception, used) in exceptions.iter().zip(used) {
-        let Exception {
-            krate, identifier, ..
-        } = exception;
-        if exception.reason.split_whitespace().count() < 3 {
-            let message = format!("the exception for {krate} {identifier} gives no reason");
-            findings.push(Finding::in_file(LISTS, message));
-        }
-        if !used {
-            let message = format!("the exception for {krate} {identifier} is no longer needed");
-            findings.push(Finding::in_file(LISTS, message));
-        }
-    }
     findings
 }
 
-/// The forbidden words that a name is made of, each with the word to use.
-fn forbidden_in(identifier: &str) -> Vec<(&'static str, &'static str)> {
-    let words = words_of(identifier);
-    let uses = |forbidden: &str| {
-        let forbidden: Vec<&str> = forbidden.split(' ').collect();
-        words
-            .windows(forbidden.len())
-            .any(|window| window.iter().zip(&forbidden).all(|(a, b)| a == b))
-    };
-    FORBIDDEN
+/// The synonyms that a name contains, each with our word.
+fn synonyms_in(identifier: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let name = format!(" {} ", words_of(identifier).join(" "));
+    SYNONYMS
         .into_iter()
-        .filter(|(word, _)| uses(word))
-        .collect()
+        .filter(move |(synonym, _)| name.contains(&format!(" {synonym} ")))
 }
 
 /// The words of `a_snake_name`, `ACamelName` or `A_CONST`, in lower case.
@@ -159,7 +101,6 @@ mod tests {
 
     fn name(identifier: &str) -> PublicName {
         PublicName {
-            krate: "quell-protocol".to_owned(),
             path: "crates/quell-protocol/src/resp.rs".to_owned(),
             line: 7,
             identifier: identifier.to_owned(),
@@ -186,48 +127,41 @@ mod tests {
     }
 
     #[test]
-    fn every_forbidden_word_is_found_in_every_case() {
-        for (word, instead) in FORBIDDEN {
-            let snake = format!("the_{}_of", word.replace(' ', "_"));
-            assert_one(&compare(&[name(&snake)], &[]), instead);
-            let camel: String = word
+    fn every_synonym_is_found_in_every_case() {
+        for (synonym, ours) in SYNONYMS {
+            let snake = format!("the_{}_of", synonym.replace(' ', "_"));
+            assert_one(&compare(&[name(&snake)]), ours);
+            let camel: String = synonym
                 .split(' ')
                 .map(|part| part[..1].to_uppercase() + &part[1..])
                 .collect();
-            assert_one(&compare(&[name(&format!("The{camel}"))], &[]), instead);
+            assert_one(&compare(&[name(&format!("The{camel}"))]), ours);
         }
     }
 
     #[test]
     fn only_whole_words_count() {
-        for fine in [
-            "token_bucket",
-            "concurrency",
-            "Unlimited",
-            "architecture",
-            "blocking",
-        ] {
-            assert_none(&compare(&[name(fine)], &[]));
+        for fine in ["Unlimited", "frontier", "consumer", "dry", "dry_and_run"] {
+            assert_none(&compare(&[name(fine)]));
         }
     }
 
     #[test]
-    fn an_exception_holds_for_one_name_and_must_be_needed_and_reasoned() {
-        let exception = |identifier, reason| Exception {
-            krate: "quell-protocol",
-            identifier,
-            word: "ttl",
-            reason,
-        };
-        let reasoned = [exception(
-            "redis_ttl",
-            "the name of the command on the wire",
-        )];
-        assert_none(&compare(&[name("redis_ttl")], &reasoned));
-        let other = compare(&[name("redis_ttl"), name("ttl_of_all")], &reasoned);
-        assert_one(&other, "ttl_of_all");
-        assert_one(&compare(&[], &reasoned), "no longer needed");
-        let bare = [exception("redis_ttl", "wire")];
-        assert_one(&compare(&[name("redis_ttl")], &bare), "gives no reason");
+    fn technical_words_are_free() {
+        for fine in [
+            "cache_hit",
+            "slot",
+            "Counter",
+            "peer",
+            "policy",
+            "Backend",
+            "throttle",
+            "batch",
+            "prefetch",
+            "spill",
+            "ttl",
+        ] {
+            assert_none(&compare(&[name(fine)]));
+        }
     }
 }

@@ -4,7 +4,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use jiff::Timestamp;
 use quell_core::rule::DomainRules;
-use quell_redis::{BookError, Draft, Entry, Failure, Head, Pushed, RuleBook, StoreUrl, Version};
+use quell_redis::{
+    Draft, Entry, Failure, Head, PushOutcome, RuleVersions, RuleVersionsError, StoreUrl, Version,
+};
 use quell_rules::parse_str;
 use tokio::runtime::Runtime;
 
@@ -37,7 +39,7 @@ impl StoreArg {
         Ok(Book {
             url: url.to_string(),
             runtime,
-            book: RuleBook::new(url),
+            book: RuleVersions::new(url),
         })
     }
 }
@@ -52,7 +54,7 @@ pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
 #[derive(Debug)]
 pub(super) struct Book {
     runtime: Runtime,
-    book: RuleBook,
+    book: RuleVersions,
     url: String,
 }
 
@@ -82,7 +84,7 @@ impl Book {
             });
         };
         let version = match self.runtime.block_on(self.book.version(head.number())) {
-            Err(damaged @ BookError::Damaged { .. }) => {
+            Err(damaged @ RuleVersionsError::Damaged { .. }) => {
                 warn(&damaged.to_string());
                 None
             }
@@ -129,12 +131,12 @@ impl Book {
         self.read(self.runtime.block_on(self.book.history(most)))
     }
 
-    pub(super) fn push(&self, from: Option<&Head>, draft: &Draft<'_>) -> Result<Pushed> {
+    pub(super) fn push(&self, from: Option<&Head>, draft: &Draft<'_>) -> Result<PushOutcome> {
         let pushed = self.runtime.block_on(self.book.push(from, draft));
         pushed.map_err(|error| {
             let url = &self.url;
             let context = match &error {
-                BookError::Store(Failure::Unknown(_)) => format!(
+                RuleVersionsError::Store(Failure::Unknown(_)) => format!(
                     "nobody knows whether {url} has the new version: do the same again, it is not \
                      added twice"
                 ),
@@ -144,7 +146,7 @@ impl Book {
         })
     }
 
-    fn read<T>(&self, read: Result<T, BookError>) -> Result<T> {
+    fn read<T>(&self, read: Result<T, RuleVersionsError>) -> Result<T> {
         read.with_context(|| format!("cannot read the rules in {}", self.url))
     }
 }

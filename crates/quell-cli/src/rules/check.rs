@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use quell_core::rule::DomainRules;
 use quell_rules::scenario::{self, Scenarios};
-use quell_rules::{Loaded, Problem, load};
+use quell_rules::{LoadedRules, Problem, load};
 use serde::Serialize;
 
 use super::{count, tell};
@@ -59,7 +59,7 @@ struct Tests<'a> {
 #[derive(Debug, Default)]
 struct Checked {
     /// The rules, if files of rules were named at all.
-    rules: Option<Loaded>,
+    rules: Option<LoadedRules>,
     scenarios: Vec<Scenarios>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
@@ -159,7 +159,7 @@ impl<'a> Domain<'a> {
     }
 }
 
-fn summary(loaded: &Loaded) -> String {
+fn summary(loaded: &LoadedRules) -> String {
     let files = count(loaded.files.len(), "file");
     let rules = loaded.domains.iter().map(|domain| domain.rules.len()).sum();
     let rules = count(rules, "rule");

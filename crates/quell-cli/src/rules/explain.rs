@@ -17,7 +17,7 @@ use crate::output;
 
 /// Explain which rules apply to a call, and why others do not
 ///
-/// Nothing is asked of a server, and nothing is charged. Exit code 0 if the files are fine.
+/// No server is asked, and nothing is charged. Exit code 0 if the files are fine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules explain shop.yaml -e method=POST -e path=/login -e remote_address=2001:db8::1

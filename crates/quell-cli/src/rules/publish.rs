@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
-use quell_redis::{Draft, Pushed};
-use quell_rules::{Loaded, Problem, RuleChanges};
+use quell_redis::{Draft, PushOutcome};
+use quell_rules::{LoadedRules, Problem, RuleChanges};
 use serde::Serialize;
 
 use super::book::{Book, Newest, StoreArg};
@@ -51,7 +51,7 @@ pub(super) struct PublishArgs {
 #[derive(Debug)]
 pub(super) struct Proposal<'a> {
     pub(super) text: &'a str,
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedRules,
     /// What is said of the change before the rules that differ.
     pub(super) remark: String,
 }
@@ -184,11 +184,11 @@ impl PublishArgs {
             note: self.note.as_deref().unwrap_or_default(),
         };
         match book.push(newest.head.as_ref(), &draft)? {
-            Pushed::Done(head) => {
+            PushOutcome::Done(head) => {
                 outcome.pushed = true;
                 outcome.version = Some(head.number());
             }
-            Pushed::Overtaken(_) => {
+            PushOutcome::Overtaken(_) => {
                 let now = book.newest()?;
                 let other = now.head.as_ref().map_or_else(
                     || "the rules are gone from the store".to_owned(),

@@ -14,8 +14,8 @@ use crate::output;
 
 /// Print the rules in a store, as they were pushed
 ///
-/// A first line says which version it is. A push of the file expects that version to be the newest,
-/// so that nobody's change is lost, and leaves the line out.
+/// The first line names the version. A push of the file expects that version to be the newest, so that
+/// nobody's change is lost, and leaves the line out.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules pull --store redis://localhost:6379/0 --output shop.yaml

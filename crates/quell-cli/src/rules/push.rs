@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use quell_rules::{
-    Loaded, MAX_FILE_BYTES, Problem, TextFile, join_texts, load_from, parse_str, read_texts,
+    LoadedRules, MAX_FILE_BYTES, Problem, TextFile, join_texts, load_from, parse_str, read_texts,
 };
 
 use super::publish::{Proposal, PublishArgs};
@@ -15,9 +15,9 @@ use crate::exit::Exit;
 
 /// Push rules files to a store, in place of the rules that are there
 ///
-/// They are checked as a server would, and nothing is pushed if there is a mistake, or if the newest
-/// version is not the one that they were made from: the first line of a pulled file says which that
-/// is, or --expect. Exit code 0 if the store has them, 1 if not.
+/// The rules are checked as a server would check them. Nothing is pushed if there is a mistake, or if
+/// the newest version is not the one that the files were made from. The first line of a pulled file
+/// names that version, or --expect does. Exit code 0 if the store has them, 1 if not.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules push --store redis://localhost:6379/0 shop.yaml
@@ -35,7 +35,7 @@ pub(super) struct Push {
 /// Files that are sound together.
 struct Sound {
     text: String,
-    loaded: Loaded,
+    loaded: LoadedRules,
     /// The versions that pulled files say they were made from.
     origins: Vec<Origin>,
 }

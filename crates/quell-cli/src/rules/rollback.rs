@@ -16,7 +16,7 @@ use crate::exit::Exit;
   quell rules rollback --store redis://localhost:6379/0 7
   quell rules rollback --store redis://localhost:6379/0 7 --dry-run")]
 pub(super) struct Rollback {
-    /// The version that shall be in force again
+    /// The version to bring back into force
     #[arg(value_name = "VERSION", value_parser = entry::whole::<u64>)]
     number: u64,
 

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Usage};
 
 /// Set fields of one rule in a store
 ///
-/// A value in braces, brackets or quotes is YAML; any other stands for itself. overrides[0].FIELD is a
+/// A value in braces, brackets or quotes is YAML; any other is taken as it is. overrides[0].FIELD is a
 /// field of the rule's first override. All other rules, comments and lines stay as they are.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -21,7 +21,7 @@ pub(super) struct Set {
     #[arg(value_name = "NAME")]
     rule: String,
 
-    /// What it shall say, such as rate=200/s
+    /// The new value of a field, such as rate=200/s
     #[arg(required = true, value_name = "FIELD=VALUE")]
     fields: Vec<Assignment>,
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use quell::store::memory::MemoryStore;
-use quell::store::{Finished, Store, StoreError};
+use quell::store::{AdminStore, Finished, HoldStore, StoreError};
 use quell::{AskError, Limiter};
 use quell_core::charge::{Action, Operation};
 use quell_core::descriptor::Query;
@@ -95,7 +95,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
 }
 
 /// Does something by hand to the keys of one rule, or of all that match.
-async fn administer<S: Store>(
+async fn administer<S: AdminStore>(
     limiter: &Limiter<S>,
     rule: Option<&str>,
     query: &Query<'_>,
@@ -114,7 +114,7 @@ async fn administer<S: Store>(
 const MOST_MOVES: usize = 10_000;
 
 /// Lets those move up who wait behind what ended, as they do themselves where they are real.
-async fn move_up(store: &impl Store, finished: &Finished, now: Now) -> Result<(), StoreError> {
+async fn move_up(store: &impl HoldStore, finished: &Finished, now: Now) -> Result<(), StoreError> {
     let mut next: VecDeque<HoldId> = finished.next.iter().cloned().collect();
     for _ in 0..MOST_MOVES {
         let Some(id) = next.pop_front() else {
@@ -133,7 +133,7 @@ fn answer(finished: Option<Finished>) -> EndAnswer {
         repeated: false,
     };
     finished.map_or(unknown, |finished| EndAnswer {
-        outcome: finished.fate.name(),
+        outcome: finished.status.name(),
         repeated: finished.repeated,
     })
 }
@@ -154,7 +154,7 @@ impl Shared {
             .enable_all()
             .build()
             .context("cannot start a runtime")?;
-        let store = rehearsal(url);
+        let store = isolated_store(url);
         let answers = runtime.block_on(store.ping());
         answers.with_context(|| format!("the store {url} does not answer"))?;
         Ok(Self {
@@ -166,12 +166,12 @@ impl Shared {
 
     fn clean_up(&self) -> Result<(), Failure> {
         self.runtime
-            .block_on(self.limiter.store().forget_rehearsal())
+            .block_on(self.limiter.store().forget_test_keys())
     }
 }
 
 /// A store whose keys nobody else has: named after this process, the time and a count.
-fn rehearsal(url: &StoreUrl) -> RedisStore {
+fn isolated_store(url: &StoreUrl) -> RedisStore {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let name = format!(
@@ -182,7 +182,7 @@ fn rehearsal(url: &StoreUrl) -> RedisStore {
     );
     RedisStore::builder(url.clone())
         .test_keys(&name)
-        .rehearsal()
+        .test_isolation()
         .timeout(STORE_TIMEOUT)
         .build()
 }
@@ -190,7 +190,7 @@ fn rehearsal(url: &StoreUrl) -> RedisStore {
 impl Subject for Shared {
     fn reset(&mut self, _now: Now) -> Result<(), String> {
         self.clean_up().map_err(|failure| failure.to_string())?;
-        self.limiter = Limiter::new(rehearsal(&self.url));
+        self.limiter = Limiter::new(isolated_store(&self.url));
         Ok(())
     }
 

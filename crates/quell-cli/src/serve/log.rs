@@ -12,9 +12,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::output::Paint;
 
-/// What is logged unless said otherwise.
-pub(super) const DEFAULT_LEVEL: &str = "info";
-
 /// What levels there are.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -35,19 +32,11 @@ impl Format {
     ///
     /// # Errors
     /// What to write, if it is neither.
-    pub(super) fn parse(text: Option<&str>) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text {
-            None | Some("text") => Ok(Self::Text),
-            Some("json") => Ok(Self::Json),
-            Some(other) => Err(format!("`{other}` is no format: write text or json")),
-        }
-    }
-
-    /// The word in a configuration.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(format!("`{other}` is no format: write text or json")),
         }
     }
 }
@@ -208,8 +197,8 @@ mod tests {
             let error = filter(text).unwrap_err();
             assert!(error.contains("write error, warn, info"), "{error}");
         }
-        let error = Format::parse(Some("xml")).unwrap_err();
+        let error = Format::parse("xml").unwrap_err();
         assert!(error.contains("write text or json"), "{error}");
-        assert_eq!(Format::parse(None).unwrap().name(), "text");
+        assert_eq!(Format::parse("text"), Ok(Format::Text));
     }
 }

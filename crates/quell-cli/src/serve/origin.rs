@@ -34,19 +34,16 @@ impl Origins<'_> {
         }
     }
 
-    /// `--max-keys`, `QUELL_MAX_KEYS`, `quell.toml:3: max_keys`, or the bare name of what was not
-    /// said.
-    fn of(&self, field: &str) -> String {
-        let id = field.replace('.', "_");
-        let source = match self.matches.try_contains_id(&id) {
-            Ok(true) => self.matches.value_source(&id),
-            // Some fields can be said in the file only.
-            _ => None,
-        };
+    /// `--max-keys`, `QUELL_MAX_KEYS`, `quell.toml:3: max_keys`, or the bare key of what was not
+    /// set.
+    fn of(&self, key: &str) -> String {
+        let mut settings = RawConfig::settings().into_iter();
+        let flag = settings.find(|setting| setting.key == key);
+        let source = flag.map(|setting| (self.matches.value_source(key), setting));
         match source {
-            Some(ValueSource::CommandLine) => format!("--{}", id.replace('_', "-")),
-            Some(ValueSource::EnvVariable) => format!("QUELL_{}", id.to_uppercase()),
-            _ => self.in_file(field).unwrap_or_else(|| field.to_owned()),
+            Some((Some(ValueSource::CommandLine), setting)) => format!("--{}", setting.flag()),
+            Some((Some(ValueSource::EnvVariable), setting)) => setting.variable(),
+            _ => self.in_file(key).unwrap_or_else(|| key.to_owned()),
         }
     }
 

@@ -165,7 +165,7 @@ fn nothing_is_told_of_rules_that_are_as_they_were() {
     assert_eq!(log.matches("reloaded").count(), 1, "{log}");
     server.signal("HUP");
     until("who asks is told", || {
-        server.log().contains("as they were").then_some(())
+        server.log().contains("no rule changed").then_some(())
     });
     server.stop();
 }

@@ -63,7 +63,7 @@ const SOON: u32 = 8;
 
 /// What was learned of one key, and what is being measured. Any value is safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Learned {
+pub struct LearnedCeiling {
     /// Permits held, as the holds on the key say.
     pub used: u64,
     /// The ceiling in 1/256 of a permit.
@@ -108,13 +108,13 @@ impl Adaptive {
     }
 
     /// Before anything is known: `min`, whose latency is measured first.
-    fn fresh(&self) -> Learned {
-        Learned {
+    fn fresh(&self) -> LearnedCeiling {
+        LearnedCeiling {
             ceiling: self.min * PARTS,
             top: self.min * PARTS,
             measures: true,
             grows: true,
-            ..Learned::default()
+            ..LearnedCeiling::default()
         }
     }
 
@@ -126,7 +126,7 @@ impl Adaptive {
         }
     }
 
-    fn in_force(&self, learned: &Learned) -> u64 {
+    fn in_force(&self, learned: &LearnedCeiling) -> u64 {
         let parts = self.bounded(learned.ceiling);
         if learned.measures {
             self.min.max(parts / 4 * 3 / PARTS)
@@ -140,7 +140,7 @@ impl Adaptive {
             learned.used = used;
         } else if used > 0 {
             let fresh = self.fresh();
-            *usage = Usage::Learning(Box::new(Learned { used, ..fresh }));
+            *usage = Usage::Learning(Box::new(LearnedCeiling { used, ..fresh }));
         }
     }
 
@@ -210,7 +210,7 @@ impl Adaptive {
     }
 
     /// Units that make a window.
-    fn window(&self, learned: &Learned) -> u64 {
+    fn window(&self, learned: &LearnedCeiling) -> u64 {
         let shortest = if learned.measures {
             SHORTEST_MEASURE
         } else {
@@ -219,14 +219,14 @@ impl Adaptive {
         shortest.max(self.bounded(learned.ceiling) / PARTS * 2)
     }
 
-    fn back_off(&self, learned: &mut Learned) {
+    fn back_off(&self, learned: &mut LearnedCeiling) {
         let ceiling = self.bounded(learned.ceiling);
         let lower = (ceiling / 10 * 9).min(ceiling.saturating_sub(PARTS));
         learned.ceiling = self.bounded(lower);
         learned.grows = false;
     }
 
-    fn measured(&self, learned: &mut Learned, mean: u64) {
+    fn measured(&self, learned: &mut LearnedCeiling, mean: u64) {
         // Calls take longer by themselves now, and the ceiling came down for nothing; or there was
         // a queue even so, and a measure from further down will tell.
         let is_longer = mean / 5 * 4 > learned.unloaded;
@@ -237,7 +237,7 @@ impl Adaptive {
         learned.top = self.bounded(learned.ceiling);
     }
 
-    fn judge(&self, learned: &mut Learned, mean: u64) {
+    fn judge(&self, learned: &mut LearnedCeiling, mean: u64) {
         let ceiling = self.bounded(learned.ceiling);
         let in_use = learned.peak.saturating_mul(2 * PARTS);
         if ceiling < in_use {
@@ -254,7 +254,7 @@ impl Adaptive {
     }
 
     /// What the mean latency of a window makes of a ceiling.
-    fn next(&self, learned: &mut Learned, ceiling: u64, mean: u64) -> u64 {
+    fn next(&self, learned: &mut LearnedCeiling, ceiling: u64, mean: u64) -> u64 {
         let headroom = PARTS.max((ceiling * PARTS).isqrt() / 2);
         let unloaded = learned.unloaded.min(mean);
         let fits = u128::from(ceiling) * u128::from(unloaded) / u128::from(mean);

@@ -208,7 +208,7 @@ impl Gcra {
 /// The same numbers in 64 bits, for instants that are counted from an origin of somebody's own. What is
 /// used is said as how far the TAT lies ahead, and is at most a full bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Narrow {
+pub(crate) struct NarrowGcra {
     interval: NonZeroU64,
     per_nano: NonZeroU64,
     burst: u64,
@@ -218,9 +218,9 @@ pub(crate) struct Narrow {
 
 impl Gcra {
     /// `None` if 2^63 ticks do not fill the bucket.
-    pub(crate) fn narrow(&self) -> Option<Narrow> {
+    pub(crate) fn narrow(&self) -> Option<NarrowGcra> {
         let full = u64::try_from(self.full).ok()?;
-        Some(Narrow {
+        Some(NarrowGcra {
             interval: NonZeroU64::new(self.interval)?,
             per_nano: NonZeroU64::new(self.per_nano)?,
             burst: self.burst,
@@ -229,7 +229,7 @@ impl Gcra {
     }
 }
 
-impl Narrow {
+impl NarrowGcra {
     pub(crate) const fn burst(&self) -> u64 {
         self.burst
     }

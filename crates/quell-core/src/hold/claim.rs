@@ -1,11 +1,11 @@
-//! Claim: a set of charges under an id, at once or when its turn comes.
+//! Claim: makes a hold on every key of a set, at once or when its turn comes.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{
-    ARRIVAL, Held, Hold, HoldId, MAX_HOLDS, MAX_LINE, MAX_RELEASED, OnExpiry, Place, Rehearsal,
-    taken,
+    ARRIVAL, Forecast, HeldUsage, Hold, HoldId, MAX_HOLDS, MAX_RELEASED, MAX_WAIT_QUEUE, OnExpiry,
+    Place, taken,
 };
 use crate::algorithm::Mechanics;
 use crate::charge::{Entry, Operation, decide};
@@ -13,7 +13,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::state::Usage;
 use crate::time::{Monotonic, Now};
 
-/// What is asked beyond an acquire.
+/// What a claim asks for beyond an acquire.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The name under which the charges can be ended.
@@ -22,23 +22,36 @@ pub struct Claim<'a> {
     /// charges for good, so that only permits are held.
     pub hold: Option<Duration>,
     /// How long the caller would wait; `None` if it does not, and is told of a delay only.
-    pub wait: Option<Patience>,
+    pub wait: Option<WaitLimits>,
     /// Whether the caller made the name up, and may say it again after a timeout: then nobody takes
     /// back what was perhaps made under it.
     pub is_named: bool,
 }
 
+impl<'a> Claim<'a> {
+    /// An acquire that holds permits under `id`.
+    #[must_use]
+    pub const fn plain(id: &'a HoldId) -> Self {
+        Self {
+            id,
+            hold: None,
+            wait: None,
+            is_named: false,
+        }
+    }
+}
+
 /// How long a caller would wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// For its turn; zero if it is to be refused where it would have to stand in line.
+pub struct WaitLimits {
+    /// For its turn; zero refuses the claim where it would have to queue.
     pub turn: Duration,
     /// In all, for its turn and then for the delay of a limit.
     pub in_all: Duration,
 }
 
-impl Patience {
-    /// So long in all, whatever for.
+impl WaitLimits {
+    /// At most `most` in all, for the turn, the delay or both.
     #[must_use]
     pub const fn of(most: Duration) -> Self {
         Self {
@@ -50,7 +63,7 @@ impl Patience {
 
 /// The answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimOutcome {
     /// The limits' decisions, in the set's order.
     pub decisions: Vec<Decision>,
     /// For each, whether a hold stands on it now.
@@ -69,7 +82,7 @@ pub struct Claimed {
 /// when its time is over.
 ///
 /// Cost: linear in the holds on the keys, where there are any.
-pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Option<Claimed> {
+pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Option<ClaimOutcome> {
     let first = decide(now, Operation::Peek, entries);
     let mut passes = may_pass(entries, &first);
     if entries.iter().any(|entry| is_full(claim, entry)) && (passes || claim.hold.is_some()) {
@@ -104,7 +117,7 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
         }
         held.push(holds);
     }
-    Some(Claimed {
+    Some(ClaimOutcome {
         decisions,
         held,
         wait: None,
@@ -116,7 +129,7 @@ fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
     let Usage::Held(held) = &entry.state.usage else {
         return false;
     };
-    let is_permit = entry.charge.installed.limit.lease().is_some();
+    let is_permit = entry.charge.active.limit.lease().is_some();
     let most = match on_expiry(claim, entry) {
         OnExpiry::Release if !is_permit => MAX_RELEASED,
         _ => MAX_HOLDS,
@@ -130,7 +143,11 @@ fn is_late(entry: &Entry<'_, '_>, decision: &Decision, most: Duration) -> bool {
 }
 
 /// It fits, but the delay does not: refused until the delay is short enough, uncharged.
-fn too_long(wait: Duration, entries: &[Entry<'_, '_>], mut decisions: Vec<Decision>) -> Claimed {
+fn too_long(
+    wait: Duration,
+    entries: &[Entry<'_, '_>],
+    mut decisions: Vec<Decision>,
+) -> ClaimOutcome {
     for (entry, decision) in entries.iter().zip(&mut decisions) {
         if is_late(entry, decision, wait) {
             let excess = decision.delay.saturating_sub(wait);
@@ -138,7 +155,7 @@ fn too_long(wait: Duration, entries: &[Entry<'_, '_>], mut decisions: Vec<Decisi
         }
         decision.delay = Duration::ZERO;
     }
-    Claimed {
+    ClaimOutcome {
         held: alloc::vec![false; decisions.len()],
         decisions,
         wait: None,
@@ -152,12 +169,12 @@ fn may_pass(entries: &[Entry<'_, '_>], decisions: &[Decision]) -> bool {
 
 /// How long a charge is held; `None` where it is charged for good.
 fn keep(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> Option<Duration> {
-    entry.charge.installed.limit.lease().or(claim.hold)
+    entry.charge.active.limit.lease().or(claim.hold)
 }
 
 /// What becomes of a hold whose time is over: permits come back, and so does what the rule says.
 fn on_expiry(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> OnExpiry {
-    let limit = &entry.charge.installed.limit;
+    let limit = &entry.charge.active.limit;
     match (limit.lease(), claim.hold) {
         (Some(_), _) => OnExpiry::Release,
         (None, Some(_)) => limit.at_expiry(),
@@ -174,7 +191,7 @@ fn hold(
     entry: &mut Entry<'_, '_>,
     decision: &mut Decision,
 ) {
-    let limit = &entry.charge.installed.limit;
+    let limit = &entry.charge.active.limit;
     let engine = limit.engine();
     let at = entry.charge.at(now);
     let mut new = new_hold(
@@ -184,7 +201,7 @@ fn hold(
         entry,
         Place::Waiting { go: now.monotonic },
     );
-    Held::with(&mut entry.state.usage, |held| {
+    HeldUsage::with(&mut entry.state.usage, |held| {
         new.take(engine.mark(&held.usage, &at), now.monotonic);
         held.holds.push(new);
         engine.reconcile(&mut held.usage, taken(&held.holds));
@@ -213,20 +230,20 @@ fn new_hold(
 
 /// Says what the state says now.
 fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
-    let engine = entry.charge.installed.limit.engine();
+    let engine = entry.charge.active.limit.engine();
     let at = entry.charge.at(now);
     decision.remaining = engine.remaining(&entry.state.usage, &at);
     decision.reset_after = engine.rest_told(&entry.state.usage, &at);
 }
 
-/// Takes a place in the lines of all keys, if there is one within the wait.
+/// Joins the wait queues of all keys, if the turn comes within the wait.
 fn queue(
     now: Now,
     claim: &Claim<'_>,
-    most: Patience,
+    most: WaitLimits,
     entries: &mut [Entry<'_, '_>],
     first: &[Decision],
-) -> Option<Claimed> {
+) -> Option<ClaimOutcome> {
     let hopeless = |decision: &Decision| {
         decision.banned || decision.outcome == Outcome::Deny(RetryAfter::Never)
     };
@@ -236,7 +253,7 @@ fn queue(
         return None;
     }
     let has_room = |entry: &Entry<'_, '_>| match &entry.state.usage {
-        Usage::Held(held) => held.line() < MAX_LINE && !is_full(claim, entry),
+        Usage::Held(held) => held.queue_len() < MAX_WAIT_QUEUE && !is_full(claim, entry),
         _ => true,
     };
     if !entries
@@ -257,13 +274,13 @@ fn queue(
         held.push(with_say(entry));
         if with_say(entry) {
             let new = new_hold(now, claim, delay, entry, Place::Waiting { go });
-            Held::with(&mut entry.state.usage, |held| held.holds.push(new));
+            HeldUsage::with(&mut entry.state.usage, |held| held.holds.push(new));
             decision.outcome = Outcome::Allow;
             decision.delay = in_all;
             restate(now, entry, decision);
         }
     }
-    Some(Claimed {
+    Some(ClaimOutcome {
         decisions,
         held,
         wait: Some(wait),
@@ -275,7 +292,7 @@ fn queue(
 fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Monotonic, Duration)> {
     let mut set = Vec::with_capacity(entries.len());
     for entry in entries.iter().filter(|entry| !entry.charge.shadow) {
-        let mut held = Held::of(&entry.state.usage);
+        let mut held = HeldUsage::of(&entry.state.usage);
         if let Some(id) = id {
             let mut is_behind = false;
             held.holds.retain(|hold| {
@@ -283,12 +300,12 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
                 !(is_behind && hold.is_waiting())
             });
         }
-        let limit = &entry.charge.installed.limit;
+        let limit = &entry.charge.active.limit;
         let at = entry.charge.at(now);
         let cost = entry.charge.cost.get();
-        set.push(Rehearsal::new(limit.engine(), held, at, cost));
+        set.push(Forecast::new(limit.engine(), held, at, cost));
     }
-    Rehearsal::first_fit(&mut set, now.monotonic)
+    Forecast::first_fit(&mut set, now.monotonic)
 }
 
 /// Finds out whether the turn of `id`, which waits on all of `entries`, comes sooner (or later, if
@@ -309,15 +326,15 @@ pub fn advance(
     let mut next = Vec::new();
     for entry in entries {
         let at = entry.charge.at(now);
-        let limit = &entry.charge.installed.limit;
+        let limit = &entry.charge.active.limit;
         let engine = limit.engine();
         let mut charged = 0;
-        Held::with(&mut entry.state.usage, |held| {
-            let mut line = held.holds.iter_mut().filter(|hold| hold.is_waiting());
-            if let Some(hold) = line.find(|hold| hold.id == *id) {
+        HeldUsage::with(&mut entry.state.usage, |held| {
+            let mut queue = held.holds.iter_mut().filter(|hold| hold.is_waiting());
+            if let Some(hold) = queue.find(|hold| hold.id == *id) {
                 hold.place = Place::Waiting { go };
                 charged = if go <= now.monotonic { hold.units } else { 0 };
-                next.extend(line.next().map(|hold| hold.id.clone()));
+                next.extend(queue.next().map(|hold| hold.id.clone()));
             }
             held.settle(engine, &at);
         });
@@ -337,6 +354,6 @@ fn place(entry: &Entry<'_, '_>, id: &HoldId) -> Option<Monotonic> {
     let Usage::Held(held) = &entry.state.usage else {
         return None;
     };
-    let mut line = held.holds.iter().filter(|hold| hold.is_waiting());
-    line.find(|hold| hold.id == *id).map(Hold::due)
+    let mut queue = held.holds.iter().filter(|hold| hold.is_waiting());
+    queue.find(|hold| hold.id == *id).map(Hold::due)
 }

@@ -1,19 +1,19 @@
-//! Ending: what becomes of a hold when its holder says so.
+//! End: settles, cancels, releases or renews a hold when its holder asks for it.
 
 use core::mem;
 use core::time::Duration;
 
-use super::{Held, Hold, HoldId, Place, taken};
+use super::{HeldUsage, Hold, HoldId, Place, taken};
 use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::state::{State, Usage};
 
-/// What a holder says.
+/// What a holder asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It cost so many units in truth: less is given back, more is owed. Permits come back.
     Settle(u64),
-    /// It did not happen: everything is given back, a place in the line too.
+    /// It did not happen: everything is given back, and the place in the queue too.
     Cancel,
     /// It is done: permits come back, and what was charged stays.
     Release,
@@ -28,14 +28,14 @@ pub enum Ending {
 
 /// What an ending did to one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndOutcome {
     /// Whether there was a hold of that name.
     pub found: bool,
     /// Whether it stands on.
     pub stands: bool,
     /// How long until its turn, if that has not come.
     pub wait: Option<Duration>,
-    /// Who is first in the line, if anything was given back.
+    /// The first hold of the wait queue, if anything was given back.
     pub next: Option<HoldId>,
     /// Units that it cost beyond what was charged.
     pub more: u64,
@@ -53,15 +53,15 @@ pub fn end(
     id: &HoldId,
     ending: Ending,
     scales: bool,
-) -> Ended {
+) -> EndOutcome {
     let engine = limit.engine();
     state.settle(limit, at);
     if !matches!(state.usage, Usage::Held(_)) {
-        return Ended::default();
+        return EndOutcome::default();
     }
-    let ended = Held::with(&mut state.usage, |held| {
+    let ended = HeldUsage::with(&mut state.usage, |held| {
         let Some(index) = held.holds.iter().position(|hold| hold.id == *id) else {
-            return Ended::default();
+            return EndOutcome::default();
         };
         let ended = one(held, index, limit, at, ending, scales);
         engine.settle(&mut held.usage, at);
@@ -73,21 +73,21 @@ pub fn end(
 }
 
 fn one(
-    held: &mut Held,
+    held: &mut HeldUsage,
     index: usize,
     limit: &Limit,
     at: &At,
     ending: Ending,
     scales: bool,
-) -> Ended {
+) -> EndOutcome {
     let now = at.now.monotonic;
-    let mut ended = Ended {
+    let mut ended = EndOutcome {
         found: true,
         stands: true,
-        ..Ended::default()
+        ..EndOutcome::default()
     };
     let Some(hold) = held.holds.get_mut(index) else {
-        return Ended::default();
+        return EndOutcome::default();
     };
     match (&mut hold.place, ending) {
         (Place::Waiting { go }, _) if ending != Ending::Cancel => ended.wait = Some(go.since(now)),
@@ -121,7 +121,7 @@ const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
 
 /// What the end of a hold does to the usage; says whether it may let somebody pass.
 fn finish(
-    held: &mut Held,
+    held: &mut HeldUsage,
     hold: &Hold,
     limit: &Limit,
     at: &At,
@@ -148,7 +148,7 @@ fn finish(
 }
 
 /// Forgets what one key used, for the holders too. Permits are not used but held: they stay, and so
-/// does the line.
+/// does the wait queue.
 pub fn forgive(state: &mut State, limit: &Limit, at: &At) {
     if matches!(state.usage, Usage::Held(_)) {
         // Whose turn has come does not wait any more.

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Held, Hold, Mark, OnExpiry, Place};
+use super::{HeldUsage, Hold, Mark, OnExpiry, Place};
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::time::Monotonic;
 
@@ -50,7 +50,7 @@ impl Timeline {
 
     /// Lets happen what is due by `at`: a hold that is taken meanwhile may be over before another is
     /// taken. Holds that are over stay in their places until [`Timeline::finish`].
-    pub(crate) fn run(&mut self, held: &mut Held, engine: &Engine, at: &At) {
+    pub(crate) fn run(&mut self, held: &mut HeldUsage, engine: &Engine, at: &At) {
         while let Some(instant) = self.next_due().filter(|due| *due <= at.now.monotonic) {
             let Some(Reverse((_, index))) = self.due.pop() else {
                 return;
@@ -80,12 +80,12 @@ impl Timeline {
     /// is its end.
     fn happen(
         &mut self,
-        held: &mut Held,
+        held: &mut HeldUsage,
         engine: &Engine,
         at: &At,
         index: usize,
     ) -> Option<Monotonic> {
-        let Held { usage, holds } = held;
+        let HeldUsage { usage, holds } = held;
         let hold = holds.get_mut(index)?;
         let units = hold.units;
         match &hold.place {

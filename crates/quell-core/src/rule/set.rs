@@ -13,7 +13,7 @@ use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{LimitSet, NewCharge};
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
-use crate::limit::{Installed, Limit, LimitId};
+use crate::limit::{ActiveLimit, Limit, LimitId};
 use crate::time::{Now, Wall};
 
 /// Knows where calendar windows lie.
@@ -56,25 +56,25 @@ impl LimitIds {
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Limits that are new, and those that were dropped and are back.
-    pub installed: Vec<Installed>,
+    pub added: Vec<ActiveLimit>,
     /// Limits whose place another took.
-    pub replaced: Vec<Replaced>,
+    pub replaced: Vec<ReplacedLimit>,
     /// Limits that no rule has any more. They may come back for [`REMEMBERED`].
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedLimit>,
     /// Limits that are gone for good, and all state under them.
     pub removed: Vec<LimitId>,
 }
 
 /// A limit that no rule has any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedLimit {
     /// The limit that was in force.
     pub id: LimitId,
     /// When it was dropped.
     pub at: Now,
 }
 
-impl Dropped {
+impl DroppedLimit {
     /// Whether it comes back no more.
     #[must_use]
     pub fn is_over(&self, now: Now) -> bool {
@@ -84,7 +84,7 @@ impl Dropped {
 
 /// A limit whose place another took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedLimit {
     /// The limit that was in force.
     pub from: LimitId,
     /// The limit that is.
@@ -102,32 +102,32 @@ pub struct RuleSet {
 }
 
 /// Limits that no rule has any more, by their places.
-type DroppedLimits = BTreeMap<Arc<[u8]>, (Installed, Dropped)>;
+type DroppedLimits = BTreeMap<Arc<[u8]>, (ActiveLimit, DroppedLimit)>;
 
 /// The rules of one domain in file order, and how to find them.
 #[derive(Clone, Debug, Default)]
 struct Domain {
-    rules: Vec<InForce>,
+    rules: Vec<ActiveRule>,
     index: Index,
 }
 
 /// A rule with its limits named.
 #[derive(Clone, Debug)]
-pub struct InForce {
+pub struct ActiveRule {
     rule: Rule,
     scope: KeyBytes,
-    base: Option<Installed>,
-    overrides: Vec<OverrideInForce>,
+    base: Option<ActiveLimit>,
+    overrides: Vec<ActiveOverride>,
 }
 
 /// An override with its limit named, and the scope of its keys where that is not the rule's.
 #[derive(Clone, Debug)]
-struct OverrideInForce {
+struct ActiveOverride {
     scope: Option<KeyBytes>,
-    installed: Option<Installed>,
+    active: Option<ActiveLimit>,
 }
 
-impl InForce {
+impl ActiveRule {
     /// The rule.
     #[must_use]
     pub const fn rule(&self) -> &Rule {
@@ -136,18 +136,18 @@ impl InForce {
 
     /// The limit that applies to `descriptor`, or `None` if it is unlimited.
     #[must_use]
-    pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&Installed> {
-        self.applying(descriptor).map(|(installed, _)| installed)
+    pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&ActiveLimit> {
+        self.applying(descriptor).map(|(active, _)| active)
     }
 
     /// The limit that applies to `descriptor`, and the scope of its keys.
-    fn applying(&self, descriptor: &Descriptor<'_>) -> Option<(&Installed, &[u8])> {
+    fn applying(&self, descriptor: &Descriptor<'_>) -> Option<(&ActiveLimit, &[u8])> {
         let Some(index) = self.rule.override_for(descriptor) else {
             return Some((self.base.as_ref()?, &self.scope));
         };
         let entry = self.overrides.get(index)?;
         let scope = entry.scope.as_deref().unwrap_or(&self.scope);
-        Some((entry.installed.as_ref()?, scope))
+        Some((entry.active.as_ref()?, scope))
     }
 
     /// Adds the charge that the rule makes for `descriptor`, if it applies and has a limit.
@@ -163,14 +163,14 @@ impl InForce {
         if rule.fits(descriptor).is_err() {
             return;
         }
-        let Some((installed, scope)) = self.applying(descriptor) else {
+        let Some((active, scope)) = self.applying(descriptor) else {
             return;
         };
         let charge = NewCharge {
-            installed,
+            active,
             cost: rule.cost.unwrap_or(descriptor.cost),
             shadow: rule.shadow,
-            edges: edges(&installed.limit, now, calendar),
+            edges: edges(&active.limit, now, calendar),
             counts_calls: rule.cost.is_some(),
             tag,
             on_failure: rule.on_failure,
@@ -182,8 +182,8 @@ impl InForce {
     }
 
     /// All limits of the rule.
-    pub fn limits(&self) -> impl Iterator<Item = &Installed> {
-        let overrides = self.overrides.iter().map(|entry| &entry.installed);
+    pub fn limits(&self) -> impl Iterator<Item = &ActiveLimit> {
+        let overrides = self.overrides.iter().map(|entry| &entry.active);
         overrides.chain([&self.base]).flatten()
     }
 }
@@ -197,7 +197,7 @@ impl RuleSet {
     /// rule has any more is the same if it is back within [`REMEMBERED`]. The rules of a domain that
     /// stands here several times add up.
     #[must_use]
-    pub fn succeed(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
+    pub fn reload(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
         let mut next = Self::default();
         let mut changes = Changes::default();
         let mut dropped = self.dropped.clone();
@@ -215,28 +215,28 @@ impl RuleSet {
         };
         for DomainRules { domain, rules } in domains {
             let before = self.domains.get(&domain);
-            let by_name: BTreeMap<&str, &InForce> = before
+            let by_name: BTreeMap<&str, &ActiveRule> = before
                 .into_iter()
                 .flat_map(|before| &before.rules)
                 .map(|old| (&*old.rule.name, old))
                 .collect();
             let rules = rules.into_iter().map(|rule| {
                 let old = by_name.get(&*rule.name).copied();
-                install(&domain, rule, old, &mut naming)
+                activate(&domain, rule, old, &mut naming)
             });
-            let rules: Vec<InForce> = rules.collect();
+            let rules: Vec<ActiveRule> = rules.collect();
             next.domains.entry(domain).or_default().rules.extend(rules);
         }
         for domain in next.domains.values_mut() {
-            domain.index = Index::new(domain.rules.iter().map(InForce::rule));
+            domain.index = Index::new(domain.rules.iter().map(ActiveRule::rule));
         }
         for (domain, old) in &self.domains {
             let names = next.domain(domain).iter().map(|new| &*new.rule.name);
             let names: BTreeSet<&str> = names.collect();
             let gone = old.rules.iter();
             let gone = gone.filter(|old| !names.contains(&*old.rule.name));
-            for installed in gone.flat_map(InForce::limits) {
-                naming.retire(installed, None);
+            for active in gone.flat_map(ActiveRule::limits) {
+                naming.retire(active, None);
             }
         }
         next.dropped = naming.dropped;
@@ -245,13 +245,13 @@ impl RuleSet {
 
     /// Takes limits of before a restart, older ones first, for dropped at `now` where no rule has one in
     /// their place.
-    pub fn remember(&mut self, limits: &[Installed], now: Now) {
+    pub fn remember(&mut self, limits: &[ActiveLimit], now: Now) {
         let in_force = self.all().flat_map(|(_, rule)| rule.limits());
         let places: BTreeSet<_> = in_force.map(|limit| Arc::clone(&limit.place)).collect();
         for limit in limits {
             let (place, id) = (&limit.place, limit.id);
             if !place.is_empty() && !places.contains(place) {
-                let dropped = Dropped { id, at: now };
+                let dropped = DroppedLimit { id, at: now };
                 self.dropped
                     .insert(Arc::clone(place), (limit.clone(), dropped));
             }
@@ -260,7 +260,7 @@ impl RuleSet {
 
     /// The rules of `domain` in file order; none if there is no such domain.
     #[must_use]
-    pub fn domain(&self, domain: &str) -> &[InForce] {
+    pub fn domain(&self, domain: &str) -> &[ActiveRule] {
         self.domains.get(domain).map_or(&[], |domain| &domain.rules)
     }
 
@@ -276,7 +276,7 @@ impl RuleSet {
     }
 
     /// All rules with their domains.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &InForce)> {
+    pub fn all(&self) -> impl Iterator<Item = (&str, &ActiveRule)> {
         self.domains
             .iter()
             .flat_map(|(name, domain)| domain.rules.iter().map(move |rule| (&**name, rule)))
@@ -323,13 +323,13 @@ impl RuleSet {
         let rules = self.domain(domain);
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
-        let (installed, scope) = in_force.applying(descriptor)?;
+        let (active, scope) = in_force.applying(descriptor)?;
         let mut set = LimitSet::new();
         let charge = NewCharge {
-            installed,
+            active,
             cost: descriptor.cost,
             shadow: in_force.rule.shadow,
-            edges: edges(&installed.limit, now, calendar),
+            edges: edges(&active.limit, now, calendar),
             counts_calls: false,
             tag: u32::try_from(index).unwrap_or(u32::MAX),
             on_failure: in_force.rule.on_failure,
@@ -349,7 +349,12 @@ fn edges(limit: &Limit, now: Now, calendar: &impl CalendarEdges) -> Option<Edges
 }
 
 /// Names the limits of `rule`, or keeps the names that `old` gave them.
-fn install(domain: &str, rule: Rule, old: Option<&InForce>, naming: &mut Naming<'_>) -> InForce {
+fn activate(
+    domain: &str,
+    rule: Rule,
+    old: Option<&ActiveRule>,
+    naming: &mut Naming<'_>,
+) -> ActiveRule {
     let old_base = old.and_then(|old| old.base.as_ref());
     let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
@@ -359,22 +364,22 @@ fn install(domain: &str, rule: Rule, old: Option<&InForce>, naming: &mut Naming<
             let same = |other: &super::Override| other.when == entry.when;
             let index = old.rule.overrides.iter().position(same)?;
             taken.push(index);
-            old.overrides.get(index)?.installed.as_ref()
+            old.overrides.get(index)?.active.as_ref()
         });
-        overrides.push(OverrideInForce {
+        overrides.push(ActiveOverride {
             scope: rule.scope_of(domain, entry),
-            installed: naming.name(&entry.effect, &rule.place_of(domain, entry), before),
+            active: naming.name(&entry.effect, &rule.place_of(domain, entry), before),
         });
     }
     let orphans = old
         .into_iter()
         .flat_map(|old| old.overrides.iter().enumerate());
     for (_, orphan) in orphans.filter(|(index, _)| !taken.contains(index)) {
-        if let Some(orphan) = &orphan.installed {
+        if let Some(orphan) = &orphan.active {
             naming.retire(orphan, base.as_ref());
         }
     }
-    InForce {
+    ActiveRule {
         scope: rule.scope(domain),
         rule,
         base,
@@ -394,8 +399,8 @@ impl Naming<'_> {
         &mut self,
         effect: &Effect,
         place: &[u8],
-        old: Option<&Installed>,
-    ) -> Option<Installed> {
+        old: Option<&ActiveLimit>,
+    ) -> Option<ActiveLimit> {
         let Effect::Limit(limit) = effect else {
             if let Some(old) = old {
                 self.retire(old, None);
@@ -408,31 +413,31 @@ impl Naming<'_> {
         };
         let old = old.or(back.as_ref());
         if let Some(old) = old.filter(|old| old.limit == *limit && *old.place == *place) {
-            self.changes.installed.extend(back.clone());
+            self.changes.added.extend(back.clone());
             return Some(old.clone());
         }
-        let installed = Installed {
+        let active = ActiveLimit {
             id: self.ids.next_id(),
             limit: limit.clone(),
             since: old.map_or(self.now.monotonic, |old| old.since),
             place: Arc::from(place),
         };
-        self.changes.installed.push(installed.clone());
+        self.changes.added.push(active.clone());
         if let Some(old) = old {
-            self.retire(old, Some(&installed));
+            self.retire(old, Some(&active));
         }
-        Some(installed)
+        Some(active)
     }
 
-    fn retire(&mut self, old: &Installed, to: Option<&Installed>) {
+    fn retire(&mut self, old: &ActiveLimit, to: Option<&ActiveLimit>) {
         match to {
-            Some(to) => self.changes.replaced.push(Replaced {
+            Some(to) => self.changes.replaced.push(ReplacedLimit {
                 from: old.id,
                 to: to.id,
                 at: Some(self.now),
             }),
             None => {
-                let dropped = Dropped {
+                let dropped = DroppedLimit {
                     id: old.id,
                     at: self.now,
                 };

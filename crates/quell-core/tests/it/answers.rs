@@ -143,7 +143,7 @@ proptest! {
     ) {
         let (mut bench, _) = begin(&kind, start);
         drive(&mut bench, &steps, |bench, _| {
-            let max = bench.installed.limit.max();
+            let max = bench.active.limit.max();
             let is_told = bench.peek(max) != bench.fresh().peek(max);
             assert_eq!(bench.time_to_rest() > Duration::ZERO, is_told);
         });
@@ -159,7 +159,7 @@ proptest! {
         let (mut bench, _) = begin(&kind, start);
         drive(&mut bench, &steps, |bench, _| {
             if bench.time_to_rest().is_zero() {
-                let max = bench.installed.limit.max();
+                let max = bench.active.limit.max();
                 assert_eq!(bench.peek(max), bench.fresh().peek(max));
             }
         });

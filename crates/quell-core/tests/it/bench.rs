@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use quell_core::algorithm::{At, Edges};
 use quell_core::ban::Ban;
-use quell_core::charge::{Due, Entry, LimitSet, Operation, decide, decide_one};
+use quell_core::charge::{Entry, KeylessCharge, LimitSet, Operation, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::packed::Ready;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::packed::PreparedCharge;
 use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
 
@@ -19,7 +19,7 @@ use crate::oracle::Wait;
 /// A key with nothing used yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
-    pub(crate) installed: Installed,
+    pub(crate) active: ActiveLimit,
     pub(crate) state: State,
     pub(crate) now: u64,
     /// Where calendar windows lie.
@@ -41,7 +41,7 @@ impl Bench {
     /// A key under any limit.
     pub(crate) fn of(limit: Limit, is_calendar: bool, since: u64, now: u64) -> Self {
         Self {
-            installed: install(1, limit, since),
+            active: install(1, limit, since),
             state: State::rest(LimitId(1)),
             now,
             edges: calendar::edges,
@@ -61,7 +61,7 @@ impl Bench {
         let mut twin = state.clone();
         let now = Now::from_nanos(self.now);
         let cost = Cost::new(cost).unwrap();
-        let set = LimitSet::ad_hoc(b"key", &self.installed, cost);
+        let set = LimitSet::ad_hoc(b"key", &self.active, cost);
         let mut charge = set.charges()[0].clone();
         charge.edges = edges;
         let charge = &charge;
@@ -86,8 +86,8 @@ impl Bench {
         after: &State,
         expected: Decision,
     ) {
-        let installed = &self.installed;
-        let limit = &installed.limit;
+        let active = &self.active;
+        let limit = &active.limit;
         let now = Now::from_nanos(self.now);
         for days in [0, 1, 400] {
             let day = duration(u128::from(DAY) * days);
@@ -99,9 +99,10 @@ impl Bench {
             let Some(word) = word.filter(|_| before.ban.is_none()) else {
                 continue;
             };
-            let due = Due { installed, cost };
-            let ready = Ready::new(now.monotonic, &due, origin);
-            let Some(packed) = ready.and_then(|ready| ready.decide(operation, word)) else {
+            let charge = KeylessCharge { active, cost };
+            let prepared = PreparedCharge::new(now.monotonic, &charge, origin);
+            let Some(packed) = prepared.and_then(|prepared| prepared.decide(operation, word))
+            else {
                 continue;
             };
             assert_eq!(packed.decision(), expected, "packed from {origin:?}");
@@ -149,7 +150,7 @@ impl Bench {
     /// The same key with nothing used.
     pub(crate) fn fresh(&self) -> Self {
         let mut fresh = self.clone();
-        fresh.state = State::rest(self.installed.id);
+        fresh.state = State::rest(self.active.id);
         fresh
     }
 
@@ -162,27 +163,27 @@ impl Bench {
 
     pub(crate) fn time_to_rest(&self) -> Duration {
         let now = Now::from_nanos(self.now);
-        self.state.time_to_rest(&self.installed.limit, now)
+        self.state.time_to_rest(&self.active.limit, now)
     }
 
     /// Puts `limit` in the place of the key's own now.
     pub(crate) fn change(&mut self, limit: Limit, is_calendar: bool) {
-        let id = self.installed.id.0 + 1;
-        let to = install(id, limit, self.installed.since.as_nanos());
+        let id = self.active.id.0 + 1;
+        let to = install(id, limit, self.active.since.as_nanos());
         self.is_calendar = is_calendar;
         let at = At {
             now: Now::from_nanos(self.now),
             since: to.since,
             edges: self.edges(),
         };
-        self.state.carry(&self.installed.limit, &to, &at);
+        self.state.carry(&self.active.limit, &to, &at);
         assert_eq!(self.state.limit, to.id);
-        self.installed = to;
+        self.active = to;
     }
 }
 
-pub(crate) fn install(id: u32, limit: Limit, since: u64) -> Installed {
-    Installed {
+pub(crate) fn install(id: u32, limit: Limit, since: u64) -> ActiveLimit {
+    ActiveLimit {
         id: LimitId(id),
         limit,
         since: Monotonic::from_nanos(since),

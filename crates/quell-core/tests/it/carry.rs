@@ -198,7 +198,7 @@ proptest! {
         let mut bench = used_key(&kind, start, &steps);
         change(&mut bench, &to);
         let mut bench = bench.alone();
-        assert!(bench.time_to_rest() <= bench.installed.limit.full_refill());
+        assert!(bench.time_to_rest() <= bench.active.limit.full_refill());
         assert!(bench.peek(1).remaining <= bench.fresh().peek(1).remaining);
         drive(&mut bench, &more, |bench, call| {
             every_number_is_true(bench, call);
@@ -256,8 +256,8 @@ fn use_of_a_day_that_is_over_stays_there() {
             since: to.since,
             edges: Some(calendar::edges(asked)),
         };
-        bench.state.carry(&bench.installed.limit, &to, &at);
-        bench.installed = to.clone();
+        bench.state.carry(&bench.active.limit, &to, &at);
+        bench.active = to.clone();
         bench.now = asked;
         assert_eq!(
             bench.peek(1).remaining,

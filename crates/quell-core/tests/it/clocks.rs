@@ -39,7 +39,7 @@ fn jumps() -> impl Strategy<Value = Jump> {
 impl Jump {
     /// The reading after the jump, and whether it went forward.
     fn from(self, bench: &Bench) -> u64 {
-        let full = bench.installed.limit.full_refill().as_nanos();
+        let full = bench.active.limit.full_refill().as_nanos();
         let of_full = |part: u64| u64::try_from(full * u128::from(part) / 16).unwrap_or(u64::MAX);
         let forward = |nanos: u64| bench.now.saturating_add(nanos).min(1 << 62).max(bench.now);
         match self {
@@ -99,7 +99,7 @@ fn drive_jumping(bench: &mut Bench, steps: &[(Jump, Step)]) -> Vec<Admitted> {
         let later = step.gap.from(bench, last.as_ref());
         passed += u128::from(later.saturating_sub(bench.now));
         bench.now = later.max(bench.now);
-        let cost = step.amount.cost(bench.installed.limit.max(), last.as_ref());
+        let cost = step.amount.cost(bench.active.limit.max(), last.as_ref());
         let decision = bench.ask(step.operation, cost);
         let call = Call {
             at: bench.now,
@@ -166,7 +166,7 @@ proptest! {
         let mut bench = Bench::new(&kind, 0, start);
         bench.acquire(bench.peek(1).remaining.max(1));
         bench.now = start.saturating_sub(back);
-        let full = bench.installed.limit.full_refill();
+        let full = bench.active.limit.full_refill();
         let begun = bench.clone();
         for n in 0..asked {
             if let Some(later) = begun.after(full / asked * n) {

@@ -8,7 +8,7 @@ use proptest::prelude::Strategy;
 use proptest::{prop_oneof, proptest};
 use quell_core::charge::{Charge, Entry};
 use quell_core::cost::Cost;
-use quell_core::hold::{self, Claim, Claimed, Patience};
+use quell_core::hold::{self, Claim, ClaimOutcome, WaitLimits};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -71,12 +71,12 @@ impl Subject {
 }
 
 /// A claim on some of the keys at once.
-fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) -> Claimed {
+fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) -> ClaimOutcome {
     let id = id(name);
     let now = Now::from_nanos(subjects[0].bench.now);
     let cost = Cost::new(cost).unwrap();
-    let installed: Vec<_> = subjects.iter().map(|s| s.bench.installed.clone()).collect();
-    let charges: Vec<_> = installed.iter().map(|i| Charge::alone(i, cost)).collect();
+    let active: Vec<_> = subjects.iter().map(|s| s.bench.active.clone()).collect();
+    let charges: Vec<_> = active.iter().map(|i| Charge::alone(i, cost)).collect();
     let states = subjects.iter_mut().map(|subject| &mut subject.bench.state);
     let entries = charges.iter().zip(states);
     let mut entries: Vec<_> = entries
@@ -85,7 +85,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
     let claim = Claim {
         id: &id,
         hold: None,
-        wait: Some(Patience::of(wait)),
+        wait: Some(WaitLimits::of(wait)),
         is_named: true,
     };
     hold::claim(now, &claim, &mut entries).expect("there is room")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::charge::{Charge, Entry};
 use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Ending, OnExpiry, Patience};
+use quell_core::hold::{self, Claim, Ending, OnExpiry, WaitLimits};
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 use quell_core::time::Now;
@@ -79,7 +79,7 @@ fn a_delay_is_waited_for_without_a_line() {
     let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
     let limit = Limit::leaky_bucket(rate).burst(3).build().unwrap();
     let mut bench = Bench::of(limit, false, START, START);
-    let patience = |in_all: u64| Patience {
+    let patience = |in_all: u64| WaitLimits {
         turn: Duration::ZERO,
         in_all: Duration::from_millis(in_all),
     };
@@ -114,9 +114,9 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
     let mut slow = Bench::of(leaky, false, START, START);
     let mut other = Bench::of(Limit::per_hour(10).build().unwrap(), false, START, START);
     slow.acquire(5);
-    let mut shadow = Charge::alone(&slow.installed, Cost::ONE);
+    let mut shadow = Charge::alone(&slow.active, Cost::ONE);
     shadow.shadow = true;
-    let charge = Charge::alone(&other.installed, Cost::ONE);
+    let charge = Charge::alone(&other.active, Cost::ONE);
     let entries = &mut [
         Entry {
             charge: &shadow,
@@ -130,7 +130,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
     let claim = Claim {
         id: &id(1),
         hold: None,
-        wait: Some(Patience::of(Duration::from_secs(1))),
+        wait: Some(WaitLimits::of(Duration::from_secs(1))),
         is_named: true,
     };
     let claimed = hold::claim(Now::from_nanos(START), &claim, entries).unwrap();

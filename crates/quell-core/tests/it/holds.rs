@@ -9,7 +9,7 @@ use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Claimed, Ended, Ending, HoldId, Patience};
+use quell_core::hold::{self, Claim, ClaimOutcome, EndOutcome, Ending, HoldId, WaitLimits};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -29,9 +29,9 @@ pub(crate) fn id(name: u64) -> HoldId {
 impl Bench {
     fn charge(&self, cost: u64) -> Charge<'_> {
         let cost = Cost::new(cost).unwrap();
-        let set = LimitSet::ad_hoc(b"key", &self.installed, cost);
+        let set = LimitSet::ad_hoc(b"key", &self.active, cost);
         let mut charge = set.charges()[0].clone();
-        if self.installed.limit.calendar().is_some() {
+        if self.active.limit.calendar().is_some() {
             charge.edges = Some((self.edges)(self.now));
         }
         charge
@@ -43,8 +43,8 @@ impl Bench {
         cost: u64,
         hold: Option<Duration>,
         wait: Option<Duration>,
-    ) -> Claimed {
-        self.claim_patiently(name, cost, hold, wait.map(Patience::of))
+    ) -> ClaimOutcome {
+        self.claim_patiently(name, cost, hold, wait.map(WaitLimits::of))
     }
 
     pub(crate) fn claim_patiently(
@@ -52,8 +52,8 @@ impl Bench {
         name: u64,
         cost: u64,
         hold: Option<Duration>,
-        wait: Option<Patience>,
-    ) -> Claimed {
+        wait: Option<WaitLimits>,
+    ) -> ClaimOutcome {
         let mut state = self.state.clone();
         let charge = self.charge(cost);
         let entry = Entry {
@@ -76,13 +76,13 @@ impl Bench {
         self.claim(name, cost, Some(Duration::MAX), None).decisions[0]
     }
 
-    pub(crate) fn end(&mut self, name: u64, ending: Ending) -> Ended {
+    pub(crate) fn end(&mut self, name: u64, ending: Ending) -> EndOutcome {
         let at = At {
             now: Now::from_nanos(self.now),
-            since: self.installed.since,
+            since: self.active.since,
             edges: self.charge(1).edges,
         };
-        let limit = &self.installed.limit;
+        let limit = &self.active.limit;
         hold::end(&mut self.state, limit, &at, &id(name), ending, true)
     }
 
@@ -124,12 +124,12 @@ fn deeds() -> impl Strategy<Value = Vec<(u64, Deed)>> {
 
 /// So many tenths of the limit, at least 1.
 fn units(bench: &Bench, tenths: u64) -> u64 {
-    let max = u128::from(bench.installed.limit.max());
+    let max = u128::from(bench.active.limit.max());
     u64::try_from((max * u128::from(tenths) / 10).max(1)).unwrap()
 }
 
 fn pass(bench: &mut Bench, thousandths: u64) {
-    let full = bench.installed.limit.full_refill().as_nanos();
+    let full = bench.active.limit.full_refill().as_nanos();
     let gap = full * u128::from(thousandths) / 1_000;
     bench.now = bench
         .now
@@ -206,7 +206,7 @@ proptest! {
             return Ok(());
         }
         pass(&mut bench, gap);
-        let max = bench.installed.limit.max();
+        let max = bench.active.limit.max();
         if max > u64::MAX / 1_000 || bench.now > START + 200 * 365 * 86_400 * SECOND {
             return Ok(());
         }

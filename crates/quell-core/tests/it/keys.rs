@@ -233,9 +233,9 @@ proptest! {
         two in values(),
         parts in keys(),
     ) {
-        let installed = install(1, Limit::per_second(1).build().unwrap(), 0);
+        let active = install(1, Limit::per_second(1).build().unwrap(), 0);
         let ad_hoc = |key: &[u8]| {
-            let set = LimitSet::ad_hoc(key, &installed, Cost::ONE);
+            let set = LimitSet::ad_hoc(key, &active, Cost::ONE);
             set.key(&set.charges()[0]).as_bytes().to_vec()
         };
         assert_eq!(ad_hoc(&one) == ad_hoc(&two), one == two);

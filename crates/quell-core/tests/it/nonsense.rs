@@ -5,13 +5,13 @@ use std::time::Duration;
 use proptest::collection::{vec, vec_deque};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{option, prop_oneof, proptest};
-use quell_core::algorithm::adaptive::Learned;
+use quell_core::algorithm::adaptive::LearnedCeiling;
 use quell_core::algorithm::{At, Edges};
 use quell_core::ban::Ban;
 use quell_core::charge::{self, Entry, LimitSet, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{Ending, Held, Hold, Mark, OnExpiry, Place};
+use quell_core::hold::{Ending, HeldUsage, Hold, Mark, OnExpiry, Place};
 use quell_core::limit::Limit;
 use quell_core::state::{BanRecord, Usage};
 use quell_core::time::{Monotonic, Now, Wall};
@@ -134,7 +134,7 @@ proptest! {
         }
         let mut bench = bench(&kind, now, usage, since);
         let cost = cost.max(1);
-        let full = bench.installed.limit.full_refill();
+        let full = bench.active.limit.full_refill();
         let decision = bench.acquire(cost);
         if let Some(RetryAfter::After(wait)) = decision.retry_after() {
             assert!(wait <= full);
@@ -162,7 +162,7 @@ proptest! {
         let bench = bench(&kind, now, usage, since);
         bench.time_to_rest();
         let mut shifted = bench.clone();
-        shifted.state.shift(Some(&bench.installed.limit), shift);
+        shifted.state.shift(Some(&bench.active.limit), shift);
         shifted.time_to_rest();
         drive(&mut shifted, &steps, |_, _| {});
         let mut carried = bench.clone();
@@ -182,14 +182,14 @@ proptest! {
     ) {
         let kind = Kind::Calendar { limit };
         let mut bench = bench(&kind, now, usage, 0);
-        let full = bench.installed.limit.full_refill();
+        let full = bench.active.limit.full_refill();
         let edges = edges.map(|(start, end, next_end)| Edges {
             start: Wall::from_nanos(start),
             end: Wall::from_nanos(end),
             next_end: Wall::from_nanos(next_end),
         });
         let max = Cost::new(limit).unwrap();
-        let set = LimitSet::ad_hoc(b"k", &bench.installed, max);
+        let set = LimitSet::ad_hoc(b"k", &bench.active, max);
         let mut charge = set.charges()[0].clone();
         charge.edges = edges;
         let mut ask = || {
@@ -226,7 +226,7 @@ proptest! {
         bench.state.ban = Some(Box::new(record));
         bench.time_to_rest();
         let mut shifted = bench.clone();
-        shifted.state.shift(Some(&bench.installed.limit), shift);
+        shifted.state.shift(Some(&bench.active.limit), shift);
         drive(&mut shifted, &steps, |_, _| {});
         bench.acquire(1);
         let left = bench.state.banned_for(Monotonic::from_nanos(now));
@@ -236,7 +236,7 @@ proptest! {
         charge::lift(&mut bench.state, Now::from_nanos(now));
         assert_eq!(bench.state.ban, None);
         let at = At::plain(Now::from_nanos(now));
-        let from = bench.installed.limit.clone();
+        let from = bench.active.limit.clone();
         bench.state.carry(&from, &install(9, kind.limit(), 0), &at);
     }
 }
@@ -283,7 +283,7 @@ fn holds(now: u64) -> impl Strategy<Value = Hold> {
     })
 }
 
-fn learned(now: u64) -> impl Strategy<Value = Learned> {
+fn learned(now: u64) -> impl Strategy<Value = LearnedCeiling> {
     let counts = (numbers(), numbers(), numbers(), numbers());
     let ceilings = prop_oneof![numbers(), 0..=5_000_u64];
     let measured = (
@@ -294,19 +294,21 @@ fn learned(now: u64) -> impl Strategy<Value = Learned> {
         any::<[bool; 2]>(),
     );
     (counts, measured, instants(now)).prop_map(
-        |((used, skip, count, sum), (ceiling, top, unloaded, windows, flags), until)| Learned {
-            used,
-            ceiling,
-            top,
-            unloaded,
-            measures: flags[0],
-            grows: flags[1],
-            windows,
-            skip: skip % 5,
-            count,
-            sum,
-            peak: sum ^ count,
-            until: Monotonic::from_nanos(until),
+        |((used, skip, count, sum), (ceiling, top, unloaded, windows, flags), until)| {
+            LearnedCeiling {
+                used,
+                ceiling,
+                top,
+                unloaded,
+                measures: flags[0],
+                grows: flags[1],
+                windows,
+                skip: skip % 5,
+                count,
+                sum,
+                peak: sum ^ count,
+                until: Monotonic::from_nanos(until),
+            }
         },
     )
 }
@@ -337,7 +339,7 @@ fn held(now: u64) -> impl Strategy<Value = Usage> {
     ];
     let usage = prop_oneof![usages(now), debts];
     (usage, vec(holds(now), 0..=5))
-        .prop_map(|(usage, holds)| Usage::Held(Box::new(Held { usage, holds })))
+        .prop_map(|(usage, holds)| Usage::Held(Box::new(HeldUsage { usage, holds })))
 }
 
 fn endings() -> impl Strategy<Value = Ending> {
@@ -393,6 +395,6 @@ proptest! {
                 bench.change(to.limit(), to.is_calendar());
             }
         }
-        assert!(bench.peek(1).remaining <= bench.installed.limit.max());
+        assert!(bench.peek(1).remaining <= bench.active.limit.max());
     }
 }

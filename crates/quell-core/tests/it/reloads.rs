@@ -17,15 +17,15 @@ fn limit(limit: u64) -> Effect {
 /// The names of all limits of the domain `shop`, overrides first, rule by rule.
 fn ids(rules: &RuleSet) -> Vec<u32> {
     let all = rules.domain("shop").iter().flat_map(|rule| rule.limits());
-    all.map(|installed| installed.id.0).collect()
+    all.map(|active| active.id.0).collect()
 }
 
 /// New names, replaced names and removed names.
 fn summary(changes: &Changes) -> (Vec<u32>, Vec<(u32, u32)>, Vec<u32>) {
-    let installed = changes.installed.iter().map(|installed| installed.id.0);
+    let active = changes.added.iter().map(|active| active.id.0);
     let replaced = changes.replaced.iter().map(|one| (one.from.0, one.to.0));
     let removed = changes.removed.iter().map(|id| id.0);
-    (installed.collect(), replaced.collect(), removed.collect())
+    (active.collect(), replaced.collect(), removed.collect())
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn rules_and_domains_that_come_back_find_their_state() {
     shop.acquire(&query(&[]));
     let (empty, changes) = shop
         .rules
-        .succeed(vec![], Now::from_nanos(shop.now), &shop.ids);
+        .reload(vec![], Now::from_nanos(shop.now), &shop.ids);
     assert_eq!(dropped(&changes), [0, 1]);
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
     shop.rules = empty;
@@ -121,7 +121,7 @@ fn removed_rules_and_domains_forget_their_state_after_a_while() {
     );
     let names = LimitIds::starting_at(9);
     let now = Now::from_nanos(shop.now);
-    let (empty, changes) = shop.rules.succeed(vec![], now, &names);
+    let (empty, changes) = shop.rules.reload(vec![], now, &names);
     assert_eq!(dropped(&changes), [1, 2]);
     assert_eq!(empty.domains().count(), 0);
 }
@@ -262,7 +262,7 @@ fn a_change_of_numbers_leaves_the_start_of_the_rule_alone() {
     );
     let since = |shop: &Shop| {
         let rule = &shop.rules.domain("shop")[0];
-        rule.limits().map(|installed| installed.since).next()
+        rule.limits().map(|active| active.since).next()
     };
     assert_eq!(since(&shop), Some(Monotonic::from_nanos(100 * SECOND)));
 }
@@ -292,9 +292,9 @@ fn the_rules_of_one_domain_add_up() {
     let none = RuleSet::default();
     let now = Now::from_nanos(0);
     let documents = || vec![document("a", 1), document("b", 2)];
-    let (rules, _) = none.succeed(documents(), now, &names);
+    let (rules, _) = none.reload(documents(), now, &names);
     assert_eq!(ids(&rules), [0, 1]);
-    let (rules, changes) = rules.succeed(documents(), now, &names);
+    let (rules, changes) = rules.reload(documents(), now, &names);
     assert_eq!(ids(&rules), [0, 1]);
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
 }

@@ -35,11 +35,11 @@ fn look(bench: &mut Bench) {
 /// Claims one after the other, `gaps` apart, on a key that nobody looks at in between and on one that
 /// somebody looks at all the time.
 fn compare(mut seldom: Bench, gaps: &[(u64, u64, u64, u64)]) {
-    let full = u64::try_from(seldom.installed.limit.full_refill().as_nanos()).unwrap_or(u64::MAX);
+    let full = u64::try_from(seldom.active.limit.full_refill().as_nanos()).unwrap_or(u64::MAX);
     let full = full.min(1_000 * SECOND);
     let thousandths = |of: u64| u64::try_from(u128::from(full) * u128::from(of) / 1_000).unwrap();
     let mut often = seldom.clone();
-    let most = seldom.installed.limit.max();
+    let most = seldom.active.limit.max();
     for (name, (gap, tenths, keep, wait)) in gaps.iter().enumerate() {
         let later = seldom.now + thousandths(*gap);
         if (seldom.edges)(seldom.now) != (seldom.edges)(later) {

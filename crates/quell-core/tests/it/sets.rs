@@ -77,14 +77,14 @@ fn ask(members: &mut [Member], now: u64, costs: &[u64], operation: Operation) ->
         Operation::Acquire => members,
         Operation::Peek => &mut copies,
     };
-    let installed: Vec<_> = members
+    let active: Vec<_> = members
         .iter()
-        .map(|member| member.bench.installed.clone())
+        .map(|member| member.bench.active.clone())
         .collect();
-    let sets: Vec<LimitSet<'_>> = installed
+    let sets: Vec<LimitSet<'_>> = active
         .iter()
         .zip(costs)
-        .map(|(installed, cost)| LimitSet::ad_hoc(b"k", installed, Cost::new(*cost).unwrap()))
+        .map(|(active, cost)| LimitSet::ad_hoc(b"k", active, Cost::new(*cost).unwrap()))
         .collect();
     let charges: Vec<_> = sets
         .iter()
@@ -155,7 +155,7 @@ fn run(members: &mut [Member], asks: &[Ask]) -> Vec<Asked> {
             .iter()
             .enumerate()
             .map(|(index, member)| {
-                let max = member.bench.installed.limit.max();
+                let max = member.bench.active.limit.max();
                 query.amounts[index].cost(max, last(index))
             })
             .collect();

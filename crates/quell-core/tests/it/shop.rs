@@ -41,10 +41,10 @@ impl Shop {
         let domain = Arc::from("shop");
         let now = Now::from_nanos(self.now);
         let rules = vec![DomainRules { domain, rules }];
-        let (rules, changes) = self.rules.succeed(rules, now, &self.ids);
+        let (rules, changes) = self.rules.reload(rules, now, &self.ids);
         self.rules = rules;
-        for installed in &changes.installed {
-            self.limits.insert(installed.id, installed.limit.clone());
+        for active in &changes.added {
+            self.limits.insert(active.id, active.limit.clone());
         }
         self.states
             .retain(|_, state| !changes.removed.contains(&state.limit));
@@ -66,15 +66,15 @@ impl Shop {
         for charge in set.charges() {
             let at = At {
                 now,
-                since: charge.installed.since,
+                since: charge.active.since,
                 edges: charge.edges,
             };
-            let id = charge.installed.id;
+            let id = charge.active.id;
             let stored = self.states.get(set.key(charge).as_bytes()).cloned();
             let mut state = stored.unwrap_or_else(|| State::rest(id));
             if state.limit != id {
                 let from = &self.limits[&state.limit];
-                state.carry(from, charge.installed, &at);
+                state.carry(from, charge.active, &at);
             }
             states.push(state);
         }

@@ -89,7 +89,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Row]) {
         bench.now = row.ask.at;
         let expected = Decision {
             outcome: row.outcome,
-            limit: bench.installed.limit.max(),
+            limit: bench.active.limit.max(),
             remaining: row.remaining,
             reset_after: duration(row.reset),
             delay: duration(row.delay),

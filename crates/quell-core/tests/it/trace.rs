@@ -111,7 +111,7 @@ pub(crate) fn begin(kind: &Kind, (start, part): (u64, u64)) -> (Bench, u64) {
 impl Gap {
     /// The instant so long after that of the bench; the same instant past the end of time.
     pub(crate) fn from(self, bench: &Bench, last: Option<&Decision>) -> u64 {
-        let full = bench.installed.limit.full_refill().as_nanos();
+        let full = bench.active.limit.full_refill().as_nanos();
         let (nanos, off) = match self {
             Self::Nanos(nanos) => (u128::from(nanos), 0),
             Self::OfFull(part, off) => (full * u128::from(part) / 64, off),
@@ -153,7 +153,7 @@ pub(crate) fn drive(
     for step in steps {
         let last = calls.last().map(|call| &call.decision);
         bench.now = step.gap.from(bench, last);
-        let cost = step.amount.cost(bench.installed.limit.max(), last);
+        let cost = step.amount.cost(bench.active.limit.max(), last);
         let decision = bench.ask(step.operation, cost);
         let call = Call {
             at: bench.now,

@@ -11,7 +11,7 @@ pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
 /// Exactly so long, and a nanosecond earlier is too early.
 pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
-    let max = bench.installed.limit.max();
+    let max = bench.active.limit.max();
     match call.decision.outcome {
         Outcome::Allow => assert!(call.cost <= max),
         Outcome::Deny(RetryAfter::Never) => assert!(call.cost > max, "never, but it could pass"),
@@ -36,7 +36,7 @@ pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
 /// So much would be allowed right now, and no more.
 pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
     let remaining = call.decision.remaining;
-    assert_eq!(call.decision.limit, bench.installed.limit.max());
+    assert_eq!(call.decision.limit, bench.active.limit.max());
     assert!(remaining <= call.decision.limit);
     if remaining > 0 {
         assert_eq!(bench.peek(remaining).outcome, Outcome::Allow);
@@ -51,7 +51,7 @@ pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
 pub(crate) fn reset_after_is_true(bench: &Bench, call: &Call) {
     let reset = call.decision.reset_after;
     assert!(
-        reset <= bench.installed.limit.full_refill(),
+        reset <= bench.active.limit.full_refill(),
         "at most a full refill"
     );
     let Some(rested) = bench.after(reset) else {

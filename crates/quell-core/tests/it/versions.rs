@@ -9,7 +9,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::charge::{Charge, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::limit::{Installed, Limit};
+use quell_core::limit::{ActiveLimit, Limit};
 use quell_core::rate::Rate;
 use quell_core::state::State;
 use quell_core::state::versions::Version;
@@ -24,7 +24,7 @@ const START: u64 = 1_000 * HOUR;
 
 /// One key that servers with different versions of its limit share.
 struct Shared {
-    versions: Vec<Installed>,
+    versions: Vec<ActiveLimit>,
     state: State,
     now: u64,
 }
@@ -45,15 +45,15 @@ impl Shared {
 
     /// Asks under one of the versions.
     fn acquire(&mut self, version: usize, cost: u64) -> Decision {
-        let installed = &self.versions[version];
-        let mut charge = Charge::alone(installed, Cost::new(cost).unwrap());
+        let active = &self.versions[version];
+        let mut charge = Charge::alone(active, Cost::new(cost).unwrap());
         charge.edges = Some(calendar::edges(self.now));
         let charge = &charge;
         let now = Now::from_nanos(self.now);
         let state = &mut self.state;
-        if state.limit != installed.id {
+        if state.limit != active.id {
             let from = &self.versions[state.limit.0 as usize].limit;
-            state.carry(from, installed, &charge.at(now));
+            state.carry(from, active, &charge.at(now));
         }
         decide_one(now, Operation::Acquire, &mut Entry { charge, state })
     }

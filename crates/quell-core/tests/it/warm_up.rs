@@ -320,7 +320,7 @@ fn states_move_to_another_clock() {
     }
     let wait = bench.peek(1).retry_after();
     for nanos in [-86_400 * SECOND.cast_signed(), 3_600 * SECOND.cast_signed()] {
-        let limit = bench.installed.limit.clone();
+        let limit = bench.active.limit.clone();
         bench.state.shift(Some(&limit), nanos);
         bench.now = bench.now.checked_add_signed(nanos).unwrap();
         assert_eq!(bench.peek(1).retry_after(), wait, "{nanos}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::charge::{Entry, LimitSet, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::RetryAfter;
-use quell_core::limit::{Installed, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
 use quell_protocol::resp::{
@@ -238,7 +238,7 @@ fn replies_round_up_and_saturate() {
 fn the_documented_example() {
     let line = "CL.THROTTLE user123 15 30 60 1";
     throttle(&words(line), |throttle| {
-        let installed = Installed {
+        let active = ActiveLimit {
             id: LimitId(1),
             limit: throttle.limit.build().unwrap(),
             since: Monotonic::ORIGIN,
@@ -251,7 +251,7 @@ fn the_documented_example() {
             versions: None,
         };
         let mut ask = |seconds: u64, cost: Cost| {
-            let set = LimitSet::ad_hoc(throttle.key, &installed, cost);
+            let set = LimitSet::ad_hoc(throttle.key, &active, cost);
             let mut entry = Entry {
                 charge: &set.charges()[0],
                 state: &mut state,

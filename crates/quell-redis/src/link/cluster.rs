@@ -1,10 +1,10 @@
 //! Cluster: which of several primaries has a key now.
 //!
-//! A key belongs to one of 16,384 slots by CRC16 of what stands between its braces, and every primary
-//! serves some. What a server says of a key that moved is believed at once (`MOVED`) or for one
-//! command (`ASK`); either way it ran nothing, so the command is sent again. When a server is gone the
-//! others are asked who took its place, a few at a time, by a task that no caller holds up or cuts
-//! short. One key that moved seldom moved alone, so the whole map is asked for soon after.
+//! A key belongs to one of 16,384 slots by CRC16 of the text between its braces, and every primary serves
+//! some slots. A server's redirect is followed at once, for all further commands (`MOVED`) or for one
+//! (`ASK`); in both cases it ran nothing, so the command is sent again. When a server is gone the others
+//! are asked who took over, a few at a time, by a task that is independent of callers. Keys seldom move
+//! alone, so after one redirect the whole map is read again soon.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::command::Command;
 use super::node::Node;
 use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
-use super::{Attempt, Failure, Place, Settings};
+use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
 
 /// How many slots there are.
@@ -32,7 +32,7 @@ const FRESH: Duration = Duration::from_millis(50);
 
 /// How often a command follows where it is sent before it is given up: a key moves once in a
 /// resharding.
-const MOST_MOVES: usize = 16;
+const MAX_MOVES: usize = 16;
 
 /// After a key that moved the map is asked for in the background, at most once in this time: a
 /// resharding moves many.
@@ -44,7 +44,7 @@ const ASKED_AT_ONCE: usize = 4;
 
 /// Numbers that are tried until one has a slot that is looked for. Of a server that has a single slot
 /// none is found with probability 10^-27.
-const MOST_TAGS: u32 = 1 << 20;
+const MAX_TAGS: u32 = 1 << 20;
 
 /// The way to the servers of a cluster.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Cluster {
     /// Those that the map names, their replicas, and those that a key was sent to since.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     /// Stands for slots of which nobody knows who has them.
-    nobody: Arc<Place>,
+    nobody: Arc<Endpoint>,
     /// When the map was last learnt.
     learnt: Mutex<Option<Instant>>,
     look: SharedTask,
@@ -125,7 +125,7 @@ impl Cluster {
             settings,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
-            nobody: Arc::new(Place::new("the cluster".to_owned())),
+            nobody: Arc::new(Endpoint::new("the cluster".to_owned())),
             learnt: Mutex::new(None),
             look: SharedTask::default(),
             is_planned: AtomicBool::default(),
@@ -137,16 +137,16 @@ impl Cluster {
     }
 
     /// Who is asked about a slot.
-    pub(crate) fn place_of(&self, slot: u16) -> Arc<Place> {
+    pub(crate) fn endpoint_of(&self, slot: u16) -> Arc<Endpoint> {
         let map = self.map.load();
-        let place = map.get(slot).map(|node| node.place());
-        Arc::clone(place.unwrap_or(&self.nobody))
+        let endpoint = map.get(slot).map(|node| node.endpoint());
+        Arc::clone(endpoint.unwrap_or(&self.nobody))
     }
 
     /// All who are asked about slots.
-    pub(crate) fn places(&self) -> Vec<Arc<Place>> {
+    pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         let map = self.map.load();
-        let owners = map.owners.iter().map(|node| Arc::clone(node.place()));
+        let owners = map.owners.iter().map(|node| Arc::clone(node.endpoint()));
         let is_unknown = map.owners.is_empty() || self.nobody.breaker.is_open();
         owners
             .chain(is_unknown.then(|| Arc::clone(&self.nobody)))
@@ -156,50 +156,50 @@ impl Cluster {
     pub(crate) fn is_any_gone(&self) -> bool {
         let map = self.map.load();
         let mut owners = map.owners.iter();
-        self.nobody.breaker.is_open() || owners.any(|node| node.place().breaker.is_open())
+        self.nobody.breaker.is_open() || owners.any(|node| node.endpoint().breaker.is_open())
     }
 
     /// A text whose slot a place has, if it has any.
-    pub(crate) fn tag_at(&self, place: &Arc<Place>) -> Option<String> {
+    pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
         let map = self.map.load();
         let is_there = |slot| match map.get(slot) {
-            Some(node) => Arc::ptr_eq(node.place(), place),
-            None => Arc::ptr_eq(&self.nobody, place),
+            Some(node) => Arc::ptr_eq(node.endpoint(), endpoint),
+            None => Arc::ptr_eq(&self.nobody, endpoint),
         };
         let owns = map
             .owners
             .iter()
-            .any(|node| Arc::ptr_eq(node.place(), place));
-        if !owns && (!Arc::ptr_eq(&self.nobody, place) || map.is_whole()) {
+            .any(|node| Arc::ptr_eq(node.endpoint(), endpoint));
+        if !owns && (!Arc::ptr_eq(&self.nobody, endpoint) || map.is_whole()) {
             return None;
         }
-        let mut tags = (0..MOST_TAGS).map(|number| number.to_string());
+        let mut tags = (0..MAX_TAGS).map(|number| number.to_string());
         tags.find(|tag| is_there(slot_of(tag.as_bytes())))
     }
 
     /// Asks who has which slot, a place that does not answer last.
-    pub(crate) async fn look_around(self: &Arc<Self>, place: &Arc<Place>) {
-        let node = self.node_at(place);
+    pub(crate) async fn find_successor(self: &Arc<Self>, endpoint: &Arc<Endpoint>) {
+        let node = self.node_at(endpoint);
         let gone = node.as_ref().map(|node| node.address());
         if let Err(failure) = self.refresh(gone).await {
             tracing::debug!(%failure, "nobody says who has the slots");
         }
     }
 
-    fn node_at(&self, place: &Arc<Place>) -> Option<Arc<Node>> {
+    fn node_at(&self, endpoint: &Arc<Endpoint>) -> Option<Arc<Node>> {
         let map = self.map.load();
         let mut owners = map.owners.iter();
         owners
-            .find(|node| Arc::ptr_eq(node.place(), place))
+            .find(|node| Arc::ptr_eq(node.endpoint(), endpoint))
             .cloned()
     }
 
     /// Gives up the connections to a place.
-    pub(crate) fn hang_up(&self, place: &Arc<Place>) {
-        if let Some(node) = self.node_at(place) {
+    pub(crate) fn hang_up(&self, endpoint: &Arc<Endpoint>) {
+        if let Some(node) = self.node_at(endpoint) {
             node.hang_up();
         }
-        if Arc::ptr_eq(place, &self.nobody) {
+        if Arc::ptr_eq(endpoint, &self.nobody) {
             for seed in &self.seeds {
                 seed.hang_up();
             }
@@ -228,7 +228,7 @@ impl Cluster {
             };
             let failure = match answer {
                 Ok(value) => return Ok(value),
-                Err(Attempt::Moved(address)) if moves < MOST_MOVES => {
+                Err(AttemptFailure::Moved(address)) if moves < MAX_MOVES => {
                     moves += 1;
                     let node = self.node(&address);
                     self.learn(slot, &node);
@@ -236,19 +236,20 @@ impl Cluster {
                     moved = Some((node, false));
                     continue;
                 }
-                Err(Attempt::Ask(address)) if moves < MOST_MOVES => {
+                Err(AttemptFailure::Ask(address)) if moves < MAX_MOVES => {
                     moves += 1;
                     moved = Some((self.node(&address), true));
                     continue;
                 }
-                Err(Attempt::Moved(_) | Attempt::Ask(_)) => {
+                Err(AttemptFailure::Moved(_) | AttemptFailure::Ask(_)) => {
                     let reason = "its servers send a key back and forth".to_owned();
                     return Err(Failure::Refused(reason));
                 }
                 Err(
-                    Attempt::Away(failure) | Attempt::Failed(failure @ Failure::Unreachable(_)),
+                    AttemptFailure::Away(failure)
+                    | AttemptFailure::Failed(failure @ Failure::Unreachable(_)),
                 ) => failure,
-                Err(Attempt::Failed(failure)) => return Err(failure),
+                Err(AttemptFailure::Failed(failure)) => return Err(failure),
             };
             // It ran nothing. Somebody else has or will have the slot. Redis 6.2 sends on every time
             // before it says to try again.
@@ -337,7 +338,7 @@ impl Cluster {
         let seeds = seeds.filter(|seed| !known.contains_key(seed.address()));
         let nodes = known.values().chain(seeds).cloned();
         let is_doubtful =
-            |node: &Arc<Node>| Some(node.address()) == gone || node.place().breaker.is_open();
+            |node: &Arc<Node>| Some(node.address()) == gone || node.endpoint().breaker.is_open();
         let (doubtful, well): (Vec<_>, Vec<_>) = nodes.partition(is_doubtful);
         let mut slots = Cmd::new();
         slots.arg("CLUSTER").arg("SLOTS");
@@ -381,13 +382,13 @@ impl Cluster {
             let mut owners = map.owners.iter();
             !owners.any(|owner| Arc::ptr_eq(owner, node))
         });
-        let mut over: Vec<_> = without.map(|node| node.place()).collect();
+        let mut over: Vec<_> = without.map(|node| node.endpoint()).collect();
         if is_whole {
             over.push(&self.nobody);
         }
-        for place in over {
-            if place.breaker.answered().is_some() {
-                let server = place.name();
+        for endpoint in over {
+            if endpoint.breaker.answered().is_some() {
+                let server = endpoint.name();
                 tracing::info!(server, "others of the cluster have its keys now");
             }
         }
@@ -527,17 +528,18 @@ mod tests {
     fn a_place_is_found_by_a_key_of_its_own() {
         let url: crate::StoreUrl = "redis+cluster://h:1".parse().unwrap();
         let cluster = Cluster::new(&[], Arc::new(Settings::new(&url, LOOK_AGAIN)));
-        let places = [1, 2].map(|port| Arc::clone(cluster.node(&Address::new("h", port)).place()));
-        assert!(cluster.tag_at(&places[0]).is_none(), "nobody knows it");
+        let endpoints =
+            [1, 2].map(|port| Arc::clone(cluster.node(&Address::new("h", port)).endpoint()));
+        assert!(cluster.tag_at(&endpoints[0]).is_none(), "nobody knows it");
         let at = |port| cluster.node(&Address::new("h", port));
         // One slot for the first.
         cluster.adopt(Found {
             ranges: vec![(0, 41, at(2)), (42, 42, at(1)), (43, 16_383, at(2))],
             servers: [1, 2].map(|port| Address::new("h", port)).into(),
         });
-        let tag = cluster.tag_at(&places[0]).unwrap();
+        let tag = cluster.tag_at(&endpoints[0]).unwrap();
         assert_eq!(slot_of(tag.as_bytes()), 42);
-        assert!(Arc::ptr_eq(&cluster.place_of(42), &places[0]));
-        assert!(Arc::ptr_eq(&cluster.place_of(43), &places[1]));
+        assert!(Arc::ptr_eq(&cluster.endpoint_of(42), &endpoints[0]));
+        assert!(Arc::ptr_eq(&cluster.endpoint_of(43), &endpoints[1]));
     }
 }

@@ -1,4 +1,4 @@
-//! Command: what is sent to a server, and what became of the attempts so far.
+//! A command for a server, and the state of its attempts so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,20 +1,21 @@
-//! Connection: commands to one server in a row, their answers in the same order, and what it means
-//! when there are none.
+//! Connection: pipelines commands to one server, matches answers in order, and decides what a missing
+//! answer means.
 //!
 //! ```text
-//! call -> waits in the queue -> on the way, as many as the window has room for -> answered
-//!           |                     '- nothing heard for a timeout ---------------> nobody knows
-//!           '- nothing heard for a timeout, or too many wait -------------------> it was not sent
+//! call -> queue -> in flight, as many as the window has room for -> answered
+//!           |            '- nothing read for a timeout ----------> unknown
+//!           '- nothing read for a timeout, or queue full --------> not sent
 //! ```
 //!
-//! One task writes and reads; all it knows is in [`Traffic`]. It reads what has come before it calls
-//! anything late, and looks again a moment later. A look that comes late itself proves nothing: this
-//! process had no time then, and perhaps has not heard what came meanwhile. So it looks again after as
-//! long, and believes two looks in a row between which it had time. A process that has no time to read
-//! is not mistaken for a server that is silent.
-//! The time of a command counts from when the system took it, and begins anew with every answer that
-//! arrives: what stands behind others is not late while they are answered. Twice the timeout is the
-//! most, whatever arrives.
+//! One task writes and reads; its state is in [`Traffic`]. It reads everything that has arrived before it
+//! calls a command late, and checks again a moment later. A check that itself runs late proves nothing:
+//! this process had no processor time, and may have answers that it has not read. So it checks again after
+//! the same time, and believes two checks in a row between which it had time. A busy process is therefore
+//! not mistaken for a silent server.
+//!
+//! The time of a command counts from when the system took its bytes, and starts again with every answer
+//! that arrives: commands behind others are not late while those are answered. The limit is twice the
+//! timeout, whatever arrives.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,14 +32,14 @@ use tokio::time::Sleep;
 
 use super::command::Command;
 use super::reply;
-use crate::flow::{PATIENCE, Queue, Window};
+use crate::flow::{MAX_WAIT, Queue, Window};
 use crate::sync::Mutex;
 
 /// Commands on the way at a time, at most: what a server answers in some 10 ms.
-const MOST_ON_THE_WAY: usize = 1_024;
+const MAX_IN_FLIGHT: usize = 1_024;
 
 /// Commands on the way at a time, at least, so that a far server is kept busy.
-const LEAST_ON_THE_WAY: usize = 16;
+const MIN_IN_FLIGHT: usize = 16;
 
 /// Bytes that wait to be written before more are added.
 const OUTPUT: usize = 64 * 1_024;
@@ -47,17 +48,17 @@ const OUTPUT: usize = 64 * 1_024;
 const INPUT: usize = 16 * 1_024;
 
 /// What has come and is no whole answer: some ten times the longest that we ask for.
-const MOST_INPUT: usize = 64 * 1_024 * 1_024;
+const MAX_INPUT: usize = 64 * 1_024 * 1_024;
 
 /// Between two looks for an answer that is late: a turn of the runtime, in which it learns what has
 /// come. Longer if the look before was late: by as much.
-const NEXT_LOOK: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Two looks that lie further apart prove nothing. Timers are a millisecond or two late at any time.
-const LATE_LOOK: Duration = Duration::from_millis(4);
+const LATE_CHECK: Duration = Duration::from_millis(4);
 
 /// After so many looks an answer is late, however little time this process has.
-const MOST_LOOKS: u32 = 8;
+const MAX_CHECKS: u32 = 8;
 
 /// A connection that was quiet for so long before a command without an answer is given up: on the way
 /// there may be somebody who forgot it.
@@ -65,7 +66,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum NoAnswer {
     /// Nothing of it was written, since the connection is over.
     Unsent,
     /// Nothing of it was written, since what was sent before has no answer.
@@ -78,7 +79,7 @@ pub(super) enum Lost {
     Broken(String),
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsent => f.write_str("the connection was broken already"),
@@ -90,7 +91,7 @@ impl fmt::Display for Lost {
     }
 }
 
-type Caller = oneshot::Sender<Result<Value, Lost>>;
+type Caller = oneshot::Sender<Result<Value, NoAnswer>>;
 
 /// A way to send commands. The connection ends when the last copy is dropped.
 #[derive(Clone)]
@@ -143,7 +144,7 @@ impl Connection {
     pub(super) fn set_timeout(&self, timeout: Duration) {
         let mut traffic = self.end.traffic.lock();
         traffic.timeout = timeout;
-        traffic.waiting.set_patience(timeout * PATIENCE);
+        traffic.waiting.set_patience(timeout * MAX_WAIT);
         traffic.window = window(timeout);
     }
 
@@ -162,13 +163,13 @@ impl Connection {
     }
 
     /// Sends a command and waits for its last answer.
-    pub(super) async fn call(&self, command: &Command) -> Result<Value, Lost> {
+    pub(super) async fn call(&self, command: &Command) -> Result<Value, NoAnswer> {
         let answer = self.end.traffic.lock().enter(command, Instant::now())?;
         command.set_on_connection(true);
         let answer = answer.await;
         command.set_on_connection(false);
         // Whoever drives the connection answers all, also when it is dropped.
-        answer.unwrap_or(Err(Lost::Unsent))
+        answer.unwrap_or(Err(NoAnswer::Unsent))
     }
 }
 
@@ -210,7 +211,7 @@ impl Traffic {
     fn new(timeout: Duration, now: Instant) -> Self {
         Self {
             timeout,
-            waiting: Queue::new(timeout * PATIENCE),
+            waiting: Queue::new(timeout * MAX_WAIT),
             on_the_way: VecDeque::new(),
             window: window(timeout),
             heard: now,
@@ -232,15 +233,15 @@ impl Traffic {
         &mut self,
         command: &Command,
         now: Instant,
-    ) -> Result<oneshot::Receiver<Result<Value, Lost>>, Lost> {
+    ) -> Result<oneshot::Receiver<Result<Value, NoAnswer>>, NoAnswer> {
         if self.is_over {
-            return Err(Lost::Unsent);
+            return Err(NoAnswer::Unsent);
         }
         let (caller, answer) = oneshot::channel();
         let command = command.clone();
         let waiting = Waiting { command, caller };
         let entered = self.waiting.push(waiting, now);
-        entered.map_err(|_| Lost::Overloaded)?;
+        entered.map_err(|_| NoAnswer::Overloaded)?;
         self.wake();
         Ok(answer)
     }
@@ -304,7 +305,7 @@ impl Traffic {
             }
         }
         for refused in self.waiting.answered(count, now) {
-            let _ = refused.caller.send(Err(Lost::Overloaded));
+            let _ = refused.caller.send(Err(NoAnswer::Overloaded));
         }
         unasked
     }
@@ -330,13 +331,17 @@ impl Traffic {
         for sent in self.on_the_way.iter_mut().take(count) {
             if let Some(caller) = sent.caller.take() {
                 let is_written = sent.offset < written;
-                let _ = caller.send(Err(if is_written { Lost::Late } else { Lost::Silent }));
+                let _ = caller.send(Err(if is_written {
+                    NoAnswer::Late
+                } else {
+                    NoAnswer::Silent
+                }));
             }
         }
         let is_silent = now >= self.heard + self.timeout;
         if let Some(then) = now.checked_sub(self.timeout).filter(|_| is_silent) {
             for unsent in self.waiting.since(then) {
-                let _ = unsent.caller.send(Err(Lost::Silent));
+                let _ = unsent.caller.send(Err(NoAnswer::Silent));
             }
         }
     }
@@ -346,22 +351,22 @@ impl Traffic {
         self.is_over = true;
         for sent in std::mem::take(&mut self.on_the_way) {
             let lost = match sent.offset < written {
-                true => Lost::Broken(reason.to_owned()),
-                false => Lost::Unsent,
+                true => NoAnswer::Broken(reason.to_owned()),
+                false => NoAnswer::Unsent,
             };
             if let Some(caller) = sent.caller {
                 let _ = caller.send(Err(lost));
             }
         }
         for waiting in self.waiting.take_all() {
-            let _ = waiting.caller.send(Err(Lost::Unsent));
+            let _ = waiting.caller.send(Err(NoAnswer::Unsent));
         }
     }
 }
 
 /// Answers may take a quarter of the time longer than the quickest, by queueing.
 fn window(timeout: Duration) -> Window {
-    Window::new(LEAST_ON_THE_WAY, MOST_ON_THE_WAY, timeout / 4)
+    Window::new(MIN_IN_FLIGHT, MAX_IN_FLIGHT, timeout / 4)
 }
 
 /// What is said of an answer that nobody asked for: a server that turns somebody away says why.
@@ -478,10 +483,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if self.filled < length {
             return Ok(());
         }
-        if length >= MOST_INPUT {
-            return Err(format!("an answer of more than {MOST_INPUT} bytes"));
+        if length >= MAX_INPUT {
+            return Err(format!("an answer of more than {MAX_INPUT} bytes"));
         }
-        self.input.resize((length * 2).min(MOST_INPUT), 0);
+        self.input.resize((length * 2).min(MAX_INPUT), 0);
         Ok(())
     }
 
@@ -562,8 +567,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         } else if due.is_some() {
             let before = self.looked.replace(now);
             self.looks = before.map_or(1, |_| self.looks + 1);
-            let had_time = before.is_some_and(|before| now - before <= LATE_LOOK);
-            if had_time || self.looks >= MOST_LOOKS {
+            let had_time = before.is_some_and(|before| now - before <= LATE_CHECK);
+            if had_time || self.looks >= MAX_CHECKS {
                 traffic.give_up(now, self.sent);
                 if traffic.was_quiet || self.unwritten < self.output.len() {
                     return Poll::Ready("no answer in time".to_owned());
@@ -580,8 +585,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let at = match self.looked {
             None => deadline,
             // The server had no time either, perhaps: it gets as much again.
-            Some(looked) if late > LATE_LOOK => looked + late.min(timeout),
-            Some(looked) => looked + NEXT_LOOK,
+            Some(looked) if late > LATE_CHECK => looked + late.min(timeout),
+            Some(looked) => looked + CHECK_INTERVAL,
         };
         // One that ends early is set anew when it does.
         if self.armed.is_none_or(|armed| armed > at) {
@@ -672,11 +677,11 @@ mod tests {
         let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
         while driver.looked.is_none() {
             assert_eq!(turn(&mut driver).await, None);
-            tokio::time::sleep(NEXT_LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
         for _ in 0..3 {
             std::thread::sleep(TIMEOUT * 2);
-            tokio::time::sleep(NEXT_LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             assert_eq!(turn(&mut driver).await, None);
             assert_eq!(heard(&mut answer), None, "it had no time to look");
         }
@@ -690,9 +695,9 @@ mod tests {
             if let Some(told) = heard(&mut answer) {
                 break told;
             }
-            tokio::time::sleep(NEXT_LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         };
-        assert_eq!(told, Err(Lost::Late));
+        assert_eq!(told, Err(NoAnswer::Late));
     }
 
     #[tokio::test]
@@ -722,7 +727,7 @@ mod tests {
             let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
             let reason = turn(&mut driver).await.unwrap();
             assert_eq!(reason, "an answer of more than 67108864 bytes");
-            assert!(driver.input.capacity() <= MOST_INPUT);
+            assert!(driver.input.capacity() <= MAX_INPUT);
             drop(driver);
             assert!(connection.is_over());
             assert!(heard(&mut answer).unwrap().is_err());
@@ -755,7 +760,7 @@ mod tests {
         assert!(turn(&mut driver).await.is_some());
         drop(driver);
         assert_eq!(heard(&mut first), Some(Ok(Value::Int(1))));
-        assert_eq!(heard(&mut second), Some(Err(Lost::Unsent)));
+        assert_eq!(heard(&mut second), Some(Err(NoAnswer::Unsent)));
     }
 
     /// The answer lies in the socket while the whole process stands still for four timeouts.
@@ -789,7 +794,7 @@ mod tests {
         server.join().unwrap();
     }
 
-    type Answer = oneshot::Receiver<Result<Value, Lost>>;
+    type Answer = oneshot::Receiver<Result<Value, NoAnswer>>;
 
     fn command() -> Command {
         Command::from(&redis::cmd("PING"))
@@ -799,7 +804,7 @@ mod tests {
         traffic.enter(&command(), now).unwrap()
     }
 
-    fn heard(answer: &mut Answer) -> Option<Result<Value, Lost>> {
+    fn heard(answer: &mut Answer) -> Option<Result<Value, NoAnswer>> {
         answer.try_recv().ok()
     }
 
@@ -821,7 +826,7 @@ mod tests {
         traffic.hear(vec![Value::Okay], last);
         assert_eq!(traffic.deadline(), Some(sent + TIMEOUT * 2));
         traffic.give_up(sent + TIMEOUT * 2, 1);
-        assert_eq!(heard(&mut answers[2]), Some(Err(Lost::Late)));
+        assert_eq!(heard(&mut answers[2]), Some(Err(NoAnswer::Late)));
         assert_eq!(traffic.deadline(), None);
     }
 
@@ -829,7 +834,7 @@ mod tests {
     fn what_was_not_written_was_not_sent() {
         let start = Instant::now();
         let mut traffic = Traffic::new(TIMEOUT, start);
-        let mut answers: Vec<_> = (0..MOST_ON_THE_WAY + 1)
+        let mut answers: Vec<_> = (0..MAX_IN_FLIGHT + 1)
             .map(|_| enter(&mut traffic, start))
             .collect();
         let length = command().bytes().len() as u64;
@@ -837,11 +842,15 @@ mod tests {
         while traffic.leave(offset, start).is_some() {
             offset += length;
         }
-        assert_eq!(traffic.on_the_way.len(), MOST_ON_THE_WAY);
+        assert_eq!(traffic.on_the_way.len(), MAX_IN_FLIGHT);
         // Of the second one byte was written.
         traffic.give_up(start + TIMEOUT, length + 1);
         for (index, answer) in answers.iter_mut().enumerate() {
-            let lost = if index < 2 { Lost::Late } else { Lost::Silent };
+            let lost = if index < 2 {
+                NoAnswer::Late
+            } else {
+                NoAnswer::Silent
+            };
             assert_eq!(heard(answer), Some(Err(lost)), "{index}");
         }
     }
@@ -908,7 +917,7 @@ mod tests {
             assert_eq!(ends.len(), 2);
             let sent = ends
                 .iter()
-                .filter(|end| matches!(end, Ok(_) | Err(Lost::Late | Lost::Broken(_))));
+                .filter(|end| matches!(end, Ok(_) | Err(NoAnswer::Late | NoAnswer::Broken(_))));
             let most = written / command().bytes().len() as u64;
             assert!(sent.count() as u64 <= most, "{ends:?}");
             let traffic = traffic.lock();

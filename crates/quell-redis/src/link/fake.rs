@@ -1,5 +1,5 @@
-//! Fake: a server in a model. What is sent to it and what it answers is in the hands of the model, and
-//! goes in pieces as the scheduler likes.
+//! A fake server for model tests. The model chooses its answers, and the scheduler cuts the bytes of both
+//! directions into pieces.
 
 use std::cell::RefCell;
 use std::io;

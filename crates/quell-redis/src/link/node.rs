@@ -1,8 +1,7 @@
-//! Node: one server behind one connection, made anew when it breaks.
+//! Node: one server behind one connection, which is replaced when it breaks.
 //!
-//! All calls share the connection and follow each other on it without waiting, so ten thousand calls
-//! at once need no ten thousand connections. A connection is made by a task of its own: a call that
-//! runs out of time leaves it alone.
+//! All calls share the connection and are pipelined, so ten thousand concurrent calls need no ten
+//! thousand connections. A task of its own connects: a call that times out does not cancel it.
 
 use std::fmt;
 use std::io;
@@ -17,23 +16,23 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::command::Command;
-use super::connection::{Connection, Lost};
-use super::{Attempt, Failure, Place, Settings, judge, settings};
+use super::connection::{Connection, NoAnswer};
+use super::{AttemptFailure, Endpoint, Failure, Settings, judge, settings};
 use crate::sync::{self, Mutex};
 use crate::url::Address;
 
 /// After a failure to connect nobody tries again for this long, and twice as long each time up to
-/// [`LONGEST_PAUSE`].
+/// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Short enough that a server is found within a second of coming up.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// One server.
 pub(crate) struct Node {
     address: Address,
     settings: Arc<Settings>,
-    place: Arc<Place>,
+    endpoint: Arc<Endpoint>,
     state: Mutex<State>,
 }
 
@@ -59,7 +58,7 @@ impl fmt::Debug for Node {
 impl Node {
     pub(crate) fn new(address: Address, settings: Arc<Settings>) -> Arc<Self> {
         Arc::new(Self {
-            place: Arc::new(Place::new(address.to_string())),
+            endpoint: Arc::new(Endpoint::new(address.to_string())),
             address,
             settings,
             state: Mutex::new(State::Idle),
@@ -77,16 +76,16 @@ impl Node {
     }
 
     /// Whether it answers, as far as is known.
-    pub(crate) const fn place(&self) -> &Arc<Place> {
-        &self.place
+    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
     }
 
     /// Sends a command and waits for the answer.
-    pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Attempt> {
+    pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, AttemptFailure> {
         let answer = self.try_call(command).await;
         if let Err(
-            Attempt::Failed(Failure::Unreachable(reason))
-            | Attempt::Away(Failure::NotReady(reason) | Failure::Moving(reason)),
+            AttemptFailure::Failed(Failure::Unreachable(reason))
+            | AttemptFailure::Away(Failure::NotReady(reason) | Failure::Moving(reason)),
         ) = &answer
         {
             command.note(reason);
@@ -94,7 +93,7 @@ impl Node {
         answer
     }
 
-    async fn try_call(self: &Arc<Self>, command: &Command) -> Result<Value, Attempt> {
+    async fn try_call(self: &Arc<Self>, command: &Command) -> Result<Value, AttemptFailure> {
         let connection = self.connection().await?;
         let lost = match connection.call(command).await {
             Ok(answer) => return self.answered(answer, &connection),
@@ -105,21 +104,21 @@ impl Node {
         }
         let timeout = self.settings.timeout;
         Err(match lost {
-            Lost::Unsent => Attempt::Away(Failure::NotReady(lost.to_string())),
-            Lost::Silent => {
+            NoAnswer::Unsent => AttemptFailure::Away(Failure::NotReady(lost.to_string())),
+            NoAnswer::Silent => {
                 let reason = format!("no answer within {timeout:?} to the calls before it");
-                Attempt::Failed(Failure::Unreachable(reason))
+                AttemptFailure::Failed(Failure::Unreachable(reason))
             }
-            Lost::Overloaded => Attempt::Failed(Failure::Overloaded),
-            Lost::Late => {
+            NoAnswer::Overloaded => AttemptFailure::Failed(Failure::Overloaded),
+            NoAnswer::Late => {
                 let reason = format!("no answer within {timeout:?}");
-                Attempt::Failed(Failure::Unknown(reason))
+                AttemptFailure::Failed(Failure::Unknown(reason))
             }
-            Lost::Broken(_) => Attempt::Failed(Failure::Unknown(lost.to_string())),
+            NoAnswer::Broken(_) => AttemptFailure::Failed(Failure::Unknown(lost.to_string())),
         })
     }
 
-    fn answered(&self, answer: Value, from: &Connection) -> Result<Value, Attempt> {
+    fn answered(&self, answer: Value, from: &Connection) -> Result<Value, AttemptFailure> {
         answer.extract_error().map_err(|error| {
             let here = |address: Address| match address.host() {
                 // Where the server that says so is.
@@ -127,12 +126,12 @@ impl Node {
                 _ => address,
             };
             let attempt = match judge(&error) {
-                Attempt::Moved(address) => Attempt::Moved(here(address)),
-                Attempt::Ask(address) => Attempt::Ask(here(address)),
+                AttemptFailure::Moved(address) => AttemptFailure::Moved(here(address)),
+                AttemptFailure::Ask(address) => AttemptFailure::Ask(here(address)),
                 other => other,
             };
             // Another server may answer at this address soon, or does already.
-            if let Attempt::Away(Failure::NotReady(reason)) = &attempt
+            if let AttemptFailure::Away(Failure::NotReady(reason)) = &attempt
                 && reason.contains("READONLY ")
             {
                 self.forget(from);
@@ -181,12 +180,12 @@ impl Node {
     }
 
     /// A connection on which something can be sent.
-    async fn connection(self: &Arc<Self>) -> Result<Connection, Attempt> {
+    async fn connection(self: &Arc<Self>) -> Result<Connection, AttemptFailure> {
         let mut connecting = match self.live_or_connecting() {
             Ok(live) => return Ok(live),
             Err(connecting) => connecting?,
         };
-        let unreachable = |reason| Attempt::Failed(Failure::Unreachable(reason));
+        let unreachable = |reason| AttemptFailure::Failed(Failure::Unreachable(reason));
         let done = connecting.wait_for(Option::is_some).await;
         match done.ok().and_then(|done| done.clone()) {
             Some(connected) => connected.map_err(unreachable),
@@ -198,7 +197,7 @@ impl Node {
 
     fn live_or_connecting(
         self: &Arc<Self>,
-    ) -> Result<Connection, Result<watch::Receiver<Option<Connected>>, Attempt>> {
+    ) -> Result<Connection, Result<watch::Receiver<Option<Connected>>, AttemptFailure>> {
         let mut state = self.state.lock();
         let pause = match &*state {
             State::Live(connection) if !connection.is_over() => return Ok(connection.clone()),
@@ -207,9 +206,11 @@ impl Node {
                 return Err(Ok(connecting.clone()));
             }
             State::Failed { until, reason, .. } if Instant::now() < *until => {
-                return Err(Err(Attempt::Failed(Failure::Unreachable(reason.clone()))));
+                return Err(Err(AttemptFailure::Failed(Failure::Unreachable(
+                    reason.clone(),
+                ))));
             }
-            State::Failed { pause, .. } => (*pause * 2).min(LONGEST_PAUSE),
+            State::Failed { pause, .. } => (*pause * 2).min(MAX_PAUSE),
             State::Live(_) | State::Idle | State::Connecting(_) => FIRST_PAUSE,
         };
         let (sender, connecting) = watch::channel(None);
@@ -318,7 +319,7 @@ mod tests {
         }
         match block_on(call) {
             Ok(answer) => calls.answered(number, &answer),
-            Err(Attempt::Failed(Failure::Unknown(_))) => {}
+            Err(AttemptFailure::Failed(Failure::Unknown(_))) => {}
             Err(_) => calls.was_not_sent(number),
         }
     }
@@ -426,7 +427,7 @@ mod tests {
         ] {
             let reply = redis::parse_redis_value(reply).unwrap();
             match node.answered(reply, &connection) {
-                Err(Attempt::Moved(address) | Attempt::Ask(address)) => {
+                Err(AttemptFailure::Moved(address) | AttemptFailure::Ask(address)) => {
                     assert_eq!(address, expected);
                 }
                 other => panic!("{other:?}"),
@@ -450,7 +451,7 @@ mod tests {
         let reply = redis::parse_redis_value(reply).unwrap();
         for (from, is_kept) in [(&demoted, true), (&next, false)] {
             let attempt = node.answered(reply.clone(), from).unwrap_err();
-            assert!(matches!(attempt, Attempt::Away(_)), "{attempt:?}");
+            assert!(matches!(attempt, AttemptFailure::Away(_)), "{attempt:?}");
             let connection = node.connection().await.unwrap();
             assert_eq!(connection.is_same(&next), is_kept);
         }

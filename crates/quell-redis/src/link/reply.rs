@@ -1,42 +1,42 @@
-//! Reply: RESP2 as a server answers it, read from what has come so far.
+//! Parses RESP2 replies from the bytes that have arrived so far.
 
 use redis::Value;
 
 /// How deep arrays may lie in each other.
-const MOST_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Values in one reply: some ten times the most that we ask for.
-const MOST_VALUES: usize = 1_000_000;
+const MAX_VALUES: usize = 1_000_000;
 
 /// Elements that an array gets room for before they have come.
 const ROOM: usize = 1_024;
 
 /// What is no reply, with what is wrong.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Garbled(&'static str);
+pub(super) struct ReplyError(&'static str);
 
-impl std::fmt::Display for Garbled {
+impl std::fmt::Display for ReplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0)
     }
 }
 
 /// The reply that `bytes` begin with, and how long it is; `None`: the rest has not come.
-pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbled> {
-    let (mut rest, mut left) = (bytes, MOST_VALUES);
+pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
+    let (mut rest, mut left) = (bytes, MAX_VALUES);
     let value = value(&mut rest, 0, &mut left)?;
     Ok(value.map(|value| (value, bytes.len() - rest.len())))
 }
 
 /// One value, in so many arrays, if that is not more than may be `left`.
-fn value(rest: &mut &[u8], depth: usize, left: &mut usize) -> Result<Option<Value>, Garbled> {
+fn value(rest: &mut &[u8], depth: usize, left: &mut usize) -> Result<Option<Value>, ReplyError> {
     let whole = *rest;
-    *left = left.checked_sub(1).ok_or(Garbled("too many values"))?;
+    *left = left.checked_sub(1).ok_or(ReplyError("too many values"))?;
     let Some(line) = line(rest)? else {
         return Ok(None);
     };
     let Some((kind, text)) = line.split_first() else {
-        return Err(Garbled("an empty line"));
+        return Err(ReplyError("an empty line"));
     };
     Ok(match kind {
         b'+' if text == b"OK" => Some(Value::Okay),
@@ -46,24 +46,24 @@ fn value(rest: &mut &[u8], depth: usize, left: &mut usize) -> Result<Option<Valu
         b'-' => {
             let length = whole.len() - rest.len();
             let line = whole.get(..length).unwrap_or_default();
-            Some(redis::parse_redis_value(line).map_err(|_| Garbled("an error in no words"))?)
+            Some(redis::parse_redis_value(line).map_err(|_| ReplyError("an error in no words"))?)
         }
         b':' => Some(Value::Int(number(text)?)),
         b'$' => match usize::try_from(number(text)?) {
             Err(_) => Some(Value::Nil),
             Ok(length) => bulk(rest, length)?,
         },
-        b'*' if depth >= MOST_DEPTH => return Err(Garbled("arrays in arrays in arrays")),
+        b'*' if depth >= MAX_DEPTH => return Err(ReplyError("arrays in arrays in arrays")),
         b'*' => match usize::try_from(number(text)?) {
             Err(_) => Some(Value::Nil),
             Ok(length) => array(rest, length, depth, left)?,
         },
-        _ => return Err(Garbled("a reply of an unknown kind")),
+        _ => return Err(ReplyError("a reply of an unknown kind")),
     })
 }
 
 /// The next line without its end.
-fn line<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Garbled> {
+fn line<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, ReplyError> {
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
         return Ok(None);
     };
@@ -71,17 +71,17 @@ fn line<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Garbled> {
     *rest = after.get(1..).unwrap_or_default();
     match line.strip_suffix(b"\r") {
         Some(line) => Ok(Some(line)),
-        None => Err(Garbled("a line that ends without CR")),
+        None => Err(ReplyError("a line that ends without CR")),
     }
 }
 
-fn number(text: &[u8]) -> Result<i64, Garbled> {
+fn number(text: &[u8]) -> Result<i64, ReplyError> {
     let text = std::str::from_utf8(text).ok();
     let number = text.and_then(|text| text.parse().ok());
-    number.ok_or(Garbled("a number that is none"))
+    number.ok_or(ReplyError("a number that is none"))
 }
 
-fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Garbled> {
+fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, ReplyError> {
     let Some((bytes, after)) = rest.split_at_checked(length) else {
         return Ok(None);
     };
@@ -91,7 +91,7 @@ fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, Garbled> {
             *rest = after;
             Ok(Some(Value::BulkString(bytes.to_vec())))
         }
-        Some(_) => Err(Garbled("a text longer than it said")),
+        Some(_) => Err(ReplyError("a text longer than it said")),
     }
 }
 
@@ -100,7 +100,7 @@ fn array(
     length: usize,
     depth: usize,
     left: &mut usize,
-) -> Result<Option<Value>, Garbled> {
+) -> Result<Option<Value>, ReplyError> {
     // Each element takes three bytes or more: what cannot have come yet gets no room.
     let mut elements = Vec::with_capacity(length.min(rest.len() / 3).min(ROOM));
     for _ in 0..length {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn garbage_is_told() {
-        let deep = b"*1\r\n".repeat(MOST_DEPTH + 1);
+        let deep = b"*1\r\n".repeat(MAX_DEPTH + 1);
         let texts: [&[u8]; 8] = [
             b"\r\n",
             b"x\r\n",
@@ -162,11 +162,11 @@ mod tests {
         // A length that is a lie takes no memory.
         assert_eq!(read(b"*2000000000\r\n:1\r\n"), Ok(None));
         assert_eq!(read(b"$9000000000000\r\n"), Ok(None));
-        let many = b":1\r\n".repeat(MOST_VALUES);
+        let many = b":1\r\n".repeat(MAX_VALUES);
         let many = [b"*1000000\r\n", &*many].concat();
-        assert_eq!(read(&many), Err(Garbled("too many values")));
+        assert_eq!(read(&many), Err(ReplyError("too many values")));
         // Nor do many of them, in each other.
-        let deep = b"*2000000000\r\n".repeat(MOST_DEPTH - 1);
+        let deep = b"*2000000000\r\n".repeat(MAX_DEPTH - 1);
         let deep = [&*deep, &vec![b'x'; 8 * 1_024 * 1_024]].concat();
         assert_eq!(read(&deep), Ok(None));
     }

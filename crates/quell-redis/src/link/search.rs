@@ -1,7 +1,7 @@
-//! Search: how long one call looks for a server that runs it.
+//! How long one call looks for a server that runs it.
 //!
-//! It ends a little before the call's own time is over, so that what is answered is what the servers
-//! said, and not that there was no answer.
+//! The search ends a little before the call's own timeout, so that the caller gets the servers' reason
+//! and not just a timeout.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::Command;
 use super::node::Node;
-use super::{Attempt, Failure};
+use super::{AttemptFailure, Failure};
 use crate::sync::sleep;
 
 /// How long to wait before a server is asked again that said to come back later.
@@ -66,14 +66,14 @@ pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Fa
     let address = node.address();
     let failure = match timeout(ASK_TIME, node.call(&command)).await {
         Ok(Ok(value)) => return Ok(value),
-        Ok(Err(Attempt::Away(failure))) => return Err(failure),
-        Ok(Err(Attempt::Moved(_) | Attempt::Ask(_))) => {
+        Ok(Err(AttemptFailure::Away(failure))) => return Err(failure),
+        Ok(Err(AttemptFailure::Moved(_) | AttemptFailure::Ask(_))) => {
             return Err(Failure::Refused(format!("{address} sends us elsewhere")));
         }
-        Ok(Err(Attempt::Failed(failure @ (Failure::Unknown(_) | Failure::Unreachable(_))))) => {
-            failure
-        }
-        Ok(Err(Attempt::Failed(failure))) => return Err(failure),
+        Ok(Err(AttemptFailure::Failed(
+            failure @ (Failure::Unknown(_) | Failure::Unreachable(_)),
+        ))) => failure,
+        Ok(Err(AttemptFailure::Failed(failure))) => return Err(failure),
         Err(_) if command.is_waiting() => return Err(Failure::Overloaded),
         Err(_) => Failure::Unreachable(format!("{address}: no answer within {ASK_TIME:?}")),
     };

@@ -1,12 +1,12 @@
-//! Sentinel: who the primary is, as the sentinels say.
+//! Sentinel: which server the sentinels name as the primary.
 //!
-//! They are asked when there is no primary yet, when it is gone or says that it is none (any more),
-//! and every second while it answers: a primary that was cut off from its sentinels goes on answering
-//! those who do not know that another took its place.
+//! They are asked when there is no primary yet, when it is gone or says that it is not (any longer) one,
+//! and every second while it answers: a primary that is cut off from its sentinels keeps answering clients
+//! that do not know of its successor.
 //!
-//! All are asked at once, since the first of them often stands on the machine that was lost. Whom more
-//! than half of them name is believed at once; else, when all have answered or were silent for too
-//! long, whom most of them name.
+//! All are asked at once, since the first of them often runs on the machine that was lost. A server named
+//! by more than half of them is used at once; otherwise, when all have answered or timed out, the one that
+//! most of them name.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::command::Command;
 use super::node::Node;
 use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
-use super::{Attempt, Failure, Place, Settings};
+use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
 
 /// How often sentinels are asked while all is well: for at most this long, and the time that they
@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     watch: Arc<Watch>,
-    place: Arc<Place>,
+    endpoint: Arc<Endpoint>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Sentinel {
             .iter()
             .map(|address| Node::new(address.clone(), Arc::clone(&plain)));
         Self {
-            place: Arc::new(Place::new(name.to_owned())),
+            endpoint: Arc::new(Endpoint::new(name.to_owned())),
             watch: Arc::new(Watch {
                 sentinels: sentinels.collect(),
                 name: name.to_owned(),
@@ -78,8 +78,8 @@ impl Sentinel {
     }
 
     /// The primary, whoever that is.
-    pub(crate) const fn place(&self) -> &Arc<Place> {
-        &self.place
+    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -94,7 +94,7 @@ impl Sentinel {
     }
 
     /// Asks the sentinels who the primary is now.
-    pub(crate) async fn look_around(&self) {
+    pub(crate) async fn find_successor(&self) {
         if let Err(failure) = self.watch.look_with_others().await {
             tracing::debug!(%failure, "no sentinel names a primary");
         }
@@ -151,11 +151,11 @@ impl Watch {
         self: &Arc<Self>,
         node: &Arc<Node>,
         command: &Command,
-        attempt: Attempt,
+        attempt: AttemptFailure,
     ) -> Result<Failure, Failure> {
         let (failure, is_over) = match attempt {
-            Attempt::Failed(failure @ Failure::Unreachable(_)) => (failure, false),
-            Attempt::Failed(failure @ Failure::Unknown(_)) => {
+            AttemptFailure::Failed(failure @ Failure::Unreachable(_)) => (failure, false),
+            AttemptFailure::Failed(failure @ Failure::Unknown(_)) => {
                 // It answers others meanwhile: calls still go there, while sentinels are asked.
                 if command.sent().is_some_and(|sent| node.is_heard_since(sent)) {
                     self.look_unawaited();
@@ -164,9 +164,9 @@ impl Watch {
                 (failure, true)
             }
             // The server answered: it is the primary as before.
-            Attempt::Failed(failure) => return Err(failure),
-            Attempt::Away(failure) => (failure, false),
-            Attempt::Moved(_) | Attempt::Ask(_) => {
+            AttemptFailure::Failed(failure) => return Err(failure),
+            AttemptFailure::Away(failure) => (failure, false),
+            AttemptFailure::Moved(_) | AttemptFailure::Ask(_) => {
                 let reason = format!("{} is one of a cluster", node.address());
                 (Failure::NotReady(reason), false)
             }
@@ -230,18 +230,18 @@ impl Watch {
             .arg(self.name.as_str());
         // Each in a task of its own, so that a silent one is hung up on though nobody waits for it.
         let (answers, mut heard) = mpsc::unbounded_channel();
-        for (place, sentinel) in self.sentinels.iter().enumerate() {
+        for (index, sentinel) in self.sentinels.iter().enumerate() {
             let (sentinel, get, answers) = (Arc::clone(sentinel), get.clone(), answers.clone());
             tokio::spawn(async move {
                 let answer = look_at(&sentinel, &get).await;
                 // Enough others may have answered by now.
-                let _ = answers.send((place, sentinel, answer));
+                let _ = answers.send((index, sentinel, answer));
             });
         }
         drop(answers);
         let mut all: Vec<Named> = Vec::new();
         let mut failure = Failure::Unreachable("no sentinel is known".to_owned());
-        while let Some((place, sentinel, answer)) = heard.recv().await {
+        while let Some((index, sentinel, answer)) = heard.recv().await {
             let address = match answer.and_then(|reply| self.named(&sentinel, &reply)) {
                 Ok(address) => address,
                 Err(reason) => {
@@ -255,14 +255,14 @@ impl Watch {
             let times = match all.iter_mut().find(|named| named.address == address) {
                 Some(named) => {
                     named.times += 1;
-                    named.first = named.first.min(place);
+                    named.first = named.first.min(index);
                     named.times
                 }
                 None => {
                     all.push(Named {
                         address,
                         times: 1,
-                        first: place,
+                        first: index,
                     });
                     1
                 }

@@ -1,4 +1,4 @@
-//! Settings: who logs in where, and how.
+//! Connection settings: login, TLS, database and timeouts.
 
 use std::fmt;
 use std::io;

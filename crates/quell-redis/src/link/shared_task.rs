@@ -1,7 +1,7 @@
-//! Shared task: work that one task does for all who want it at the moment.
+//! A task whose result all current callers share.
 //!
-//! Who has the keys is asked by a task of its own: a caller that runs out of time leaves it alone, and
-//! the next one finds the answer there instead of beginning again at the same silent server.
+//! For example, asking who has the keys: a caller that times out does not cancel it, and the next caller
+//! joins it instead of starting again at the same silent server.
 
 use std::future::Future;
 

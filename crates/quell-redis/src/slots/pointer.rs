@@ -1,8 +1,8 @@
-//! Pointer: what says which states an id may stand on, in the id's own slot of a cluster.
+//! Pointer: lists the states that an id may have holds on, in the id's own slot of a cluster.
 //!
-//! It is written before anything is claimed, and expires after all that it points to: what a crash
-//! leaves in between is a pointer to nothing, never a hold that nobody finds. A node remembers those of
-//! its own holds, so that it ends them without asking.
+//! It is written before anything is claimed, and expires after all that it points to: a crash in between
+//! leaves a pointer to nothing, never a hold that cannot be found. A node caches the pointers of its own
+//! holds, so that it ends them without reading the pointer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ const LAYOUT: u8 = 1;
 
 /// States that one id may point to. A set has far fewer; an id that is asked for again with other sets
 /// collects them.
-pub(super) const MOST_STATES: usize = 256;
+pub(super) const MAX_STATES: usize = 256;
 
 /// Ids that a node remembers: more than there are callers that may wait at a time
 /// ([`MAX_WAITING`](quell::MAX_WAITING)), about 8 MB.
-const MOST_IDS: usize = 32_768;
+const MAX_IDS: usize = 32_768;
 
 /// How much longer a pointer stands than what it points to: clocks of two servers and the time that a
 /// claim takes.
@@ -119,32 +119,36 @@ impl Pointer {
 
 /// What this node remembers of pointers: those that it wrote last.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct PointerCache {
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    known: HashMap<HoldId, Arc<Pointer>>,
+    pointers: HashMap<HoldId, Arc<Pointer>>,
     /// In the order in which they came.
     ids: VecDeque<HoldId>,
 }
 
-impl Remembered {
+impl PointerCache {
     pub(crate) fn get(&self, id: &HoldId) -> Option<Arc<Pointer>> {
-        self.inner.lock().known.get(id).cloned()
+        self.inner.lock().pointers.get(id).cloned()
     }
 
     pub(crate) fn set(&self, id: &HoldId, pointer: Pointer) {
         let mut inner = self.inner.lock();
-        if inner.known.insert(id.clone(), Arc::new(pointer)).is_some() {
+        if inner
+            .pointers
+            .insert(id.clone(), Arc::new(pointer))
+            .is_some()
+        {
             return;
         }
         inner.ids.push_back(id.clone());
-        if inner.ids.len() > MOST_IDS
+        if inner.ids.len() > MAX_IDS
             && let Some(oldest) = inner.ids.pop_front()
         {
-            inner.known.remove(&oldest);
+            inner.pointers.remove(&oldest);
         }
     }
 }
@@ -185,17 +189,17 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_first() {
-        let known = Remembered::default();
+        let pointers = PointerCache::default();
         let id = |number: usize| {
             HoldId::new("d", &format!("id-{number}")).unwrap_or_else(|| unreachable!())
         };
-        for number in 0..=MOST_IDS {
-            known.set(&id(number), pointer(None, &[b"a"]));
-            known.set(&id(number), pointer(None, &[b"b"]));
+        for number in 0..=MAX_IDS {
+            pointers.set(&id(number), pointer(None, &[b"a"]));
+            pointers.set(&id(number), pointer(None, &[b"b"]));
         }
-        assert_eq!(known.get(&id(0)), None);
-        let kept = known.get(&id(1)).map(|kept| kept.states.clone());
+        assert_eq!(pointers.get(&id(0)), None);
+        let kept = pointers.get(&id(1)).map(|kept| kept.states.clone());
         assert_eq!(kept, Some(vec![b"b".to_vec()]));
-        assert_eq!(known.inner.lock().known.len(), MOST_IDS);
+        assert_eq!(pointers.inner.lock().pointers.len(), MAX_IDS);
     }
 }

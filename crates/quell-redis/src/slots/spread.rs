@@ -1,22 +1,22 @@
-//! Spread: one claim on limits in several slots, all or none.
+//! One claim on limits in several slots, all or nothing.
 
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Patience};
+use quell_core::hold::{Claim, WaitLimits};
 use quell_core::time::Now;
 
+use super::hold_location::HoldLocation;
 use super::pointer::Pointer;
-use super::spot::Spot;
-use super::{FIRST_WAIT, Pointing};
-use crate::answer::{Said, decisions};
-use crate::asked::Asked;
-use crate::code::number;
-use crate::hold::{Claimed, Trouble, keep_of};
+use super::{FIRST_WAIT, PointerState};
+use crate::answer::{RawDecision, decisions};
+use crate::encode::number;
+use crate::hold::{ClaimReply, HoldError, hold_time};
 use crate::link::Failure;
-use crate::store::{RedisStore, Request};
+use crate::script_request::ScriptRequest;
+use crate::store::{Opcode, RedisStore};
 
 /// Ends a part as if it had not been.
 const TAKE_BACK: u8 = 6;
@@ -29,8 +29,8 @@ const CONCLUDE: u8 = 7;
 
 /// What each slot is told of the whole set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) whole: Whole,
+pub(crate) struct SlotContext {
+    pub(crate) verdict: SetVerdict,
     /// The longest hold or lease of the set.
     pub(crate) stay: Option<Duration>,
     /// The longest delay of the set, of a caller that waits for it.
@@ -42,7 +42,7 @@ pub(crate) struct Part {
 
 /// How the whole set looked a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whole {
+pub(crate) enum SetVerdict {
     Passes = 0,
     /// A limit refuses it: nothing is charged anywhere, and refusals count for bans.
     Refused = 1,
@@ -51,77 +51,77 @@ pub(crate) enum Whole {
 }
 
 /// A claim on its way through several slots.
-pub(super) struct Spread<'a> {
+pub(super) struct SpreadClaim<'a> {
     store: &'a RedisStore,
-    asked: &'a Asked<'a>,
+    request: &'a ScriptRequest<'a>,
     claim: Claim<'a>,
     now: Now,
     pointer: Pointer,
     /// One for each group of charges.
-    spots: Vec<Spot>,
+    locations: Vec<HoldLocation>,
 }
 
-type Answers = Vec<Result<Claimed, Failure>>;
+type Answers = Vec<Result<ClaimReply, Failure>>;
 
-impl<'a> Spread<'a> {
+impl<'a> SpreadClaim<'a> {
     /// Makes the claim; nothing if another attempt at the same overtook it.
     pub(super) async fn claim(
         store: &'a RedisStore,
-        asked: &'a Asked<'a>,
+        request: &'a ScriptRequest<'a>,
         claim: &Claim<'a>,
         now: Now,
-    ) -> Result<Option<Claimed>, Trouble> {
-        let point = store.point(asked, claim, now);
-        let look = asked.charge(Operation::Peek, now);
-        let (pointing, peeked) = join(point, look).await;
+    ) -> Result<Option<ClaimReply>, HoldError> {
+        let claim_pointer = store.claim_pointer(request, claim, now);
+        let look = request.charge(Operation::Peek, now);
+        let (pointing, peeked) = join(claim_pointer, look).await;
         let pointer = match pointing? {
-            Pointing::Answered(claimed) => return Ok(Some(claimed)),
-            Pointing::Free(pointer) => pointer,
+            PointerState::Answered(claimed) => return Ok(Some(claimed)),
+            PointerState::Free(pointer) => pointer,
         };
         let peeked = decisions(
-            asked.set.charges(),
-            asked.numbers(),
+            request.set.charges(),
+            request.numbers(),
             &peeked.map_err(|undecided| undecided.failure)?,
             Operation::Peek,
         );
         // Nobody stands in several lines.
-        let wait = claim.wait.map(|wait| Patience {
+        let wait = claim.wait.map(|wait| WaitLimits {
             turn: Duration::ZERO,
             ..wait
         });
-        let spots = asked.groups.iter().map(|group| {
-            let names = group.iter().filter_map(|index| asked.names.get(*index));
-            store.spot(claim.id, names.cloned().collect())
+        let locations = request.groups.iter().map(|group| {
+            let names = group.iter().filter_map(|index| request.names.get(*index));
+            store.location(claim.id, names.cloned().collect())
         });
         let spread = Self {
-            spots: spots.collect(),
+            locations: locations.collect(),
             claim: Claim { wait, ..*claim },
             store,
-            asked,
+            request,
             now,
             pointer,
         };
         spread.decide(peeked).await
     }
 
-    async fn decide(&self, peeked: Vec<Decision>) -> Result<Option<Claimed>, Trouble> {
+    async fn decide(&self, peeked: Vec<Decision>) -> Result<Option<ClaimReply>, HoldError> {
         let delay = self.with_say(&peeked).map(|one| one.delay).max();
         let delay = self.claim.wait.and(delay).unwrap_or_default();
         let most = self.claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
-        let whole = match self.passes(&peeked) {
-            false => Whole::Refused,
-            true if delay > most => Whole::TooLong,
-            true => Whole::Passes,
+        let verdict = match self.passes(&peeked) {
+            false => SetVerdict::Refused,
+            true if delay > most => SetVerdict::TooLong,
+            true => SetVerdict::Passes,
         };
-        let part = Part {
-            whole,
-            stay: keep_of(self.asked.set, &self.claim),
+        let context = SlotContext {
+            verdict,
+            stay: hold_time(self.request.set, &self.claim),
             delay,
             attempt: self.pointer.attempt,
             counts: false,
         };
-        let answers = self.ask_all(part).await;
-        let mut claimed = match self.gather(&answers) {
+        let answers = self.ask_all(context).await;
+        let mut claimed = match self.merge(&answers) {
             Ok(claimed) => claimed,
             Err(trouble) => {
                 self.take_back(&answers).await;
@@ -129,11 +129,11 @@ impl<'a> Spread<'a> {
             }
         };
         let passes = self.passes(&claimed.decisions);
-        match whole {
-            Whole::Passes if claimed.is_sound() && passes => {
-                return self.conclude(claimed, &answers, part).await;
+        match verdict {
+            SetVerdict::Passes if claimed.is_sound() && passes => {
+                return self.conclude(claimed, &answers, context).await;
             }
-            Whole::Passes => {
+            SetVerdict::Passes => {
                 // Somebody came in between.
                 self.take_back(&answers).await;
                 if claimed.status == OVERTAKEN {
@@ -144,22 +144,22 @@ impl<'a> Spread<'a> {
                 }
             }
             // What refused a moment ago would pass by now, and was not charged.
-            Whole::Refused if passes => claimed.decisions = peeked,
-            Whole::TooLong if passes => claimed.decisions = self.too_late(peeked, most),
-            Whole::Refused | Whole::TooLong => {}
+            SetVerdict::Refused if passes => claimed.decisions = peeked,
+            SetVerdict::TooLong if passes => claimed.decisions = self.too_late(peeked, most),
+            SetVerdict::Refused | SetVerdict::TooLong => {}
         }
         claimed.held = 0;
         Ok((claimed.status != OVERTAKEN).then_some(claimed))
     }
 
     fn with_say<'d>(&self, decisions: &'d [Decision]) -> impl Iterator<Item = &'d Decision> {
-        let pairs = self.asked.set.charges().iter().zip(decisions);
+        let pairs = self.request.set.charges().iter().zip(decisions);
         let with_say: Vec<_> = pairs.filter(|(charge, _)| !charge.shadow).collect();
         with_say.into_iter().map(|(_, decision)| decision)
     }
 
     fn charges(&self, group: &[usize]) -> impl Iterator<Item = &Charge<'a>> {
-        let charges = self.asked.set.charges();
+        let charges = self.request.set.charges();
         let picked: Vec<_> = group
             .iter()
             .filter_map(|index| charges.get(*index))
@@ -171,37 +171,37 @@ impl<'a> Spread<'a> {
         self.with_say(decisions).all(|one| one.outcome.is_allow())
     }
 
-    async fn ask_all(&self, part: Part) -> Answers {
-        let groups = &self.asked.groups;
+    async fn ask_all(&self, context: SlotContext) -> Answers {
+        let groups = &self.request.groups;
         // Where something is held for certain.
         let counts = groups.iter().position(|group| {
             self.claim.hold.is_some()
                 || self
                     .charges(group)
-                    .any(|charge| charge.installed.limit.lease().is_some())
+                    .any(|charge| charge.active.limit.lease().is_some())
         });
-        let asked = groups.iter().zip(&self.spots).enumerate();
-        let asked = asked.map(|(place, (group, spot))| async move {
+        let calls = groups.iter().zip(&self.locations).enumerate();
+        let calls = calls.map(|(place, (group, location))| async move {
             let store = self.store;
             let (claim, now) = (&self.claim, self.now);
             let counts = place == counts.unwrap_or_default();
-            let part = Some(Part { counts, ..part });
-            let answer = store.claim_at(self.asked, group, claim, &spot.record, part, now);
-            store.in_time(&spot.record, answer).await
+            let context = Some(SlotContext { counts, ..context });
+            let answer = store.claim_at(self.request, group, claim, &location.record, context, now);
+            store.in_time(&location.record, answer).await
         });
-        join_all(asked).await
+        join_all(calls).await
     }
 
-    /// What all say, in the order of the set.
-    fn gather(&self, answers: &Answers) -> Result<Claimed, Trouble> {
-        let count = self.asked.names.len();
-        let nothing = self.asked.groups.len();
-        let mut all = Claimed {
-            said: vec![Said::default(); count],
-            ..Claimed::default()
+    /// The replies of all slots as one, in the order of the set.
+    fn merge(&self, answers: &Answers) -> Result<ClaimReply, HoldError> {
+        let count = self.request.names.len();
+        let nothing = self.request.groups.len();
+        let mut all = ClaimReply {
+            raw: vec![RawDecision::default(); count],
+            ..ClaimReply::default()
         };
         let (mut repeated, mut held) = (0, 0);
-        for (group, answer) in self.asked.groups.iter().zip(answers) {
+        for (group, answer) in self.request.groups.iter().zip(answers) {
             let answer = answer.as_ref().map_err(Clone::clone)?;
             if !answer.is_sound() {
                 all.status = answer.status;
@@ -210,55 +210,60 @@ impl<'a> Spread<'a> {
             repeated += usize::from(answer.status == 1);
             all.clock = all.clock.max(answer.clock);
             held |= u64::from(answer.held == 1);
-            all.clock = all.clock.max(answer.clock);
             all.expired += answer.expired;
-            if answer.said.len() != group.len() {
+            if answer.raw.len() != group.len() {
                 // The id stands for other charges there.
-                return Ok(Claimed::taken());
+                return Ok(ClaimReply::taken());
             }
-            for (index, said) in group.iter().zip(&answer.said) {
-                if let Some(place) = all.said.get_mut(*index) {
-                    *place = *said;
+            for (index, raw) in group.iter().zip(&answer.raw) {
+                if let Some(place) = all.raw.get_mut(*index) {
+                    *place = *raw;
                 }
             }
         }
         all.status = u64::from(repeated == nothing);
         all.held = held;
-        all.decisions = all.said.iter().filter_map(|said| said.told()).collect();
+        all.decisions = all.raw.iter().filter_map(|raw| raw.complete()).collect();
         Ok(all)
     }
 
     /// Ends what was claimed, or may have been, as if it had not been.
     async fn take_back(&self, answers: &Answers) {
-        let may_stand = |answer: &Result<Claimed, Failure>| match answer {
+        let may_stand = |answer: &Result<ClaimReply, Failure>| match answer {
             Ok(claimed) => claimed.held > 0,
             Err(failure) => matches!(failure, Failure::Unknown(_)),
         };
-        let spots = self.spots.iter().zip(answers);
-        let spots = spots.filter(|(_, answer)| may_stand(answer));
-        self.end_parts(spots.map(|(spot, _)| spot), TAKE_BACK).await;
+        let locations = self.locations.iter().zip(answers);
+        let locations = locations.filter(|(_, answer)| may_stand(answer));
+        self.end_parts(locations.map(|(location, _)| location), TAKE_BACK)
+            .await;
     }
 
-    async fn end_parts(&self, spots: impl Iterator<Item = &Spot>, code: u8) {
+    async fn end_parts(&self, locations: impl Iterator<Item = &HoldLocation>, code: u8) {
         let store = self.store;
-        let head = store.head(Request::End, Duration::ZERO, self.now);
+        let head = store.head(Opcode::End, Duration::ZERO, self.now);
         let mut ending = vec![code];
         ending.extend_from_slice(&number(0));
         ending.extend_from_slice(&number(self.pointer.attempt));
         let arguments = [head, ending, self.claim.id.as_bytes().to_vec()];
-        let ended = spots.map(|spot| store.run_hold(spot.keys(), &arguments));
-        for failure in join_all(ended).await.into_iter().filter_map(Result::err) {
+        let ended = store.run_at(locations, &arguments).await;
+        for failure in ended.into_iter().filter_map(Result::err) {
             tracing::debug!(%failure, "a part of a claim stands until its time is over");
         }
     }
 
     /// Says of limits that would have passed what they say now that nothing is charged.
-    async fn restate(&self, claimed: &mut Claimed, answers: &Answers) -> Result<(), Failure> {
-        let peeked = self.asked.charge(Operation::Peek, self.now).await;
+    async fn restate(&self, claimed: &mut ClaimReply, answers: &Answers) -> Result<(), Failure> {
+        let peeked = self.request.charge(Operation::Peek, self.now).await;
         let peeked = peeked.map_err(|undecided| undecided.failure)?;
-        let numbers = self.asked.numbers();
-        let peeked = decisions(self.asked.set.charges(), numbers, &peeked, Operation::Peek);
-        for (group, answer) in self.asked.groups.iter().zip(answers) {
+        let numbers = self.request.numbers();
+        let peeked = decisions(
+            self.request.set.charges(),
+            numbers,
+            &peeked,
+            Operation::Peek,
+        );
+        for (group, answer) in self.request.groups.iter().zip(answers) {
             if !answer.as_ref().is_ok_and(|answer| answer.held > 0) {
                 continue;
             }
@@ -275,7 +280,7 @@ impl<'a> Spread<'a> {
 
     /// The delays that were asked for, as refusals.
     fn too_late(&self, mut decisions: Vec<Decision>, most: Duration) -> Vec<Decision> {
-        for (charge, decision) in self.asked.set.charges().iter().zip(&mut decisions) {
+        for (charge, decision) in self.request.set.charges().iter().zip(&mut decisions) {
             if !charge.shadow && decision.delay > most {
                 let excess = decision.delay.saturating_sub(most);
                 decision.outcome = Outcome::Deny(RetryAfter::After(excess));
@@ -288,39 +293,40 @@ impl<'a> Spread<'a> {
     /// All is held: says so where the id points from, and charges for good what is.
     async fn conclude(
         &self,
-        claimed: Claimed,
+        claimed: ClaimReply,
         answers: &Answers,
-        part: Part,
-    ) -> Result<Option<Claimed>, Trouble> {
+        context: SlotContext,
+    ) -> Result<Option<ClaimReply>, HoldError> {
         let mut done = self.pointer.clone();
         let mut answer = Vec::new();
-        for said in &claimed.said {
-            said.write(&mut answer);
+        for raw in &claimed.raw {
+            raw.write(&mut answer);
         }
         done.answer = Some(answer);
-        if part.stay.is_some() {
+        if context.stay.is_some() {
             let id = self.claim.id;
             let before = self.pointer.write();
-            let wait = claimed.longest().max(FIRST_WAIT);
+            let wait = claimed.longest_wait().max(FIRST_WAIT);
             match self.store.write_pointer(id, &before, &done, wait).await {
                 Ok(None) => {}
                 // Somebody else asked for the same, found what is charged, and has it now.
                 Ok(Some(_)) => return Ok(None),
                 Err(failure) => {
                     self.take_back(answers).await;
-                    return Err(Trouble::Failed(failure));
+                    return Err(HoldError::Failed(failure));
                 }
             }
         }
-        self.store.remembered.set(self.claim.id, done);
-        if self.claim.hold.is_none() && part.delay.is_zero() {
+        self.store.pointer_cache.set(self.claim.id, done);
+        if self.claim.hold.is_none() && context.delay.is_zero() {
             let is_tried = |group: &[usize]| {
                 let mut charges = self.charges(group);
-                charges.any(|charge| charge.installed.limit.lease().is_none())
+                charges.any(|charge| charge.active.limit.lease().is_none())
             };
-            let spots = self.spots.iter().zip(&self.asked.groups);
-            let tried = spots.filter(|(_, group)| is_tried(group));
-            self.end_parts(tried.map(|(spot, _)| spot), CONCLUDE).await;
+            let locations = self.locations.iter().zip(&self.request.groups);
+            let tried = locations.filter(|(_, group)| is_tried(group));
+            self.end_parts(tried.map(|(location, _)| location), CONCLUDE)
+                .await;
         }
         Ok(Some(claimed))
     }

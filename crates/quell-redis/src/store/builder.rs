@@ -1,10 +1,10 @@
-//! Builder: what a store is put together from.
+//! Options of a store, and how it is built from them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{RedisStore, StoreClock};
-use crate::gather::Gather;
+use crate::batch::Batcher;
 use crate::key::Names;
 use crate::link::Link;
 use crate::script::Scripts;
@@ -17,8 +17,8 @@ pub struct RedisStoreBuilder {
     pub(super) clock: StoreClock,
     pub(super) prefix: String,
     pub(super) timeout: Duration,
-    pub(super) is_rehearsal: bool,
-    pub(super) is_gathering: bool,
+    pub(super) is_test_isolation: bool,
+    pub(super) is_batching: bool,
 }
 
 impl RedisStoreBuilder {
@@ -41,9 +41,9 @@ impl RedisStoreBuilder {
     ///
     /// The store remembers every key that it charged, to do so.
     #[must_use]
-    pub const fn rehearsal(mut self) -> Self {
+    pub const fn test_isolation(mut self) -> Self {
         self.clock = StoreClock::Caller;
-        self.is_rehearsal = true;
+        self.is_test_isolation = true;
         self
     }
 
@@ -57,8 +57,8 @@ impl RedisStoreBuilder {
     /// Sends every call by itself, also where others wait at the same time. Default: those go together,
     /// which costs the store about half as much.
     #[must_use]
-    pub const fn one_by_one(mut self) -> Self {
-        self.is_gathering = false;
+    pub const fn unbatched(mut self) -> Self {
+        self.is_batching = false;
         self
     }
 
@@ -68,21 +68,21 @@ impl RedisStoreBuilder {
         let link = Arc::new(Link::new(&self.url, self.timeout));
         let scripts = Arc::new(Scripts::new());
         // On a cluster keys lie in slots, and what one script sees has to lie in one.
-        let may_gather = self.is_gathering && !link.is_spread();
-        let gather = may_gather.then(|| Gather::new(&link, &scripts, self.timeout));
+        let may_batch = self.is_batching && !link.is_spread();
+        let batcher = may_batch.then(|| Batcher::new(&link, &scripts, self.timeout));
         RedisStore {
             link,
             names: Names::new(&self.prefix),
             scripts,
-            gather,
+            batcher,
             url: Arc::new(self.url),
             clock: self.clock,
             timeout: self.timeout,
             calendar: Arc::default(),
-            rehearsal: self.is_rehearsal.then(Arc::default),
-            calls: Arc::default(),
-            remembered: Arc::default(),
-            own: Arc::default(),
+            test_isolation: self.is_test_isolation.then(Arc::default),
+            turn_notifications: Arc::default(),
+            pointer_cache: Arc::default(),
+            hold_gauges: Arc::default(),
             counts: Arc::default(),
             replaced: Arc::default(),
         }

@@ -1,8 +1,8 @@
-//! Model: code of the product under many schedules.
+//! Model tests: product code under many schedules.
 //!
-//! A scheduler chooses who runs next wherever a lock is taken, a task is started or polled, or
-//! somebody waits. Time is what it chooses, too: a wait is over after any number of its choices.
-//! The same code runs in other unit tests as it does in the product.
+//! A scheduler chooses who runs next wherever a lock is taken, a task is started or polled, or somebody
+//! waits. Time is its choice too: a wait is over after any number of choices. In other unit tests the same
+//! code runs as in the product.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Choices after which a wait is over, at most.
-const LONGEST_WAIT: usize = 60;
+const MAX_WAIT: usize = 60;
 
 /// Whether this is part of a model.
 pub(crate) fn is_on() -> bool {
@@ -103,7 +103,7 @@ pub(crate) async fn sleep(time: Duration) {
     if !is_on() {
         return tokio::time::sleep(time).await;
     }
-    let choices = thread_rng().gen_range(0..LONGEST_WAIT);
+    let choices = thread_rng().gen_range(0..MAX_WAIT);
     for _ in 0..choices {
         shuttle::future::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Bans: listed by name, lifted, and alike for every server.
+//! Bans: listed by name, lifted, and the same for every server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn refusals_by_two_servers_add_up_to_one_ban() {
 async fn a_ban_by_hand_stands_on_any_key_and_survives_its_limit() {
     let server = Server::start(&[]);
     let plain = built(Limit::per_second(100).build());
-    let subject = limiter(server.store().rehearsal().build(), &[plain]);
+    let subject = limiter(server.store().test_isolation().build(), &[plain]);
     let query = Query::new("d").entry("user", "eve");
     let banned = subject.administer(&query, Action::Ban(90 * SECOND)).await;
     assert_eq!(banned, Ok(1));

@@ -1,11 +1,11 @@
-//! Three primaries with a replica each.
+//! A cluster of three primaries with a replica each, and what it does to calls.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, RedisStoreBuilder, RuleBook};
+use quell_redis::{RedisStore, RedisStoreBuilder, RuleVersions};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::patience::{after_fail_over, until, until_it};
@@ -94,8 +94,8 @@ impl Cluster {
     }
 
     /// All keys of a book have one slot, so a push is one script on any cluster.
-    pub(crate) fn book(&self) -> RuleBook {
-        RuleBook::new(self.url().parse().unwrap())
+    pub(crate) fn book(&self) -> RuleVersions {
+        RuleVersions::new(self.url().parse().unwrap())
     }
 
     pub(crate) fn is_primary(server: &Server) -> bool {
@@ -120,7 +120,7 @@ async fn random_traces_have_the_same_answers_over_many_slots() {
     let cluster = Cluster::start(0);
     for seed in 1..31 {
         let name = format!("one-{seed}");
-        let store = cluster.store().test_keys(&name).rehearsal().build();
+        let store = cluster.store().test_keys(&name).test_isolation().build();
         same_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
     }
 }

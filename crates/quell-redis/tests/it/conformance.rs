@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell::conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
-use quell_redis::{GuardedStore, StoreClock};
+use quell_redis::{FallbackStore, StoreClock};
 
 use crate::server::Server;
 
@@ -19,7 +19,7 @@ async fn random_traces_have_the_same_answers_as_in_one_process() {
     let server = Server::start(&[]);
     for seed in seeds(60) {
         let name = format!("one-{seed}");
-        let store = server.store().test_keys(&name).rehearsal().build();
+        let store = server.store().test_keys(&name).test_isolation().build();
         same_as_model_in_micros(store, Carries::AtOnce, seed, 400).await;
     }
 }
@@ -55,8 +55,8 @@ fn a_store_that_remembers_refusals_admits_exactly_the_limit_as_well() {
         .enable_all()
         .build()
         .unwrap();
-    let store = GuardedStore::new(server.store().build(), Arc::new(SystemClock::new()));
+    let store = FallbackStore::new(server.store().build(), Arc::new(SystemClock::new()));
     let numbers = store.clone();
     exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
-    assert!(numbers.guard_numbers().remembered > 0);
+    assert!(numbers.fallback_numbers().remembered > 0);
 }

@@ -1,4 +1,4 @@
-//! What is admitted apart from the store stays within the share, and is paid without being asked for.
+//! Local shares stay within their bound, and debts are repaid without a caller.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use quell::{Limit, Rate};
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 
-use crate::guarded::{Node, declaring, share};
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
 use crate::proxy::{Proxy, Weather};
@@ -151,7 +151,7 @@ async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
         assert!(asked > 100, "{asked}");
         // All of it is owed, and paid without being asked for.
         let watcher = Node::new(server.store(), rules(&[window(100)]));
-        assert_eq!(node.limiter.store().guard_numbers().owed, 1);
+        assert_eq!(node.limiter.store().fallback_numbers().owed, 1);
         accept_writes(&server);
         node.until_paid().await;
         assert_eq!(watcher.peek("a").await.remaining, Some(0));
@@ -205,7 +205,7 @@ async fn an_idle_node_finds_the_store_and_pays() {
     for _ in 0..30 {
         passed += u64::from(node.ask("a", 1).await.is_allow());
     }
-    let owed = node.limiter.store().guard_numbers().owed;
+    let owed = node.limiter.store().fallback_numbers().owed;
     assert_eq!(owed, 1);
     proxy.set(Weather::Fine);
     node.until_paid().await;
@@ -352,7 +352,7 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
     proxies[0].set(Weather::Fine);
     proxies[1].set(Weather::Slow);
     let began = Instant::now();
-    let owed = || nodes[1].limiter.store().guard_numbers().owed;
+    let owed = || nodes[1].limiter.store().fallback_numbers().owed;
     while owed() > 0 {
         passed += u64::from(nodes[0].ask("a", 1).await.is_allow());
         assert!(began.elapsed() < PATIENCE * 2, "{} keys are owed", owed());
@@ -386,7 +386,7 @@ async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
     for user in 0..10_000 {
         passed += usize::from(node.ask(&format!("{user}{long}"), 1).await.is_allow());
     }
-    let numbers = node.limiter.store().guard_numbers();
+    let numbers = node.limiter.store().fallback_numbers();
     assert!(numbers.share_bytes <= BUDGET + 100_000, "{numbers:?}");
     assert!((6_000..7_500).contains(&numbers.owed), "{numbers:?}");
     // The others share 64 states, each of which admits one.
@@ -400,7 +400,7 @@ async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
         "{charged}"
     );
     until_it("only what keys share is left", async || {
-        node.limiter.store().guard_numbers().share_bytes < 100_000
+        node.limiter.store().fallback_numbers().share_bytes < 100_000
     })
     .await;
 }
@@ -417,7 +417,7 @@ async fn a_log_that_finds_no_room_is_refused() {
     for user in 0..1_200 {
         node.ask(&format!("{user}{long}"), 1).await;
     }
-    let numbers = node.limiter.store().guard_numbers();
+    let numbers = node.limiter.store().fallback_numbers();
     assert!(numbers.share_bytes > 63 * 1_024 * 1_024, "{numbers:?}");
     let mut passed = 0;
     while passed < 4_900 && node.ask("early", 1).await.is_allow() {
@@ -426,7 +426,7 @@ async fn a_log_that_finds_no_room_is_refused() {
     }
     // What was still free, at 16 bytes a charge, twice.
     assert!(passed < 4_900, "{passed}");
-    assert!(node.limiter.store().guard_numbers().share_bytes < 65 * 1_024 * 1_024);
+    assert!(node.limiter.store().fallback_numbers().share_bytes < 65 * 1_024 * 1_024);
 }
 
 /// A payment that was sent and has no answer counts as made. It is not made again, and the node begins
@@ -508,7 +508,7 @@ async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
     let server = Server::start(&[]);
     let proxy = Proxy::new(server.port()).await;
     // Each is sent, so that nobody knows of any.
-    let store = behind(&proxy).timeout(SECOND / 4).one_by_one();
+    let store = behind(&proxy).timeout(SECOND / 4).unbatched();
     let node = Node::new(store, declaring(&[window(10)], share(1)));
     node.until_back("warm").await;
     let mut passed = 0;
@@ -550,7 +550,7 @@ fn a_runtime_that_ends_leaves_debts_that_are_paid() {
             }
         });
     }
-    let owed = || node.limiter.store().guard_numbers().owed;
+    let owed = || node.limiter.store().fallback_numbers().owed;
     assert_eq!(owed(), 2);
     on_a_runtime(async {
         assert!(node.ask("c", 1).await.degraded);
@@ -584,7 +584,7 @@ fn a_payment_that_ends_with_its_runtime_holds_up_nobody() {
         })
         .await;
     });
-    let numbers = node.limiter.store().guard_numbers();
+    let numbers = node.limiter.store().fallback_numbers();
     assert_eq!((numbers.owed, numbers.unanswered), (0, 10));
     server.command(&["CLIENT", "UNPAUSE"]);
     let verdict = on_a_runtime(node.until_back("a"));
@@ -597,7 +597,7 @@ fn a_payment_that_ends_with_its_runtime_holds_up_nobody() {
 async fn what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share() {
     let server = Server::start(&[]);
     let store = RedisStore::builder(server.url()).timeout(PATIENCE);
-    let node = Node::new(store.one_by_one(), declaring(&[window(4)], share(1)));
+    let node = Node::new(store.unbatched(), declaring(&[window(4)], share(1)));
     let watcher = Node::new(server.store(), rules(&[window(4)]));
     assert!(!node.ask("a", 1).await.degraded);
     let mut first = pin!(node.ask("a", 1));

@@ -1,8 +1,8 @@
-//! What is said of a store follows what callers are answered, whether or not it answers a ping.
+//! Health follows what callers are answered, not whether the store answers a ping.
 
 use quell::Limit;
 
-use crate::guarded::{Node, declaring, share};
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built};
 use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
@@ -14,7 +14,7 @@ fn node(server: &Server) -> Node {
 }
 
 fn is_degraded(node: &Node) -> bool {
-    node.limiter.store().guard_numbers().is_degraded
+    node.limiter.store().fallback_numbers().is_degraded
 }
 
 /// What a server that answers every ping says to a charge, and what ends it.

@@ -1,4 +1,4 @@
-//! A denied key is cheap: refusals are remembered, and right.
+//! The denial cache: denied keys cost few round trips, and its answers are right.
 
 use quell::store::Action;
 use quell::{Limit, Query, RetryAfter};
@@ -6,7 +6,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::ban::Ban;
 use std::time::Duration;
 
-use crate::guarded::{Node, declaring, scripts, share};
+use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::server::Server;
 
@@ -57,7 +57,7 @@ async fn a_hammered_key_costs_a_round_trip_a_second() {
         "{trips} round trips in ten seconds"
     );
     assert_eq!(
-        node.limiter.store().guard_numbers().remembered,
+        node.limiter.store().fallback_numbers().remembered,
         11_001 - trips
     );
 }

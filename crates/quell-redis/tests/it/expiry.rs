@@ -1,4 +1,4 @@
-//! State dies on time: no earlier than it is at rest, no later than twice that and a second.
+//! States expire in time: not before they are at rest, and no later than twice that and a second.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn given_instants_do_not_race_expiries() {
 async fn nothing_is_written_for_nothing() {
     let server = Server::start(&[]);
     let limit = built(Limit::fixed_window(1, SECOND).build());
-    let subject = limiter(server.store().rehearsal().build(), &[limit]);
+    let subject = limiter(server.store().test_isolation().build(), &[limit]);
     ask(&subject, Operation::Acquire, "a", 2, 5_000_000).await;
     ask(&subject, Operation::Peek, "a", 1, 5_000_000).await;
     assert_eq!(server.command(&["DBSIZE"]), "0");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quell::conformance::{InMicros, ModelStore};
-use quell::store::Store;
+use quell::store::HoldStore;
 use quell::{Limit, Limiter, Operation, Rate, RetryAfter};
 use quell_core::algorithm::token_bucket::TokenBucket;
 
@@ -86,7 +86,10 @@ impl Random {
 async fn limits_at_the_edges_have_the_same_answers_as_in_memory() {
     let server = Server::start(&[]);
     for (number, limit) in all().into_iter().enumerate() {
-        let store = server.store().test_keys(&number.to_string()).rehearsal();
+        let store = server
+            .store()
+            .test_keys(&number.to_string())
+            .test_isolation();
         let subject = limiter(store.build(), std::slice::from_ref(&limit));
         let model = limiter(
             InMicros(ModelStore::default()),
@@ -132,7 +135,7 @@ async fn limits_at_the_edges_have_the_same_answers_as_in_memory() {
 async fn one_a_year_with_a_burst_of_a_thousand_is_true_to_its_word() {
     let server = Server::start(&[]);
     let limit = token(1, YEAR, 1_000);
-    let store = server.store().test_keys("year").rehearsal().build();
+    let store = server.store().test_keys("year").test_isolation().build();
     let subject = limiter(store, &[limit]);
     let all = ask(&subject, Operation::Acquire, "a", 1_000, START + 3).await;
     assert!(all.is_allow());
@@ -148,7 +151,7 @@ async fn one_a_year_with_a_burst_of_a_thousand_is_true_to_its_word() {
     }
 }
 
-async fn wait<S: Store>(limiter: &Limiter<S>, cost: u64, now: u64) -> u64 {
+async fn wait<S: HoldStore>(limiter: &Limiter<S>, cost: u64, now: u64) -> u64 {
     let verdict = ask(limiter, Operation::Peek, "a", cost, now).await;
     match verdict.retry_after {
         Some(RetryAfter::After(wait)) => u64::try_from(wait.as_micros()).unwrap(),
@@ -167,7 +170,10 @@ async fn numbers_beyond_the_scripts_are_rounded_and_not_refused() {
     );
     let huge = built(Limit::fixed_window(u64::MAX, SECOND).build());
     for (number, limit) in [odd, huge].into_iter().enumerate() {
-        let store = server.store().test_keys(&number.to_string()).rehearsal();
+        let store = server
+            .store()
+            .test_keys(&number.to_string())
+            .test_isolation();
         let subject = limiter(store.build(), &[limit]);
         let most = 1 << 50;
         let all = ask(&subject, Operation::Acquire, "a", most, START).await;
@@ -197,7 +203,10 @@ async fn the_longest_refills_have_an_expiry() {
         ),
     ];
     for (number, limit) in all.into_iter().enumerate() {
-        let store = server.store().test_keys(&number.to_string()).rehearsal();
+        let store = server
+            .store()
+            .test_keys(&number.to_string())
+            .test_isolation();
         let subject = limiter(store.build(), &[limit]);
         let charged = ask(&subject, Operation::Acquire, "a", most - 1, START).await;
         assert!(charged.is_allow() && !charged.degraded, "{charged:?}");

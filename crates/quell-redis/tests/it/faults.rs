@@ -1,4 +1,4 @@
-//! What a server can do to us: forget the script, restart, refuse, hold something foreign.
+//! Faults of a server: it forgets the script, restarts, refuses, or has a foreign value.
 
 use std::time::Duration;
 

@@ -1,15 +1,15 @@
-//! Values under names of ours that Quell did not write: each is replaced, counted and told, no key is
-//! let past its limit for it, and none is locked for longer than one full refill.
+//! Values under our names that Quell did not write: each is replaced, counted and reported; no key exceeds
+//! its limit because of it, and none is blocked for longer than one full refill.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quell::store::{Action, Fate};
+use quell::store::{Action, HoldStatus};
 use quell::{Limit, Limiter, Query, Rate, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_redis::{RedisStore, StoreClock};
 
-use crate::guarded::{Node, declaring, share};
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, START, at, built, limiter};
 use crate::patience::until_it;
 use crate::server::{Server, try_command};
@@ -122,7 +122,7 @@ async fn nobody_else_is_the_worse_for_it() {
         }
     }
     assert_eq!(node.limiter.store().store_numbers().replaced, 6);
-    assert_eq!(node.limiter.store().guard_numbers().shared, 0);
+    assert_eq!(node.limiter.store().fallback_numbers().shared, 0);
 }
 
 /// Bans that stand are listed although one of them is something else now, and so is the list.
@@ -189,7 +189,7 @@ async fn holds_find_their_way_past_a_foreign_value() {
             .end("d", "job", quell::Ending::Release)
             .await
             .unwrap();
-        assert_eq!(ended.fate, Fate::Released);
+        assert_eq!(ended.status, HoldStatus::Released);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Holds of many nodes on one store: never more than the limit, in the order in which they came, and
-//! nothing that outlives its holder for longer than its lease.
+//! Holds of many nodes on one store: never more than the limit, in order of arrival, and no hold outlives
+//! its holder for longer than its lease.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quell::store::Fate;
+use quell::store::HoldStatus;
 use quell::{Cost, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
@@ -129,7 +129,7 @@ pub(crate) async fn two_hundred(store: impl Fn() -> RedisStoreBuilder) {
             held.fetch_sub(1, Ordering::SeqCst);
             let id = verdict.id.unwrap();
             let released = subject.release("d", &id).await.unwrap();
-            assert_eq!(released.fate, Fate::Released);
+            assert_eq!(released.status, HoldStatus::Released);
         });
     }
     tasks.join_all().await;
@@ -272,7 +272,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
     assert!(lost.is_err(), "{lost:?}");
     for _ in 0..3 {
         let again = sure.settle("d", "job", 100).await.unwrap();
-        assert_eq!(again.fate, Fate::Settled);
+        assert_eq!(again.status, HoldStatus::Settled);
         assert!(again.repeated, "the first was heard");
         let left = sure.peek(&query(1)).await.unwrap();
         let each = left.decisions.iter().map(|one| one.decision.remaining);

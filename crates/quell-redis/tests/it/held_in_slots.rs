@@ -1,5 +1,5 @@
-//! Holds of many nodes on a cluster: found wherever they lie, never more than any limit, and exactly
-//! given back, whoever goes away in between.
+//! Holds of many nodes on a cluster: found in every slot, never more than any limit, and taken back
+//! exactly, whoever is cancelled in between.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use quell::store::{Fate, StoreError};
+use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
@@ -96,7 +96,7 @@ async fn a_set_in_one_slot_waits_in_line() {
             let verdict = subject.acquire(&query(1)).await.unwrap();
             assert!(verdict.is_allow(), "{verdict:?}");
             let ended = subject.release("d", &verdict.id.unwrap()).await.unwrap();
-            assert_eq!(ended.fate, Fate::Released);
+            assert_eq!(ended.status, HoldStatus::Released);
         });
     }
     tasks.join_all().await;
@@ -145,7 +145,7 @@ async fn sets_over_many_slots_hold_never_more_than_any_limit() {
                 held.fetch_sub(1, Ordering::SeqCst);
                 let id = verdict.id.unwrap();
                 let ended = nodes_release(&subject, &id).await;
-                assert_eq!(ended, Fate::Released);
+                assert_eq!(ended, HoldStatus::Released);
             }
         });
     }
@@ -159,8 +159,8 @@ async fn sets_over_many_slots_hold_never_more_than_any_limit() {
     );
 }
 
-async fn nodes_release(subject: &Limiter<RedisStore>, id: &str) -> Fate {
-    subject.release("d", id).await.unwrap().fate
+async fn nodes_release(subject: &Limiter<RedisStore>, id: &str) -> HoldStatus {
+    subject.release("d", id).await.unwrap().status
 }
 
 /// Polls a future so often and then drops it, as who goes away does.
@@ -202,18 +202,18 @@ async fn a_claim_that_is_broken_off_at_any_step_can_be_said_again() {
         let again = nodes[1].reserve(&query(3), HOUR, Some(&name)).await;
         let again = again.unwrap();
         assert!(again.is_allow(), "{name}: {again:?}");
-        let (ended, fate) = match number % 3 {
-            0 => (nodes[0].cancel("d", &name).await, Fate::Cancelled),
+        let (ended, status) = match number % 3 {
+            0 => (nodes[0].cancel("d", &name).await, HoldStatus::Cancelled),
             1 => {
                 used += 1;
-                (nodes[1].settle("d", &name, 1).await, Fate::Settled)
+                (nodes[1].settle("d", &name, 1).await, HoldStatus::Settled)
             }
             _ => {
                 used += 3;
-                (nodes[0].release("d", &name).await, Fate::Released)
+                (nodes[0].release("d", &name).await, HoldStatus::Released)
             }
         };
-        assert_eq!(ended.unwrap().fate, fate, "{name}");
+        assert_eq!(ended.unwrap().status, status, "{name}");
     }
     assert!(broken.len() > 3, "{broken:?}");
     let expected = [1_000 - used, 1_000 - used, 1_000];
@@ -249,7 +249,10 @@ async fn the_same_claim_on_two_nodes_at_once_is_charged_once() {
         let used = number + 3;
         assert_eq!(left(&nodes[0]).await, [1_000 - used, 1_001 - used, 997]);
         let settled = nodes[1].settle("d", &name, 1).await.unwrap();
-        assert_eq!((settled.fate, settled.repeated), (Fate::Settled, false));
+        assert_eq!(
+            (settled.status, settled.repeated),
+            (HoldStatus::Settled, false)
+        );
     }
     assert_eq!(left(&nodes[0]).await, [880, 881, 1_000]);
     assert!(told > 120, "nobody heard what the other did");
@@ -287,7 +290,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
         let settled = sure.settle("d", name, 20).await.unwrap();
         assert!(!settled.repeated);
         let again = sure.settle("d", name, 40).await.unwrap();
-        assert!(again.repeated && again.fate == Fate::Settled);
+        assert!(again.repeated && again.status == HoldStatus::Settled);
     }
     assert_eq!(left(&sure).await, [1_000 - 1 - 8 * 20]);
 }
@@ -315,7 +318,7 @@ async fn resharding_loses_no_hold() {
                 assert!(held.is_allow(), "{held:?}");
                 // The other node has to ask where it is.
                 let ended = second.settle("d", &name, 1).await.unwrap();
-                assert_eq!((ended.fate, ended.repeated), (Fate::Settled, false));
+                assert_eq!((ended.status, ended.repeated), (HoldStatus::Settled, false));
             }
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell::store::HoldTotals;
 use quell::{Cost, Limit, Limiter, Query};
-use quell_core::hold::{Claim, Ending, HoldId, Patience};
+use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 
 use crate::cluster::Cluster;
@@ -34,7 +34,7 @@ impl Node {
         let claim = Claim {
             id: &id,
             hold,
-            wait: (hold.is_none()).then(|| Patience::of(60 * SECOND)),
+            wait: (hold.is_none()).then(|| WaitLimits::of(60 * SECOND)),
             is_named: true,
         };
         let query = Query::new("d").entry("user", "a");
@@ -81,7 +81,7 @@ async fn a_node_counts_what_its_own_claims_hold() {
     other.end("c", Ending::Arrive, 2).await;
     assert_eq!(other.totals(2).await[2], 1, "its turn has not come");
     let id = HoldId::new("d", "c").unwrap();
-    let advanced = quell::store::Store::advance(other.limiter.store(), &id, instant(2)).await;
+    let advanced = quell::store::HoldStore::advance(other.limiter.store(), &id, instant(2)).await;
     assert_eq!(advanced.unwrap().unwrap().0, Duration::ZERO);
     other.end("c", Ending::Arrive, 2).await;
     assert_eq!(other.totals(2).await, [1, 1, 0, 0]);

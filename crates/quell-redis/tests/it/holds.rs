@@ -1,4 +1,4 @@
-//! Holds: the same decisions as in one process, whatever is held, waits or is owed.
+//! Holds: the same decisions as in one process, with anything held, waiting or owed.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use quell::conformance::{
     Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
 };
 use quell::store::memory::MemoryStore;
-use quell::store::{Fate, StoreError};
+use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, LimitError, Operation, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::hold::{
-    Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_RELEASED, OnExpiry, Patience,
+    Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_RELEASED, OnExpiry, WaitLimits,
 };
 use quell_redis::StoreClock;
 
@@ -24,7 +24,7 @@ async fn random_traces_with_holds_have_the_same_answers_as_in_one_process() {
     let server = Server::start(&[]);
     for seed in seeds(40) {
         let name = format!("one-{seed}");
-        let store = server.store().test_keys(&name).rehearsal().build();
+        let store = server.store().test_keys(&name).test_isolation().build();
         holds_as_model_in_micros(store, Carries::AtOnce, Lines::Stood, seed, 300).await;
     }
 }
@@ -77,7 +77,7 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
             let claim = Claim {
                 id: &id,
                 hold: hold.map(Duration::from_millis),
-                wait: Some(Patience::of(60 * SECOND)),
+                wait: Some(WaitLimits::of(60 * SECOND)),
                 is_named: true,
             };
             let query = Query::new("d").entry("user", "u");
@@ -198,7 +198,7 @@ async fn more_holds_than_a_script_walks_over_are_refused() {
         assert_eq!(left.remaining, Some(10_000 - most as u64));
         let id = HoldId::new("d", "hold-7").unwrap();
         let ended = shared.end_at(&id, Ending::Cancel, at(START)).await.unwrap();
-        assert_eq!(ended.unwrap().fate, Fate::Cancelled);
+        assert_eq!(ended.unwrap().status, HoldStatus::Cancelled);
         assert!(reserve(most).await.unwrap().is_allow());
         server.command(&["FLUSHALL"]);
     }

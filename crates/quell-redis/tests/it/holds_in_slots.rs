@@ -13,7 +13,7 @@ async fn random_traces_in_one_slot_have_the_same_answers_as_in_one_process() {
     for seed in seeds(20) {
         // What stands between braces is what keys are spread by.
         let name = format!("{{one-{seed}}}");
-        let store = cluster.store().test_keys(&name).rehearsal().build();
+        let store = cluster.store().test_keys(&name).test_isolation().build();
         let carries = Carries::AtOnce;
         holds_as_model_in_micros(store, carries, Lines::Stood, seed, 300).await;
     }
@@ -25,7 +25,7 @@ async fn random_traces_over_many_slots_have_the_same_answers_as_in_one_process()
     let cluster = Cluster::start(0);
     for seed in seeds(20) {
         let name = format!("one-{seed}");
-        let store = cluster.store().test_keys(&name).rehearsal().build();
+        let store = cluster.store().test_keys(&name).test_isolation().build();
         let carries = Carries::AtOnce;
         holds_as_model_in_micros(store, carries, Lines::None, seed, 300).await;
     }

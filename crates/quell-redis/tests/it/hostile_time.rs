@@ -48,7 +48,7 @@ async fn a_clock_that_goes_back_credits_nothing_and_locks_nobody_for_long() {
     for (number, limit) in all().into_iter().enumerate() {
         for (name, back) in [("seconds", 5_000_000), ("hour", HOUR)] {
             let store = server.store().test_keys(&format!("{number}-{name}"));
-            let subject = limiter(store.rehearsal().build(), std::slice::from_ref(&limit));
+            let subject = limiter(store.test_isolation().build(), std::slice::from_ref(&limit));
             let now = START + 2 * HOUR;
             assert_eq!(passes(&subject, 10, now).await, 5, "{limit}");
             let before = now - back;
@@ -74,7 +74,7 @@ async fn a_clock_that_jumps_ahead_grants_one_burst_at_the_most() {
     let server = Server::start(&[]);
     for (number, limit) in all().into_iter().enumerate() {
         let store = server.store().test_keys(&number.to_string());
-        let subject = limiter(store.rehearsal().build(), std::slice::from_ref(&limit));
+        let subject = limiter(store.test_isolation().build(), std::slice::from_ref(&limit));
         assert_eq!(passes(&subject, 10, START).await, 5, "{limit}");
         assert_eq!(passes(&subject, 10, START + HOUR).await, 5, "{limit}");
         assert_eq!(passes(&subject, 10, START).await, 0, "{limit}");
@@ -86,7 +86,7 @@ async fn a_clock_that_goes_back_does_not_prolong_a_ban() {
     let server = Server::start(&[]);
     let ban = Ban::new(1, None, vec![Duration::from_secs(60)]).unwrap();
     let limit = built(Limit::fixed_window(1, SECOND).build()).with_ban(ban);
-    let subject = limiter(server.store().rehearsal().build(), &[limit]);
+    let subject = limiter(server.store().test_isolation().build(), &[limit]);
     let now = START + HOUR;
     assert_eq!(passes(&subject, 2, now).await, 1);
     let banned = ask(&subject, Operation::Acquire, "a", 1, START).await;
@@ -102,7 +102,7 @@ async fn a_window_ends_on_the_microsecond() {
     let server = Server::start(&[]);
     for (number, limit) in all().into_iter().enumerate() {
         let store = server.store().test_keys(&format!("edge-{number}"));
-        let subject = limiter(store.rehearsal().build(), std::slice::from_ref(&limit));
+        let subject = limiter(store.test_isolation().build(), std::slice::from_ref(&limit));
         let all = ask(&subject, Operation::Acquire, "a", 5, START).await;
         assert!(all.is_allow());
         let wait = u64::try_from(all.reset_after.unwrap().as_micros()).unwrap();

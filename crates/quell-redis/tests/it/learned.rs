@@ -1,4 +1,4 @@
-//! A ceiling that two nodes learn together, before a service whose knee is known.
+//! Two nodes learn one adaptive ceiling, in front of a service whose capacity is known.
 
 use std::collections::VecDeque;
 

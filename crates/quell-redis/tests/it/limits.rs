@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::ManualClock;
-use quell::store::Store;
+use quell::store::HoldStore;
 use quell::{Cost, Limit, LimitError, Limiter, Operation, Query, Verdict};
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
@@ -47,7 +47,7 @@ pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
 }
 
 /// A limiter whose rules come into force at [`START`].
-pub(crate) fn limiter<S: Store>(store: S, limits: &[Limit]) -> Limiter<S> {
+pub(crate) fn limiter<S: HoldStore>(store: S, limits: &[Limit]) -> Limiter<S> {
     let clock = Arc::new(ManualClock::new(at(START)));
     let limiter = Limiter::builder(store).clock(clock).build();
     limiter.set_rules(rules(limits)).unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn limiter<S: Store>(store: S, limits: &[Limit]) -> Limiter<S> {
 }
 
 /// Asks for `user`, at so many microseconds after the epoch.
-pub(crate) async fn ask<S: Store>(
+pub(crate) async fn ask<S: HoldStore>(
     limiter: &Limiter<S>,
     operation: Operation,
     user: &str,

@@ -1,4 +1,4 @@
-//! States that are long: read and written in pieces, with the same answers as in memory.
+//! Long states: read and written in pieces, with the same answers as in memory.
 
 use std::time::Duration;
 
@@ -34,7 +34,10 @@ async fn long_states_have_the_same_answers_as_in_memory() {
     let server = Server::start(&[]);
     for (number, limit) in all().into_iter().enumerate() {
         let limits = std::slice::from_ref(&limit);
-        let store = server.store().test_keys(&number.to_string()).rehearsal();
+        let store = server
+            .store()
+            .test_keys(&number.to_string())
+            .test_isolation();
         let subject = limiter(store.build(), limits);
         let model = limiter(InMicros(ModelStore::default()), limits);
         let mut random = Random(number as u64);
@@ -76,7 +79,7 @@ fn of_key(server: &Server, command: &str) -> u64 {
 async fn a_long_log_is_not_written_anew_with_every_charge() {
     let server = Server::start(&[]);
     let limit = built(Limit::sliding_log(10_000, SECOND).build());
-    let subject = limiter(server.store().rehearsal().build(), &[limit]);
+    let subject = limiter(server.store().test_isolation().build(), &[limit]);
     for call in 0..6_000 {
         // A thousand entries are in the window at a time, of nine bytes each.
         let verdict = ask(&subject, Operation::Acquire, "a", 1, START + call * 1_000).await;
@@ -115,7 +118,7 @@ async fn what_counts_until_the_same_instant_is_one_entry() {
     ];
     for limit in limits {
         let server = Server::start(&[]);
-        let subject = limiter(server.store().rehearsal().build(), &[limit]);
+        let subject = limiter(server.store().test_isolation().build(), &[limit]);
         // Few entries, and then enough for a state that is read in pieces.
         for entries in [1, 300] {
             for charge in 0..entries * 3 {

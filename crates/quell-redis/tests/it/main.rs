@@ -8,23 +8,22 @@
 )]
 
 mod bans;
-mod book;
+mod batch;
 mod cluster;
 mod colocated;
 mod conformance;
-mod crowd;
 mod debts;
 mod degraded;
 mod denied;
 mod expiry;
 mod extremes;
+mod fallback;
 mod faults;
 mod foreign;
-mod guarded;
 mod held;
-mod held_apart;
 mod held_in_slots;
 mod held_numbers;
+mod hold_fallback;
 mod holds;
 mod holds_in_slots;
 mod hostile_time;
@@ -39,9 +38,10 @@ mod policy;
 mod processes;
 mod proxy;
 mod rights;
+mod rule_versions;
 mod sent_once;
 mod sentinel;
 mod server;
-mod together;
+mod stampede;
 mod versions;
 mod weather;

@@ -1,4 +1,4 @@
-//! A slot on its way from one server of a cluster to another, step by step.
+//! A slot that moves from one server of a cluster to another, step by step.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A store that has more to do than it can: it is not gone, and what waits is bounded.
+//! An overloaded store: it is not treated as gone, and the queue is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use quell_core::rule::OnFailure;
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
-use crate::guarded::{Node, declaring};
+use crate::fallback::{Node, declaring};
 use crate::limits::{SECOND, built};
 use crate::lost_primary::{users, users_of};
 use crate::patience::until_it;

@@ -1,5 +1,5 @@
-//! Patience: waiting for servers that keep time by themselves, so that no clock can be given to them.
-//! What does not come ends the test, and says what it was.
+//! Waits for servers whose clock the tests cannot set. A wait that takes too long fails the test and
+//! names what it waited for.
 
 use std::thread;
 use std::time::{Duration, Instant};

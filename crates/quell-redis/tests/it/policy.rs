@@ -1,4 +1,4 @@
-//! What is declared for a store that is gone, and what becomes of it once the store is back.
+//! `on_failure` while the store is gone, and repayment when it is back.
 
 use quell::store::Action;
 use quell::{Cost, Limit, Operation, Query, Rate, RetryAfter};
@@ -6,7 +6,7 @@ use quell_core::ban::Ban;
 use quell_core::rule::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
-use crate::guarded::{Node, declaring, scripts, share};
+use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::until_it;
 use crate::proxy::{Proxy, Weather};
@@ -47,7 +47,7 @@ async fn of_100_on_2_nodes_each_lets_50_pass() {
         assert!(refused.degraded && !refused.is_allow());
         assert_eq!(refused.retry_after, Some(RetryAfter::After(3_600 * SECOND)));
         assert_eq!(passed(node, "b", 3).await, (3, 3), "keys stay apart");
-        assert_eq!(node.limiter.store().guard_numbers().shared, 64);
+        assert_eq!(node.limiter.store().fallback_numbers().shared, 64);
     }
 }
 
@@ -283,7 +283,7 @@ async fn a_refusal_of_the_store_never_asks_the_fallback() {
         let verdict = node.ask("a", 1).await;
         assert_eq!((verdict.is_allow(), verdict.degraded), (calls < 2, false));
     }
-    assert_eq!(node.limiter.store().guard_numbers().shared, 0);
+    assert_eq!(node.limiter.store().fallback_numbers().shared, 0);
     assert!(scripts(&server) > 0);
 }
 

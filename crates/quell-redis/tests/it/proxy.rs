@@ -1,4 +1,4 @@
-//! A TCP proxy that does to a connection what networks do.
+//! A TCP proxy that delays, cuts and drops connections.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The rights that `docs/guarantees.md` names are enough, and a missing one is told.
+//! The rights listed in `docs/redis.md` are enough, and a missing one is reported.
 
 use quell::conformance::{Carries, same_as_model_in_micros};
-use quell::store::{Action, Fate};
+use quell::store::{Action, HoldStatus};
 use quell::{Ending, Limit, Query};
-use quell_redis::{Draft, Pushed, RedisStore, RuleBook};
+use quell_redis::{Draft, PushOutcome, RedisStore, RuleVersions};
 
 use crate::cluster::Cluster;
 use crate::limits::{SECOND, built, limiter};
@@ -12,7 +12,7 @@ use crate::server::Server;
 
 /// The words of the page.
 fn rights() -> Vec<&'static str> {
-    let page = include_str!("../../../../docs/guarantees.md");
+    let page = include_str!("../../../../docs/redis.md");
     let line = page
         .lines()
         .find(|line| line.starts_with("ACL SETUSER quell "));
@@ -58,8 +58,8 @@ async fn everything(url: &str) {
     };
     let (second, ended) = futures_util::future::join(second, ended).await;
     assert!(second.unwrap().is_allow());
-    assert_eq!(ended.fate, Fate::Released);
-    let book = RuleBook::new(url.parse().unwrap());
+    assert_eq!(ended.status, HoldStatus::Released);
+    let book = RuleVersions::new(url.parse().unwrap());
     let draft = Draft {
         text: "domain: d",
         who: "ann",
@@ -67,7 +67,7 @@ async fn everything(url: &str) {
         note: "",
     };
     let pushed = book.push(None, &draft).await.unwrap();
-    assert!(matches!(pushed, Pushed::Done(_)));
+    assert!(matches!(pushed, PushOutcome::Done(_)));
     assert_eq!(book.latest().await.unwrap().unwrap().number(), 1);
     let store = store().build();
     store.ping().await.unwrap();
@@ -81,7 +81,7 @@ async fn the_rights_of_the_page_are_enough() {
     everything(&format!("{}/1", url(&server))).await;
     for seed in 1..4 {
         let store = RedisStore::builder(url(&server).parse().unwrap()).timeout(PATIENCE);
-        let store = store.test_keys(&seed.to_string()).rehearsal().build();
+        let store = store.test_keys(&seed.to_string()).test_isolation().build();
         same_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
     }
 }

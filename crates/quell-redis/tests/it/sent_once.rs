@@ -6,7 +6,7 @@ use std::time::Duration;
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
-use crate::guarded::{Node, declaring, scripts, share};
+use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::until_it;
 use crate::proxy::{Proxy, Weather};

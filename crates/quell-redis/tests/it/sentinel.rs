@@ -1,9 +1,9 @@
 //! A primary with a replica, watched by three sentinels.
 
 use quell::{Limit, Query};
-use quell_redis::{Draft, Pushed, RedisStore, RuleBook, StoreUrl};
+use quell_redis::{Draft, PushOutcome, RedisStore, RuleVersions, StoreUrl};
 
-use crate::guarded::{Node, declaring, share};
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
 use crate::patience::{after_fail_over, until};
 use crate::server::{Server, free_port, try_command};
@@ -127,7 +127,7 @@ async fn a_planned_failover_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_outlive_their_primary() {
     let mut watched = Watched::start();
-    let book = RuleBook::new(watched.url());
+    let book = RuleVersions::new(watched.url());
     let draft = |text| Draft {
         text,
         who: "ann",
@@ -135,7 +135,7 @@ async fn rules_outlive_their_primary() {
         note: "",
     };
     let first = book.push(None, &draft("domain: d")).await.unwrap();
-    let Pushed::Done(first) = first else {
+    let PushOutcome::Done(first) = first else {
         panic!("{first:?}");
     };
     watched.primary.is_replicated();
@@ -153,7 +153,7 @@ async fn rules_outlive_their_primary() {
     .await;
     assert_eq!(head, Some(first.clone()));
     let second = book.push(Some(&first), &draft("domain: e")).await.unwrap();
-    assert!(matches!(second, Pushed::Done(head) if head.number() == 2));
+    assert!(matches!(second, PushOutcome::Done(head) if head.number() == 2));
 }
 
 #[tokio::test]

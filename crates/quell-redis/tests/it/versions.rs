@@ -1,15 +1,15 @@
-//! Several versions of a limit at a time on one store, as in a rolling deploy: at most the largest is
-//! admitted, also where some servers run scripts of before versions were told apart.
+//! Several versions of a limit on one store, as in a rolling deploy: at most the largest is admitted, also
+//! if some servers run scripts from before versions were told apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell::store::memory::MemoryStore;
-use quell::store::{Fate, Store};
+use quell::store::{HoldStatus, HoldStore};
 use quell::{Cost, Limit, Limiter, Operation, Query, Rate, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::hold::{Claim, Ending, HoldId, OnExpiry, Patience};
+use quell_core::hold::{Claim, Ending, HoldId, OnExpiry, WaitLimits};
 use quell_redis::{RedisStore, StoreClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,8 +24,8 @@ const STEP: u64 = 1_000_000;
 const OLD_DECIDE: &str = include_str!("../fixtures/decide_before_versions.lua");
 const OLD_HOLD: &str = include_str!("../fixtures/hold_before_versions.lua");
 const DECIDE: &str = concat!(
-    include_str!("../../src/script/usual.lua"),
-    include_str!("../../src/script/straight.lua"),
+    include_str!("../../src/script/fast_bucket.lua"),
+    include_str!("../../src/script/fast_set.lua"),
     include_str!("../../src/script/number.lua"),
     include_str!("../../src/script/limit.lua"),
     include_str!("../../src/script/state.lua"),
@@ -54,7 +54,7 @@ const HOLD: &str = concat!(
     include_str!("../../src/script/hold/carry.lua"),
     include_str!("../../src/script/hold/versions.lua"),
     include_str!("../../src/script/hold/timeline.lua"),
-    include_str!("../../src/script/hold/line.lua"),
+    include_str!("../../src/script/hold/wait_queue.lua"),
     include_str!("../../src/script/hold/box.lua"),
     include_str!("../../src/script/hold/ask.lua"),
     include_str!("../../src/script/hold/claim.lua"),
@@ -339,12 +339,12 @@ fn job(number: u64) -> HoldId {
 }
 
 /// What holds of all sorts ask of a limiter, by their numbers: who is there, who waits, who is gone.
-async fn hold<S: Store>(limiter: &Limiter<S>, number: u64, second: u64) -> Verdict {
+async fn hold<S: HoldStore>(limiter: &Limiter<S>, number: u64, second: u64) -> Verdict {
     let id = job(number);
     let claim = Claim {
         id: &id,
         hold: (number % 3 != 2).then(|| Duration::from_secs(20 + number * 7 % 30)),
-        wait: (number % 3 == 2).then(|| Patience::of(600 * SECOND)),
+        wait: (number % 3 == 2).then(|| WaitLimits::of(600 * SECOND)),
         is_named: true,
     };
     let query = Query::new("d").entry("user", "a");
@@ -353,15 +353,15 @@ async fn hold<S: Store>(limiter: &Limiter<S>, number: u64, second: u64) -> Verdi
     limiter.hold_at(&query, &claim, now).await.unwrap()
 }
 
-async fn end<S: Store>(
+async fn end<S: HoldStore>(
     limiter: &Limiter<S>,
     number: u64,
     ending: Ending,
     second: u64,
-) -> Option<Fate> {
+) -> Option<HoldStatus> {
     let id = job(number);
     let ended = limiter.end_at(&id, ending, at(START + second * STEP));
-    ended.await.unwrap().map(|ended| ended.fate)
+    ended.await.unwrap().map(|ended| ended.status)
 }
 
 /// Limits on which holds leave marks of every kind.
@@ -469,7 +469,7 @@ async fn a_server_of_before_leaves_columns_alone() {
         for one in [0, 1] {
             assert_eq!(
                 end(&fleet[1], one, Ending::Cancel, 0).await,
-                Some(Fate::Cancelled)
+                Some(HoldStatus::Cancelled)
             );
         }
         let left = ask(&fleet[0], Operation::Peek, "a", 1, START).await;

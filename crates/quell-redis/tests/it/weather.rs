@@ -1,10 +1,10 @@
-//! Everything that a network or a server can do to a call: it is answered as declared, says that it is
-//! degraded, and what comes after needs no restart.
+//! Network and server faults during a call: it gets its fallback answer, marked as degraded, and later
+//! calls need no restart.
 
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
-use crate::guarded::{Node, declaring, share};
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built};
 use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, free_port};

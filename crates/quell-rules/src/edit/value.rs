@@ -1,9 +1,10 @@
-//! Value: what somebody said on a command line, as it stands in a rules file.
+//! Value: a value from the command line, as it is written in a rules file.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::spans;
+use crate::problem::Sink;
+use crate::yaml;
 
 /// A field of a rule and what it shall say: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; or
 /// one of an override, the first of which is 0: `overrides[0].rate=1000/s`.
@@ -54,8 +55,8 @@ impl FromStr for Assignment {
     /// Reads `FIELD=VALUE` or `overrides[N].FIELD=VALUE`. A value in braces, brackets or quotes is
     /// YAML; any other stands for itself.
     fn from_str(text: &str) -> Result<Self, String> {
-        let said = text.split_once('=');
-        let (field, value) = said.ok_or("write FIELD=VALUE, such as rate=100/s")?;
+        let assignment = text.split_once('=');
+        let (field, value) = assignment.ok_or("write FIELD=VALUE, such as rate=100/s")?;
         let (over, name) = parts(field).ok_or_else(|| {
             format!(
                 "{field:?} is no field: write a name such as rate, as in rate=100/s, or that of an \
@@ -101,9 +102,10 @@ fn parts(path: &str) -> Option<(Option<usize>, &str)> {
 
 /// `value`, if it is one value of YAML on one line.
 fn checked(field: &str, value: &str) -> Result<String, String> {
-    let roots = spans::documents(value).unwrap_or_default();
+    // What is wrong inside is reported when the edited text is parsed.
+    let roots = yaml::documents(value.as_bytes(), &mut Sink::new(field));
     let is_whole = match roots.as_slice() {
-        [root] => root.range == (0..value.len()) && root.is_exact(),
+        [root] => root.bytes == (0..value.len()) && root.is_exact(),
         _ => false,
     };
     if is_whole && !value.chars().any(char::is_control) {

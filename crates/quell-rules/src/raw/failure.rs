@@ -1,10 +1,10 @@
-//! On failure, as it was said: a word, and how many nodes there are.
+//! On failure, as it was written: a word, and how many nodes there are.
 
 use std::num::NonZeroU32;
 
 use crate::cursor::Fields;
 use crate::hint;
-use crate::path::Said;
+use crate::path::Spanned;
 use crate::period::whole;
 use crate::problem::Sink;
 
@@ -13,7 +13,7 @@ const MAX_NODES: u64 = 100_000;
 
 /// What is to be answered while the store does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum FailureWord {
     Share,
     Deny,
     Allow,
@@ -22,8 +22,8 @@ pub(crate) enum Word {
 /// What is said of failures.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawFailure {
-    pub(crate) word: Option<Said<Word>>,
-    pub(crate) nodes: Option<Said<NonZeroU32>>,
+    pub(crate) word: Option<Spanned<FailureWord>>,
+    pub(crate) nodes: Option<Spanned<NonZeroU32>>,
 }
 
 impl RawFailure {
@@ -35,11 +35,11 @@ impl RawFailure {
     }
 }
 
-fn word(text: &str) -> Result<Word, String> {
+fn word(text: &str) -> Result<FailureWord, String> {
     match text {
-        "share" => Ok(Word::Share),
-        "deny" => Ok(Word::Deny),
-        "allow" => Ok(Word::Allow),
+        "share" => Ok(FailureWord::Share),
+        "deny" => Ok(FailureWord::Deny),
+        "allow" => Ok(FailureWord::Allow),
         "floor" => Err("`floor` is not available yet: write share, deny or allow".to_owned()),
         _ => Err(hint::no_such("value", text, &["share", "deny", "allow"])),
     }

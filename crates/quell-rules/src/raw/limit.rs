@@ -1,4 +1,4 @@
-//! The fields that make a limit, as they were said in a rule or an override.
+//! The fields of a limit, as they were written in a rule or an override.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,50 +10,50 @@ use crate::duration;
 use crate::fields::{ADAPTIVE, BAN, REFILL};
 use crate::hint;
 use crate::kind::Kind;
-use crate::path::{Said, Spot};
+use crate::path::{Span, Spanned};
 use crate::period::{PerPeriod, Period, flag, small, whole};
 use crate::problem::Sink;
 
 /// What was said of a limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawLimit {
-    pub(crate) algorithm: Option<Said<Kind>>,
-    pub(crate) rate: Option<Said<PerPeriod>>,
-    pub(crate) burst: Option<Said<u64>>,
-    pub(crate) refill: Option<Said<RawRefill>>,
-    pub(crate) initial: Option<Said<u64>>,
-    pub(crate) delay_after: Option<Said<DelayAfter>>,
-    pub(crate) limit: Option<Said<u64>>,
-    /// Said by `window`, or behind the `/` of `limit`.
-    pub(crate) window: Option<Said<Period>>,
-    pub(crate) align: Option<Said<Align>>,
-    pub(crate) time_zone: Option<Said<Arc<str>>>,
-    pub(crate) segments: Option<Said<u32>>,
-    pub(crate) max_entries: Option<Said<u32>>,
-    pub(crate) debt: Option<Said<bool>>,
-    pub(crate) warm_up: Option<Said<Duration>>,
-    pub(crate) cold_factor: Option<Said<u32>>,
-    pub(crate) max: Option<Said<u64>>,
-    pub(crate) adaptive: Option<Said<RawAdaptive>>,
-    pub(crate) queue: Option<Said<u64>>,
-    pub(crate) lease: Option<Said<Duration>>,
-    pub(crate) unit_delay: Option<Said<Duration>>,
-    pub(crate) on_expiry: Option<Said<OnExpiry>>,
-    pub(crate) ban: Option<Said<RawBan>>,
+    pub(crate) algorithm: Option<Spanned<Kind>>,
+    pub(crate) rate: Option<Spanned<PerPeriod>>,
+    pub(crate) burst: Option<Spanned<u64>>,
+    pub(crate) refill: Option<Spanned<RawRefill>>,
+    pub(crate) initial: Option<Spanned<u64>>,
+    pub(crate) delay_after: Option<Spanned<DelayAfter>>,
+    pub(crate) limit: Option<Spanned<u64>>,
+    /// Spanned by `window`, or behind the `/` of `limit`.
+    pub(crate) window: Option<Spanned<Period>>,
+    pub(crate) align: Option<Spanned<Align>>,
+    pub(crate) time_zone: Option<Spanned<Arc<str>>>,
+    pub(crate) segments: Option<Spanned<u32>>,
+    pub(crate) max_entries: Option<Spanned<u32>>,
+    pub(crate) debt: Option<Spanned<bool>>,
+    pub(crate) warm_up: Option<Spanned<Duration>>,
+    pub(crate) cold_factor: Option<Spanned<u32>>,
+    pub(crate) max: Option<Spanned<u64>>,
+    pub(crate) adaptive: Option<Spanned<RawAdaptive>>,
+    pub(crate) queue: Option<Spanned<u64>>,
+    pub(crate) lease: Option<Spanned<Duration>>,
+    pub(crate) unit_delay: Option<Spanned<Duration>>,
+    pub(crate) on_expiry: Option<Spanned<OnExpiry>>,
+    pub(crate) ban: Option<Spanned<RawBan>>,
 }
 
 /// `refill`.
 #[derive(Clone, Debug)]
 pub(crate) struct RawRefill {
-    pub(crate) amount: Said<u64>,
-    pub(crate) every: Said<Duration>,
+    pub(crate) amount: Spanned<u64>,
+    pub(crate) every: Spanned<Duration>,
 }
 
 /// `adaptive`.
 #[derive(Clone, Debug)]
 pub(crate) struct RawAdaptive {
-    pub(crate) min: Said<u64>,
-    pub(crate) max: Said<u64>,
+    pub(crate) min: Spanned<u64>,
+    pub(crate) max: Spanned<u64>,
 }
 
 /// `delay_after`.
@@ -74,13 +74,13 @@ pub(crate) enum Align {
 /// `ban`.
 #[derive(Clone, Debug)]
 pub(crate) struct RawBan {
-    pub(crate) after: Said<u32>,
-    pub(crate) within: Option<Said<Duration>>,
-    pub(crate) durations: Said<Vec<Duration>>,
+    pub(crate) after: Spanned<u32>,
+    pub(crate) within: Option<Spanned<Duration>>,
+    pub(crate) durations: Spanned<Vec<Duration>>,
 }
 
 /// What `limit` says.
-enum LimitSaid {
+enum LimitNumber {
     Count(u64),
     PerPeriod(u64, Period),
 }
@@ -115,133 +115,134 @@ impl RawLimit {
             on_expiry: fields.read("on_expiry", sink, on_expiry),
             ban: fields.get("ban").and_then(|ban| read_ban(&ban, sink)),
         };
-        if let Some(Said { value, spot }) = fields.read("limit", sink, limit) {
-            raw.say_limit(value, spot, sink);
+        if let Some(Spanned { value, span }) = fields.read("limit", sink, limit) {
+            raw.set_limit(value, span, sink);
         }
         raw
     }
 
-    fn say_limit(&mut self, said: LimitSaid, spot: Spot, sink: &mut Sink) {
-        let count = match said {
-            LimitSaid::Count(count) => count,
-            LimitSaid::PerPeriod(count, value) => {
+    fn set_limit(&mut self, number: LimitNumber, span: Span, sink: &mut Sink) {
+        let count = match number {
+            LimitNumber::Count(count) => count,
+            LimitNumber::PerPeriod(count, value) => {
                 if let Some(window) = &self.window {
                     let message = format!(
                         "`limit` says the window already: write `limit: {count}`, or leave `window` out"
                     );
-                    sink.problem(&window.spot, message);
+                    sink.problem(&window.span, message);
                 }
-                let spot = spot.clone();
-                self.window = Some(Said { value, spot });
+                let span = span.clone();
+                self.window = Some(Spanned { value, span });
                 count
             }
         };
-        self.limit = Some(Said { value: count, spot });
+        self.limit = Some(Spanned { value: count, span });
     }
 
-    /// Each field that is said and belongs to some algorithms only.
-    pub(crate) fn said(&self) -> Vec<(&'static str, &Spot)> {
-        fn spot<'s, T>(
+    /// Each field that is set and belongs to some algorithms only.
+    pub(crate) fn algorithm_fields(&self) -> Vec<(&'static str, &Span)> {
+        fn span<'s, T>(
             name: &'static str,
-            said: &'s Option<Said<T>>,
-        ) -> Option<(&'static str, &'s Spot)> {
-            said.as_ref().map(|said| (name, &said.spot))
+            field: &'s Option<Spanned<T>>,
+        ) -> Option<(&'static str, &'s Span)> {
+            field.as_ref().map(|field| (name, &field.span))
         }
         let limit_says_window = match (&self.limit, &self.window) {
-            (Some(limit), Some(window)) => limit.spot.at == window.spot.at,
+            (Some(limit), Some(window)) => limit.span.at == window.span.at,
             _ => false,
         };
         [
-            spot("rate", &self.rate),
-            spot("burst", &self.burst),
-            spot("refill", &self.refill),
-            spot("initial", &self.initial),
-            spot("delay_after", &self.delay_after),
-            spot("limit", &self.limit),
-            spot("window", &self.window).filter(|_| !limit_says_window),
-            spot("align", &self.align),
-            spot("time_zone", &self.time_zone),
-            spot("segments", &self.segments),
-            spot("max_entries", &self.max_entries),
-            spot("debt", &self.debt),
-            spot("warm_up", &self.warm_up),
-            spot("cold_factor", &self.cold_factor),
-            spot("max", &self.max),
-            spot("adaptive", &self.adaptive),
-            spot("queue", &self.queue),
-            spot("lease", &self.lease),
-            spot("unit_delay", &self.unit_delay),
-            spot("on_expiry", &self.on_expiry),
+            span("rate", &self.rate),
+            span("burst", &self.burst),
+            span("refill", &self.refill),
+            span("initial", &self.initial),
+            span("delay_after", &self.delay_after),
+            span("limit", &self.limit),
+            span("window", &self.window).filter(|_| !limit_says_window),
+            span("align", &self.align),
+            span("time_zone", &self.time_zone),
+            span("segments", &self.segments),
+            span("max_entries", &self.max_entries),
+            span("debt", &self.debt),
+            span("warm_up", &self.warm_up),
+            span("cold_factor", &self.cold_factor),
+            span("max", &self.max),
+            span("adaptive", &self.adaptive),
+            span("queue", &self.queue),
+            span("lease", &self.lease),
+            span("unit_delay", &self.unit_delay),
+            span("on_expiry", &self.on_expiry),
         ]
         .into_iter()
         .flatten()
         .collect()
     }
 
-    /// Whether it says anything at all.
+    /// Whether any field is set.
     pub(crate) fn says_something(&self) -> bool {
-        self.algorithm.is_some() || self.ban.is_some() || !self.said().is_empty()
+        self.algorithm.is_some() || self.ban.is_some() || !self.algorithm_fields().is_empty()
     }
 
-    /// What an override with these fields, at `spot`, means beside those of its rule.
+    /// The fields of an override at `span`, completed from its rule.
     ///
-    /// What is not said is the rule's, with these exceptions: of `rate` and `refill` one takes the
-    /// place of both, and so does one of `max` and `adaptive`, the latter of the queue too; another
-    /// algorithm takes over nothing but the ban; another `align` does not take over the time zone. What is taken over counts as said at `spot`, so that a mistake is
-    /// told where the two meet.
-    pub(crate) fn over(&self, rule: &Self, spot: &Spot) -> Self {
-        let kind = |raw: &Self| raw.algorithm.as_ref().map(|said| said.value);
+    /// A field that the override does not set is the rule's, with these exceptions: `rate` or `refill`
+    /// replaces both, `max` or `adaptive` replaces both, and `adaptive` also the queue; an override
+    /// with another algorithm inherits only the ban; one with another `align` does not inherit the time
+    /// zone. An inherited field counts as written at `span`, so that a mistake is reported at the
+    /// override.
+    pub(crate) fn over(&self, rule: &Self, span: &Span) -> Self {
+        let kind = |raw: &Self| raw.algorithm.as_ref().map(|field| field.value);
         let mut all = self.clone();
-        inherit(&mut all.ban, &rule.ban, spot);
+        inherit(&mut all.ban, &rule.ban, span);
         if kind(self).is_some_and(|own| own != kind(rule).unwrap_or_default()) {
             return all;
         }
-        inherit(&mut all.algorithm, &rule.algorithm, spot);
+        inherit(&mut all.algorithm, &rule.algorithm, span);
         if all.rate.is_none() && all.refill.is_none() {
-            inherit(&mut all.rate, &rule.rate, spot);
-            inherit(&mut all.refill, &rule.refill, spot);
+            inherit(&mut all.rate, &rule.rate, span);
+            inherit(&mut all.refill, &rule.refill, span);
         }
-        inherit(&mut all.burst, &rule.burst, spot);
-        inherit(&mut all.initial, &rule.initial, spot);
-        inherit(&mut all.delay_after, &rule.delay_after, spot);
-        inherit(&mut all.limit, &rule.limit, spot);
-        inherit(&mut all.window, &rule.window, spot);
+        inherit(&mut all.burst, &rule.burst, span);
+        inherit(&mut all.initial, &rule.initial, span);
+        inherit(&mut all.delay_after, &rule.delay_after, span);
+        inherit(&mut all.limit, &rule.limit, span);
+        inherit(&mut all.window, &rule.window, span);
         if all.align.is_none() {
-            inherit(&mut all.align, &rule.align, spot);
-            inherit(&mut all.time_zone, &rule.time_zone, spot);
+            inherit(&mut all.align, &rule.align, span);
+            inherit(&mut all.time_zone, &rule.time_zone, span);
         }
-        inherit(&mut all.segments, &rule.segments, spot);
-        inherit(&mut all.max_entries, &rule.max_entries, spot);
-        inherit(&mut all.debt, &rule.debt, spot);
-        inherit(&mut all.warm_up, &rule.warm_up, spot);
-        inherit(&mut all.cold_factor, &rule.cold_factor, spot);
+        inherit(&mut all.segments, &rule.segments, span);
+        inherit(&mut all.max_entries, &rule.max_entries, span);
+        inherit(&mut all.debt, &rule.debt, span);
+        inherit(&mut all.warm_up, &rule.warm_up, span);
+        inherit(&mut all.cold_factor, &rule.cold_factor, span);
         if all.max.is_none() && all.adaptive.is_none() {
-            inherit(&mut all.max, &rule.max, spot);
-            inherit(&mut all.adaptive, &rule.adaptive, spot);
+            inherit(&mut all.max, &rule.max, span);
+            inherit(&mut all.adaptive, &rule.adaptive, span);
         }
         if self.adaptive.is_none() {
-            inherit(&mut all.queue, &rule.queue, spot);
-            inherit(&mut all.unit_delay, &rule.unit_delay, spot);
+            inherit(&mut all.queue, &rule.queue, span);
+            inherit(&mut all.unit_delay, &rule.unit_delay, span);
         }
-        inherit(&mut all.lease, &rule.lease, spot);
-        inherit(&mut all.on_expiry, &rule.on_expiry, spot);
+        inherit(&mut all.lease, &rule.lease, span);
+        inherit(&mut all.on_expiry, &rule.on_expiry, span);
         all
     }
 }
 
-/// Takes over what is not said.
-fn inherit<T: Clone>(own: &mut Option<Said<T>>, rule: &Option<Said<T>>, spot: &Spot) {
+/// Copies the rule's value if the override does not set the field.
+fn inherit<T: Clone>(own: &mut Option<Spanned<T>>, rule: &Option<Spanned<T>>, span: &Span) {
     if own.is_none() {
-        *own = rule.as_ref().map(|said| Said {
-            value: said.value.clone(),
-            spot: spot.clone(),
+        *own = rule.as_ref().map(|field| Spanned {
+            value: field.value.clone(),
+            span: span.clone(),
         });
     }
 }
 
-fn limit(text: &str) -> Result<LimitSaid, String> {
+fn limit(text: &str) -> Result<LimitNumber, String> {
     if !text.contains('/') {
-        return whole(text).map(LimitSaid::Count);
+        return whole(text).map(LimitNumber::Count);
     }
     let PerPeriod { count, period } = PerPeriod::parse(text)?;
     if count.has_fraction() {
@@ -250,7 +251,7 @@ fn limit(text: &str) -> Result<LimitSaid, String> {
             "`{text}` is a part of a unit: write a whole number per longer window, or `rate` with a bucket"
         ));
     }
-    Ok(LimitSaid::PerPeriod(count.floor(), period))
+    Ok(LimitNumber::PerPeriod(count.floor(), period))
 }
 
 fn delay_after(text: &str) -> Result<DelayAfter, String> {
@@ -304,40 +305,40 @@ fn time_zone(text: &str) -> Result<Arc<str>, String> {
     })
 }
 
-fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawRefill>> {
+fn read_refill(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<RawRefill>> {
     let fields = cursor.fields(&REFILL, sink)?;
     if fields.lacks("amount") || fields.lacks("every") {
         let message = "a refill needs both fields: write `{amount: 100, every: 1s}`";
-        sink.problem(cursor.spot(), message);
+        sink.problem(cursor.span(), message);
     }
     let amount = fields.read("amount", sink, whole);
     let every = fields.read("every", sink, duration::parse);
-    Some(cursor.said(RawRefill {
+    Some(cursor.spanned(RawRefill {
         amount: amount?,
         every: every?,
     }))
 }
 
-fn read_adaptive(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawAdaptive>> {
+fn read_adaptive(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<RawAdaptive>> {
     let fields = cursor.fields(&ADAPTIVE, sink)?;
     if fields.lacks("min") || fields.lacks("max") {
         let message = "what is learned needs both bounds: write `{min: 2, max: 50}`";
-        sink.problem(cursor.spot(), message);
+        sink.problem(cursor.span(), message);
     }
     let min = fields.read("min", sink, whole);
     let max = fields.read("max", sink, whole);
-    Some(cursor.said(RawAdaptive {
+    Some(cursor.spanned(RawAdaptive {
         min: min?,
         max: max?,
     }))
 }
 
-fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawBan>> {
+fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<RawBan>> {
     let fields = cursor.fields(&BAN, sink)?;
     if fields.lacks("after") || fields.lacks("for") {
         let message =
             "a ban needs `after` and `for`: write `{after: 3, within: 10m, for: [1m, 10m]}`";
-        sink.problem(cursor.spot(), message);
+        sink.problem(cursor.span(), message);
     }
     let after = fields.read("after", sink, small);
     let within = fields.read("within", sink, duration::parse);
@@ -349,10 +350,10 @@ fn read_ban(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<RawBan>> {
         within,
         durations: durations?,
     };
-    Some(cursor.said(ban))
+    Some(cursor.spanned(ban))
 }
 
-fn read_durations(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Vec<Duration>>> {
+fn read_durations(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<Vec<Duration>>> {
     let items = match cursor.shape()? {
         Shape::List(_) => cursor.items("a duration such as `1m`", sink)?,
         _ => vec![cursor.clone()],
@@ -361,6 +362,6 @@ fn read_durations(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Said<Vec<Durat
     let lengths = items
         .iter()
         .filter_map(|item| item.read(sink, duration::parse));
-    let lengths: Vec<Duration> = lengths.map(|said| said.value).collect();
-    (sink.count() == before).then(|| cursor.said(lengths))
+    let lengths: Vec<Duration> = lengths.map(|field| field.value).collect();
+    (sink.count() == before).then(|| cursor.spanned(lengths))
 }

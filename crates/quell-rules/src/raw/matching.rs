@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quell_core::rule::{Matcher, Pattern, Per, Prefix};
 
-use super::known::{self, Read};
+use super::gateway_entries::{self, PatternReading};
 use super::name;
 use crate::cursor::{Cursor, Shape};
 use crate::fields::PREFIX;
@@ -19,7 +19,7 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
     let mut matchers = Vec::with_capacity(pairs.len());
     for (entry, value) in pairs {
         if let Err(message) = name(entry, "entry name") {
-            sink.problem(value.spot(), message);
+            sink.problem(value.span(), message);
             continue;
         }
         let patterns = match value.shape() {
@@ -28,7 +28,7 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
             Some(Shape::List(items)) if !items.is_empty() => items,
             Some(Shape::List(_)) => {
                 let message = "an empty list matches nothing: write at least one value";
-                sink.problem(value.spot(), message);
+                sink.problem(value.span(), message);
                 continue;
             }
             Some(Shape::Null | Shape::Map(_)) => {
@@ -36,11 +36,11 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
                 let message = format!(
                     "{kind} in place of a value: write a value such as `\"/api/*\"` (\"\" for an empty one), or a list of values"
                 );
-                sink.problem(value.spot(), message);
+                sink.problem(value.span(), message);
                 continue;
             }
         };
-        known::check_name(entry, value.spot(), sink);
+        gateway_entries::check_name(entry, value.span(), sink);
         let patterns = patterns
             .iter()
             .flat_map(|text| read_pattern(entry, text, sink));
@@ -59,19 +59,19 @@ fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Patter
         Some(_) => {
             let kind = cursor.node().kind();
             let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
-            sink.problem(cursor.spot(), message);
+            sink.problem(cursor.span(), message);
             return Vec::new();
         }
     };
-    match known::patterns(entry, text) {
-        Ok(Read { patterns, warning }) => {
+    match gateway_entries::patterns(entry, text) {
+        Ok(PatternReading { patterns, warning }) => {
             if let Some(warning) = warning {
-                sink.warn(cursor.spot(), warning);
+                sink.warn(cursor.span(), warning);
             }
             patterns
         }
         Err(message) => {
-            sink.problem(cursor.spot(), message);
+            sink.problem(cursor.span(), message);
             Vec::new()
         }
     }
@@ -84,7 +84,7 @@ const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 
 pub(super) fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
     if let Some(Shape::Text(text)) = cursor.shape() {
         let message = format!("`per` is a list: write `per: [{}]`", hint::shorten(text));
-        sink.problem(cursor.spot(), message);
+        sink.problem(cursor.span(), message);
         return Vec::new();
     }
     let items = cursor.items(PER_ITEM, sink).unwrap_or_default();
@@ -96,7 +96,7 @@ pub(super) fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
         };
         if !seen.insert(Arc::clone(&per.entry)) {
             let message = format!("`{}` stands in the list already: write it once", per.entry);
-            sink.problem(item.spot(), message);
+            sink.problem(item.span(), message);
         }
         list.push(per);
     }
@@ -107,16 +107,16 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
     match item.shape()? {
         Shape::Text(text) => {
             let entry = item.read(sink, |_| name(text, "entry name"))?.value;
-            known::check_name(&entry, item.spot(), sink);
+            gateway_entries::check_name(&entry, item.span(), sink);
             Some(Per {
-                prefix: known::default_prefix(&entry),
+                prefix: gateway_entries::default_prefix(&entry),
                 entry,
                 colocate: false,
             })
         }
         Shape::Map(pairs) => match pairs.as_slice() {
             [(entry, prefix)] => {
-                known::check_name(entry, item.spot(), sink);
+                gateway_entries::check_name(entry, item.span(), sink);
                 let prefix = read_prefix(prefix, sink)?;
                 let entry = Arc::clone(entry);
                 Some(Per {
@@ -127,7 +127,7 @@ fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
             }
             _ => {
                 let message = "an item of `per` has one entry: write each in an item of its own";
-                sink.problem(item.spot(), message);
+                sink.problem(item.span(), message);
                 None
             }
         },
@@ -143,7 +143,7 @@ fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
     if !is_map {
         let message =
             "how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone";
-        sink.problem(cursor.spot(), message);
+        sink.problem(cursor.span(), message);
         return None;
     }
     let fields = cursor.fields(&PREFIX, sink)?;
@@ -151,7 +151,7 @@ fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
         None => Some(default),
         Some(cursor) => cursor
             .read(sink, |text| prefix_length(text, most))
-            .map(|said| said.value),
+            .map(|field| field.value),
     };
     let unsaid = Prefix::DEFAULT;
     let (v4, v6) = (bits("v4", unsaid.v4(), 32), bits("v6", unsaid.v6(), 128));

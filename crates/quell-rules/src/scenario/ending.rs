@@ -1,20 +1,20 @@
-//! Ending: a step that settles, cancels, releases or renews what a step before it holds.
+//! Ending: a step that settles, cancels, releases or renews a hold of an earlier step.
 
 use std::sync::Arc;
 
 use quell_core::hold::{Ending, HoldId};
 
 use super::report::Unexpected;
-use super::step::{Around, only};
+use super::step::{StepContext, only};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::EXPECT;
-use crate::path::Spot;
+use crate::path::Span;
 use crate::period::{flag, whole};
 use crate::problem::Sink;
 use crate::{hint, raw};
 
 /// What became of a hold, as scenario files say it: the names of `outcome`.
-pub(super) const FATES: [&str; 6] = [
+pub(super) const OUTCOMES: [&str; 6] = [
     "stands",
     "settled",
     "cancelled",
@@ -55,20 +55,20 @@ pub(super) fn name(domain: &str, text: &str) -> Result<HoldId, String> {
 /// The domain of a step.
 pub(super) fn domain(
     fields: &Fields<'_>,
-    spot: &Spot,
-    around: &Around<'_>,
+    span: &Span,
+    context: &StepContext<'_>,
     sink: &mut Sink,
 ) -> Option<Arc<str>> {
     let domain = match fields.get("domain") {
         Some(domain) => {
-            let said = domain.read(sink, |text| raw::name(text, "domain"));
-            return said.map(|said| said.value);
+            let field = domain.read(sink, |text| raw::name(text, "domain"));
+            return field.map(|field| field.value);
         }
-        None => around.domain.clone(),
+        None => context.domain.clone(),
     };
     if domain.is_none() {
         sink.problem(
-            spot,
+            span,
             "the rules do not have one domain only: write `domain: NAME`",
         );
     }
@@ -80,17 +80,17 @@ impl EndStep {
     pub(super) fn read(
         op: &str,
         fields: &Fields<'_>,
-        spot: &Spot,
-        around: &Around<'_>,
+        span: &Span,
+        context: &StepContext<'_>,
         sink: &mut Sink,
     ) -> Option<Self> {
-        let domain = domain(fields, spot, around, sink)?;
+        let domain = domain(fields, span, context, sink)?;
         let id = match fields.get("id") {
             Some(id) => id.read(sink, |text| name(&domain, text)),
             None => {
                 let message =
                     format!("{op} of what? write `id: NAME`, as in the step that holds it");
-                sink.problem(spot, message);
+                sink.problem(span, message);
                 None
             }
         };
@@ -98,18 +98,18 @@ impl EndStep {
         let failed = fields.read("failed", sink, flag);
         if let Some(failed) = failed.as_ref().filter(|_| op != "release") {
             let message = "only `release` says that it failed: leave it out";
-            sink.problem(&failed.spot, message);
+            sink.problem(&failed.span, message);
         }
         let has_failed = failed.is_some_and(|failed| failed.value);
         let ending = match (op, actual) {
             ("settle", Some(actual)) => Ending::Settle(actual.value),
             ("settle", None) => {
-                sink.problem(spot, "what did it cost? write `actual: UNITS`");
+                sink.problem(span, "what did it cost? write `actual: UNITS`");
                 return None;
             }
             (_, Some(actual)) => {
                 sink.problem(
-                    &actual.spot,
+                    &actual.span,
                     "only `settle` says what it cost: leave it out",
                 );
                 return None;
@@ -171,15 +171,15 @@ fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> (Option<&'static str>, O
     for other in others.filter_map(|name| fields.get(name)) {
         let message =
             "an ending answers `outcome` and `repeated` only: ask the rest with `op: peek`";
-        sink.problem(other.spot(), message);
+        sink.problem(other.span(), message);
     }
     let outcome = fields.read("outcome", sink, |text| {
-        let known = FATES.into_iter().find(|fate| *fate == text);
-        known.ok_or_else(|| hint::no_such("outcome", text, &FATES))
+        let known = OUTCOMES.into_iter().find(|outcome| *outcome == text);
+        known.ok_or_else(|| hint::no_such("outcome", text, &OUTCOMES))
     });
     let repeated = fields.read("repeated", sink, flag);
     (
-        outcome.map(|said| said.value),
-        repeated.map(|said| said.value),
+        outcome.map(|field| field.value),
+        repeated.map(|field| field.value),
     )
 }

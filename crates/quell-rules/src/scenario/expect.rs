@@ -17,7 +17,7 @@ use crate::problem::Sink;
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
     /// This of each call.
-    Each(Each),
+    Each(CallExpectation),
     /// So many of each answer.
     Counts {
         allowed: Option<u64>,
@@ -27,7 +27,7 @@ pub(crate) enum Expect {
 
 /// What each call must answer; `None` is not looked at, `Some(None)` must be absent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Each {
+pub(crate) struct CallExpectation {
     allow: Option<bool>,
     binding: Option<Option<String>>,
     remaining: Option<Option<u64>>,
@@ -38,7 +38,7 @@ pub(crate) struct Each {
     banned: Option<bool>,
     unmatched: Option<bool>,
     /// What single rules decide; `None` is a rule that has no say.
-    rules: Vec<(String, Option<Box<Each>>)>,
+    rules: Vec<(String, Option<Box<CallExpectation>>)>,
 }
 
 /// How long something may take: one duration, or any of several.
@@ -70,8 +70,8 @@ impl Wait {
     /// A duration, or a map that says a range of them.
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         if !matches!(cursor.shape()?, Shape::Map(_)) {
-            let said = cursor.read(sink, waiting)?;
-            return Some(Self::exactly(said.value));
+            let field = cursor.read(sink, waiting)?;
+            return Some(Self::exactly(field.value));
         }
         let fields = cursor.fields(&WAIT, sink)?;
         let mut read = |name| value(&fields, name, sink, duration::parse_any);
@@ -94,13 +94,13 @@ impl Wait {
             _ => {
                 let message = "it says no range: write `{at_least: 50s, at_most: 60s}`, one of the \
                                two, or `{about: 60s, tolerance: 1s}`";
-                sink.problem(cursor.spot(), message);
+                sink.problem(cursor.span(), message);
                 return None;
             }
         };
         if wait.least > wait.most {
             sink.problem(
-                cursor.spot(),
+                cursor.span(),
                 "no wait is in this range: write the shorter one as `at_least`",
             );
             return None;
@@ -122,7 +122,7 @@ impl Wait {
 
 impl Default for Expect {
     fn default() -> Self {
-        Self::Each(Each::default())
+        Self::Each(CallExpectation::default())
     }
 }
 
@@ -130,22 +130,22 @@ impl Expect {
     /// Reads `expect`.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let fields = cursor.fields(&EXPECT, sink)?;
-        let each = Each {
+        let each = CallExpectation {
             binding: nullable(&fields, "binding", sink, |text| Ok(text.to_owned())),
             unmatched: value(&fields, "unmatched", sink, flag),
             rules: fields
                 .get("rules")
                 .map(|rules| read_rules(&rules, sink))
                 .unwrap_or_default(),
-            ..Each::read(&fields, sink)
+            ..CallExpectation::read(&fields, sink)
         };
         if let Some(repeated) = fields.get("repeated") {
             let message = "only an ending says it: leave it out, or write `op: settle`";
-            sink.problem(repeated.spot(), message);
+            sink.problem(repeated.span(), message);
         }
         if let Some(changed) = fields.get("changed") {
             let message = "only what is done by hand says it: leave it out, or write `op: ban`";
-            sink.problem(changed.spot(), message);
+            sink.problem(changed.span(), message);
         }
         let allowed = value(&fields, "allowed", sink, whole);
         let denied = value(&fields, "denied", sink, whole);
@@ -157,7 +157,7 @@ impl Expect {
         match (counts, others.filter_map(|name| fields.get(name)).next()) {
             (true, Some(other)) => {
                 let message = "counts stand alone: write `allowed` and `denied` only, or what holds for each call";
-                sink.problem(other.spot(), message);
+                sink.problem(other.span(), message);
                 None
             }
             (true, None) => Some(Self::Counts { allowed, denied }),
@@ -166,7 +166,7 @@ impl Expect {
             (false, None) => {
                 let message =
                     "it expects nothing: write what, such as `{outcome: allow}`, or leave it out";
-                sink.problem(cursor.spot(), message);
+                sink.problem(cursor.span(), message);
                 None
             }
         }
@@ -193,7 +193,7 @@ impl Expect {
     }
 }
 
-impl Each {
+impl CallExpectation {
     /// Reads what a call and a single rule have in common.
     fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
         Self {
@@ -222,13 +222,13 @@ impl Each {
 }
 
 /// Reads what single rules are to decide.
-fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Box<Each>>)> {
+fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Box<CallExpectation>>)> {
     let mut rules = Vec::new();
     for (name, rule) in cursor.pairs(sink).unwrap_or_default() {
         if let Some(Shape::Null) = rule.shape() {
             rules.push((name.to_string(), None));
         } else if let Some(fields) = rule.fields(&EXPECT_RULE, sink) {
-            let each = Each::read(&fields, sink);
+            let each = CallExpectation::read(&fields, sink);
             rules.push((name.to_string(), Some(Box::new(each))));
         }
     }
@@ -259,7 +259,7 @@ fn value<T>(
     sink: &mut Sink,
     parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Option<T> {
-    fields.read(name, sink, parse).map(|said| said.value)
+    fields.read(name, sink, parse).map(|field| field.value)
 }
 
 fn nullable<T>(
@@ -271,7 +271,7 @@ fn nullable<T>(
     let cursor = fields.get(name)?;
     match cursor.shape()? {
         Shape::Null => Some(None),
-        _ => cursor.read(sink, parse).map(|said| Some(said.value)),
+        _ => cursor.read(sink, parse).map(|field| Some(field.value)),
     }
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn wait(verdict: &Verdict) -> Option<Duration> {
     }
 }
 
-impl Each {
+impl CallExpectation {
     /// Whether it says that no rule decides, or that one may not.
     fn expects_no_rule(&self) -> bool {
         let is_null = self.binding == Some(None) || self.remaining == Some(None);
@@ -422,7 +422,12 @@ impl List {
     }
 
     /// Compares what a single rule decided.
-    fn rule(&mut self, name: &str, expected: Option<&Each>, decided: Option<&RuleDecision>) {
+    fn rule(
+        &mut self,
+        name: &str,
+        expected: Option<&CallExpectation>,
+        decided: Option<&RuleDecision>,
+    ) {
         let told = |expected: &str, got: &str| Unexpected {
             field: format!("rules.{name}"),
             expected: expected.to_owned(),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
 
-use super::step::{Around, Step};
+use super::step::{Step, StepContext};
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{SCENARIOS, TEST};
 use crate::problem::{Problem, Sink};
-use crate::walk::{self, Wanted};
+use crate::walk::{self, FileKind};
 use crate::{hint, load as loading, raw, yaml};
 
 /// What a file of scenarios is, for messages.
@@ -57,7 +57,7 @@ impl Scenarios {
 /// Files of scenarios, and what is wrong with the paths that lead to none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct ScenarioFiles {
     /// The files, each once, in the order in which they are first met.
     pub files: Vec<PathBuf>,
     /// Directories without tests, or that cannot be read.
@@ -67,11 +67,11 @@ pub struct Found {
 /// Finds the scenario files that `paths` stand for: a file stands for itself, a directory for every
 /// `*.test.yaml` and `*.test.yml` in it and in those inside it, in the order of names.
 #[must_use]
-pub fn find<P: AsRef<Path>>(paths: &[P]) -> Found {
+pub fn find<P: AsRef<Path>>(paths: &[P]) -> ScenarioFiles {
     let mut sink = Sink::new("");
-    let files = walk::find(paths, Wanted::Scenarios, &mut sink);
+    let files = walk::find(paths, FileKind::Scenarios, &mut sink);
     let problems = sink.finish().err().unwrap_or_default();
-    Found { files, problems }
+    ScenarioFiles { files, problems }
 }
 
 /// Whether a path is called as files of scenarios are: `*.test.yaml` or `*.test.yml`.
@@ -158,7 +158,7 @@ fn read_document(
         None if !fields.lacks("rules") => Vec::new(),
         None => {
             let message = "no rules to test: write `rules: PATH`, or the document in place";
-            sink.problem(cursor.spot(), message);
+            sink.problem(cursor.span(), message);
             Vec::new()
         }
     };
@@ -166,7 +166,7 @@ fn read_document(
         Some(tests) => read_tests(&tests, directory, &Arc::from(rules), names, sink),
         None if !fields.lacks("tests") => Vec::new(),
         None => {
-            sink.problem(cursor.spot(), "no tests: write `tests:` and a list of them");
+            sink.problem(cursor.span(), "no tests: write `tests:` and a list of them");
             Vec::new()
         }
     };
@@ -201,15 +201,15 @@ pub(crate) fn read_rules(
 
 /// A path that begins at `directory`, and leads somewhere.
 fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<PathBuf> {
-    let said = cursor.text(sink)?;
-    let path = directory.join(&**said);
+    let name = cursor.text(sink)?;
+    let path = directory.join(&**name);
     if path.exists() {
         return Some(path);
     }
-    let said = hint::shorten(said);
+    let name = hint::shorten(name);
     let message =
-        format!("there is no `{said}` beside this file: write a path that leads to rules");
-    sink.problem(cursor.spot(), message);
+        format!("there is no `{name}` beside this file: write a path that leads to rules");
+    sink.problem(cursor.span(), message);
     None
 }
 
@@ -228,22 +228,22 @@ fn read_tests(
         .items("a test such as `{name: NAME, steps: [..]}`", sink)
         .unwrap_or_default();
     if items.is_empty() && matches!(cursor.shape(), Some(Shape::List(_))) {
-        sink.problem(cursor.spot(), "no tests: write at least one");
+        sink.problem(cursor.span(), "no tests: write at least one");
     }
     let mut tests = Vec::with_capacity(items.len());
     for item in &items {
-        let around = Around {
+        let context = StepContext {
             directory,
             domain: only.clone(),
             start: 0,
         };
-        let Some(test) = read_test(item, around, rules, sink) else {
+        let Some(test) = read_test(item, context, rules, sink) else {
             continue;
         };
-        let line = item.spot().at.line;
+        let line = item.span().at.line;
         if let Some(before) = names.insert(Arc::clone(&test.name), line) {
             let message = format!("the test at line {before} has this name already: write another");
-            sink.problem(item.spot(), message);
+            sink.problem(item.span(), message);
         }
         tests.push(test);
     }
@@ -252,26 +252,26 @@ fn read_tests(
 
 fn read_test(
     cursor: &Cursor<'_>,
-    mut around: Around<'_>,
+    mut context: StepContext<'_>,
     rules: &Arc<[DomainRules]>,
     sink: &mut Sink,
 ) -> Option<Test> {
     let fields = cursor.fields(&TEST, sink)?;
     if fields.lacks("name") {
-        sink.problem(cursor.spot(), "the test has no name: write `name: NAME`");
+        sink.problem(cursor.span(), "the test has no name: write `name: NAME`");
     }
     let name = fields.read("name", sink, |text| raw::name(text, "name"));
     let start = fields.read("start", sink, instant);
     if let Some(domain) = fields.get("domain") {
-        let said = domain.read(sink, |text| raw::name(text, "domain"));
-        around.domain = said.map(|said| said.value);
+        let field = domain.read(sink, |text| raw::name(text, "domain"));
+        context.domain = field.map(|field| field.value);
     }
-    around.start = start.map_or(0, |said| said.value);
-    let steps = read_steps(&fields, cursor, &around, sink);
+    context.start = start.map_or(0, |field| field.value);
+    let steps = read_steps(&fields, cursor, &context, sink);
     Some(Test {
         name: name?.value,
         rules: Arc::clone(rules),
-        start: around.start,
+        start: context.start,
         steps,
     })
 }
@@ -279,7 +279,7 @@ fn read_test(
 fn read_steps(
     fields: &Fields<'_>,
     test: &Cursor<'_>,
-    around: &Around<'_>,
+    context: &StepContext<'_>,
     sink: &mut Sink,
 ) -> Vec<Step> {
     let Some(list) = fields.get("steps") else {
@@ -287,7 +287,7 @@ fn read_steps(
             return Vec::new();
         }
         sink.problem(
-            test.spot(),
+            test.span(),
             "the test has no steps: write `steps:` and a list of them",
         );
         return Vec::new();
@@ -297,7 +297,7 @@ fn read_steps(
         .unwrap_or_default();
     items
         .iter()
-        .filter_map(|item| Step::read(item, around, sink))
+        .filter_map(|item| Step::read(item, context, sink))
         .collect()
 }
 

@@ -1,15 +1,15 @@
-//! Run: puts the questions of a scenario file and compares the answers.
+//! Run: executes the steps of a scenario file and compares the answers.
 
 use std::time::Duration;
 
 use quell_core::charge::{self, Operation};
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, Patience};
+use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use super::by_hand::HandStep;
+use super::admin_step::AdminStep;
 use super::ending::{EndAnswer, EndStep};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
@@ -179,7 +179,7 @@ fn run_step(
             .set_rules(rules.clone(), instant(start, step.at))
             .map(|()| None),
         Action::End(ending) => end(ending, step, start, subject, &mut report.calls),
-        Action::ByHand(hand) => by_hand(hand, step, start, subject, &mut report.calls),
+        Action::ByHand(hand) => admin_step(hand, step, start, subject, &mut report.calls),
         Action::Call(call) => make_calls(call, step, start, subject, &mut report.calls),
     };
     match result {
@@ -205,8 +205,8 @@ fn end(
     Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
 }
 
-fn by_hand(
-    hand: &HandStep,
+fn admin_step(
+    hand: &AdminStep,
     step: &Step,
     start: u64,
     subject: &mut impl Subject,
@@ -251,7 +251,7 @@ fn make_calls(
                 let claim = Claim {
                     id: &id,
                     hold: holds.hold,
-                    wait: holds.wait.map(Patience::of),
+                    wait: holds.wait.map(WaitLimits::of),
                     is_named: true,
                 };
                 subject.hold(&claim, &query, now)?

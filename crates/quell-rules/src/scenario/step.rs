@@ -10,13 +10,13 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::rule::DomainRules;
 
-use super::by_hand::HandStep;
+use super::admin_step::AdminStep;
 use super::ending::{self, EndStep};
 use super::expect::Expect;
 use super::read::read_rules;
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{DESCRIPTOR, STEP};
-use crate::path::{Position, Spot};
+use crate::path::{Position, Span};
 use crate::period::whole;
 use crate::problem::Sink;
 use crate::{duration, hint, raw};
@@ -40,7 +40,7 @@ pub(crate) enum Action {
     SetRules(Vec<DomainRules>),
     Call(Box<Call>),
     End(EndStep),
-    ByHand(HandStep),
+    ByHand(AdminStep),
 }
 
 /// A question, perhaps asked many times.
@@ -80,8 +80,8 @@ impl Holds {
 
 pub(super) type Entries = Vec<(Arc<str>, Arc<str>)>;
 
-/// What a step has to know of its surroundings.
-pub(crate) struct Around<'a> {
+/// What a step inherits from its file and its test.
+pub(crate) struct StepContext<'a> {
     /// Paths of rules are beside this directory's files.
     pub(crate) directory: &'a Path,
     /// The domain that is asked unless the step says another.
@@ -118,31 +118,35 @@ pub(super) fn query<'a>(
 }
 
 impl Step {
-    pub(crate) fn read(cursor: &Cursor<'_>, around: &Around<'_>, sink: &mut Sink) -> Option<Self> {
+    pub(crate) fn read(
+        cursor: &Cursor<'_>,
+        context: &StepContext<'_>,
+        sink: &mut Sink,
+    ) -> Option<Self> {
         let fields = cursor.fields(&STEP, sink)?;
         let before = sink.count();
         if fields.lacks("at") {
-            sink.problem(cursor.spot(), "the step has no instant: write `at: 0s`");
+            sink.problem(cursor.span(), "the step has no instant: write `at: 0s`");
         }
         let at = fields
             .read("at", sink, duration::parse)
-            .map(|said| said.value);
+            .map(|field| field.value);
         let action = match fields.get("set_rules") {
             Some(rules) => {
                 alone(&fields, sink);
-                Action::SetRules(read_rules(&rules, around.directory, sink))
+                Action::SetRules(read_rules(&rules, context.directory, sink))
             }
-            None => read_action(&fields, cursor.spot(), around, sink)?,
+            None => read_action(&fields, cursor.span(), context, sink)?,
         };
         let step = Self {
-            position: cursor.spot().at,
-            path: cursor.spot().path.to_string(),
+            position: cursor.span().at,
+            path: cursor.span().path.to_string(),
             at: at?,
             action,
         };
-        if sink.count() == before && !step.ends_in_time(around.start) {
+        if sink.count() == before && !step.ends_in_time(context.start) {
             sink.problem(
-                cursor.spot(),
+                cursor.span(),
                 "it ends after the year 2554: write an earlier instant",
             );
         }
@@ -166,7 +170,7 @@ fn alone(fields: &Fields<'_>, sink: &mut Sink) {
         .filter(|name| !matches!(*name, "at" | "set_rules"));
     for other in others.filter_map(|name| fields.get(name)) {
         let message = "a step that sets rules asks nothing: write a step of its own";
-        sink.problem(other.spot(), message);
+        sink.problem(other.span(), message);
     }
 }
 
@@ -176,14 +180,14 @@ pub(super) fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sin
     let others = others.filter(|name| !names.contains(name));
     for (name, other) in others.filter_map(|name| Some((name, fields.get(name)?))) {
         let message = format!("`op: {op}` has no `{name}`: leave it out");
-        sink.problem(other.spot(), message);
+        sink.problem(other.span(), message);
     }
 }
 
 fn read_action(
     fields: &Fields<'_>,
-    spot: &Spot,
-    around: &Around<'_>,
+    span: &Span,
+    context: &StepContext<'_>,
     sink: &mut Sink,
 ) -> Option<Action> {
     let op = match fields.get("op") {
@@ -192,44 +196,44 @@ fn read_action(
     };
     match op {
         "acquire" | "peek" | "reserve" => {
-            read_call(op, fields, spot, around, sink).map(|call| Action::Call(Box::new(call)))
+            read_call(op, fields, span, context, sink).map(|call| Action::Call(Box::new(call)))
         }
         "ban" | "lift" | "forgive" => {
-            HandStep::read(op, fields, spot, around, sink).map(Action::ByHand)
+            AdminStep::read(op, fields, span, context, sink).map(Action::ByHand)
         }
-        _ => EndStep::read(op, fields, spot, around, sink).map(Action::End),
+        _ => EndStep::read(op, fields, span, context, sink).map(Action::End),
     }
 }
 
 fn read_call(
     op: &str,
     fields: &Fields<'_>,
-    spot: &Spot,
-    around: &Around<'_>,
+    span: &Span,
+    context: &StepContext<'_>,
     sink: &mut Sink,
 ) -> Option<Call> {
-    let domain = ending::domain(fields, spot, around, sink);
+    let domain = ending::domain(fields, span, context, sink);
     for misplaced in ["rule", "for"]
         .into_iter()
         .filter_map(|name| fields.get(name))
     {
         let message = "it belongs to `op: ban`, `lift` or `forgive`: leave it out";
-        sink.problem(misplaced.spot(), message);
+        sink.problem(misplaced.span(), message);
     }
     let holds = match &domain {
-        Some(domain) => read_holds(op, domain, fields, spot, sink),
+        Some(domain) => read_holds(op, domain, fields, span, sink),
         None => None,
     };
     let descriptors = read_descriptors(fields, sink);
     let repeat = fields
         .read("repeat", sink, repeat)
-        .map_or(1, |said| said.value);
+        .map_or(1, |field| field.value);
     let every = fields
         .read("every", sink, duration::parse)
-        .map(|said| said.value);
+        .map(|field| field.value);
     if let (Some(every), false) = (fields.get("every"), fields.says("repeat")) {
         sink.problem(
-            every.spot(),
+            every.span(),
             "one call is not repeated: write `repeat` as well",
         );
     }
@@ -267,7 +271,7 @@ fn read_holds(
     op: &str,
     domain: &Arc<str>,
     fields: &Fields<'_>,
-    spot: &Spot,
+    span: &Span,
     sink: &mut Sink,
 ) -> Option<Holds> {
     let id = match fields.get("id") {
@@ -277,40 +281,40 @@ fn read_holds(
     let hold = fields.read("hold", sink, duration::parse);
     let wait = fields.read("max_wait", sink, duration::parse);
     let misplaced = match op {
-        "acquire" => hold.as_ref().map(|said| (&said.spot, "`op: reserve`")),
-        "reserve" => wait.as_ref().map(|said| (&said.spot, "`op: acquire`")),
+        "acquire" => hold.as_ref().map(|said| (&said.span, "`op: reserve`")),
+        "reserve" => wait.as_ref().map(|said| (&said.span, "`op: acquire`")),
         _ => {
-            let said = hold.as_ref().or(wait.as_ref()).map(|said| &said.spot);
-            said.map(|spot| (spot, "`op: reserve` or `op: acquire`"))
+            let field = hold.as_ref().or(wait.as_ref()).map(|field| &field.span);
+            field.map(|span| (span, "`op: reserve` or `op: acquire`"))
         }
     };
-    if let Some((spot, op)) = misplaced {
-        sink.problem(spot, format!("it belongs to {op}: leave it out"));
+    if let Some((span, op)) = misplaced {
+        sink.problem(span, format!("it belongs to {op}: leave it out"));
     }
     if let Some(actual) = fields.get("actual") {
         sink.problem(
-            actual.spot(),
+            actual.span(),
             "it belongs to `op: settle`: write `cost` here",
         );
     }
     if let Some(failed) = fields.get("failed") {
-        sink.problem(failed.spot(), "it belongs to `op: release`: leave it out");
+        sink.problem(failed.span(), "it belongs to `op: release`: leave it out");
     }
     if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
         return None;
     }
     if fields.says("repeat") && id.is_some() {
         sink.problem(
-            spot,
+            span,
             "one id is held once: leave `id` out, and each call has its own, or write a step for each",
         );
     }
-    let at = format!("{}-{}", spot.at.line, spot.at.column);
+    let at = format!("{}-{}", span.at.line, span.at.column);
     let id = id.or_else(|| HoldId::new(domain, &at))?;
-    let hold = match hold.map_or(HOLD, |said| said.value) {
+    let hold = match hold.map_or(HOLD, |field| field.value) {
         hold if op == "reserve" && (hold.is_zero() || hold > MAX_HOLD) => {
             sink.problem(
-                spot,
+                span,
                 "a hold must be longer than 0 and at most 1d: write its length",
             );
             return None;
@@ -321,7 +325,7 @@ fn read_holds(
         id,
         domain: Arc::clone(domain),
         hold: (op == "reserve").then_some(hold),
-        wait: wait.map(|said| said.value),
+        wait: wait.map(|field| field.value),
     })
 }
 
@@ -346,13 +350,13 @@ fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)
     {
         let message =
             "it belongs into a descriptor here: write it there, or leave `descriptors` out";
-        sink.problem(beside.spot(), message);
+        sink.problem(beside.span(), message);
     }
     let items = list
         .items("a descriptor such as `{entries: {tenant: acme}}`", sink)
         .unwrap_or_default();
     if items.is_empty() && matches!(list.shape(), Some(Shape::List(_))) {
-        sink.problem(list.spot(), "a query of no descriptors: write at least one");
+        sink.problem(list.span(), "a query of no descriptors: write at least one");
     }
     let maps = items
         .iter()
@@ -375,7 +379,7 @@ pub(super) fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries,
                     let message = format!(
                         "{kind} in place of a value: write one value (\"\" for an empty one)"
                     );
-                    sink.problem(value.spot(), message);
+                    sink.problem(value.span(), message);
                 }
                 None => {}
             }

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span};
+use granit_parser::{
+    Event, Options, Parser, ScalarStyle, ScanError, Span as TokenSpan, StructureStyle,
+};
 
-use super::{MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mistake};
-use crate::path::{Path, Position, Spot};
+use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Source, Value, mistake};
+use crate::path::{Path, Position, Span};
 use crate::problem::Sink;
 
 /// Reads all documents of a file; those that are empty are left out.
@@ -35,7 +37,7 @@ pub(crate) fn documents(bytes: &[u8], sink: &mut Sink) -> Vec<Node> {
     builder.finish()
 }
 
-pub(crate) fn options() -> Options {
+fn options() -> Options {
     granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
@@ -60,7 +62,7 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
             let at = mistake::end_of(&String::from_utf8_lossy(valid));
             let path = Path::root();
             sink.problem(
-                &Spot { at, path },
+                &Span { at, path },
                 "this byte is not UTF-8: save the file as UTF-8",
             );
             None
@@ -70,7 +72,7 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
 
 /// A list or map whose end has not come yet.
 struct Open {
-    at: Position,
+    source: Source,
     anchor: usize,
     inside: Inside,
 }
@@ -110,8 +112,13 @@ impl<'s> Builder<'s> {
         }
     }
 
-    fn event(&mut self, event: Event<'_>, span: Span) {
-        let at = position(&span);
+    fn event(&mut self, event: Event<'_>, span: TokenSpan) {
+        let at = place(&span.start);
+        let source = |form| Source {
+            at,
+            bytes: span.byte_range().unwrap_or_default(),
+            form,
+        };
         if let Some(tag) = event.tag() {
             let tag_at = span.tag_start().map_or(at, |mark| place(&mark));
             let message = format!("tags have no meaning here: leave `{}` out", tag.original());
@@ -126,23 +133,29 @@ impl<'s> Builder<'s> {
                 } else {
                     Value::Text(Arc::from(&*text))
                 };
-                self.put(Node::leaf(at, value), anchor);
+                let form = match style {
+                    ScalarStyle::Literal | ScalarStyle::Folded => Form::Block,
+                    _ => Form::Inline,
+                };
+                self.put(Node::leaf(source(form), value), anchor);
             }
-            Event::Alias(anchor) => self.alias(at, anchor),
+            Event::Alias(anchor) => self.alias(source(Form::Alias), anchor),
             Event::UnresolvedAlias(name) => {
                 self.problem(at, mistake::unknown_alias(&name));
-                self.put(Node::leaf(at, Value::Broken), 0);
+                self.put(Node::leaf(source(Form::Alias), Value::Broken), 0);
             }
-            Event::SequenceStart(_, anchor, _) => self.open(at, anchor, Inside::List(Vec::new())),
-            Event::MappingStart(_, anchor, _) => {
+            Event::SequenceStart(style, anchor, _) => {
+                self.open(source(form(style)), anchor, Inside::List(Vec::new()));
+            }
+            Event::MappingStart(style, anchor, _) => {
                 let inside = Inside::Map {
                     pairs: Vec::new(),
                     seen: HashMap::new(),
                     key: None,
                 };
-                self.open(at, anchor, inside);
+                self.open(source(form(style)), anchor, inside);
             }
-            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::SequenceEnd | Event::MappingEnd => self.close(source(Form::Inline).bytes.end),
             _ => {}
         }
     }
@@ -152,33 +165,39 @@ impl<'s> Builder<'s> {
         self.anchors.clear();
     }
 
-    fn open(&mut self, at: Position, anchor: usize, inside: Inside) {
+    fn open(&mut self, source: Source, anchor: usize, inside: Inside) {
         self.nodes += 1;
-        self.open.push(Open { at, anchor, inside });
+        self.open.push(Open {
+            source,
+            anchor,
+            inside,
+        });
     }
 
-    fn close(&mut self) {
-        let Some(open) = self.open.pop() else {
+    fn close(&mut self, end: usize) {
+        let Some(mut open) = self.open.pop() else {
             return;
         };
+        open.source.bytes.end = end;
         // Counted when it was opened.
         self.nodes = self.nodes.saturating_sub(1);
         let node = match open.inside {
-            Inside::List(items) => Node::list(open.at, items),
-            Inside::Map { pairs, .. } => Node::map(open.at, pairs),
+            Inside::List(items) => Node::list(open.source, items),
+            Inside::Map { pairs, .. } => Node::map(open.source, pairs),
         };
         self.put(node, open.anchor);
     }
 
-    fn alias(&mut self, at: Position, anchor: usize) {
+    fn alias(&mut self, source: Source, anchor: usize) {
+        let at = source.at;
         match self.anchors.get(&anchor) {
             Some(node) => {
-                let mut node = node.clone();
-                node.at = at;
+                let mut node =
+                    Node::new(source.clone(), node.value.clone(), node.nodes, node.depth);
                 self.nodes = self.nodes.saturating_add(node.nodes);
                 if node.depth + self.open.len() > MAX_DEPTH {
                     self.problem(at, mistake::TOO_DEEP);
-                    node = Node::leaf(at, Value::Broken);
+                    node = Node::leaf(source, Value::Broken);
                 }
                 self.put(node, 0);
             }
@@ -187,7 +206,7 @@ impl<'s> Builder<'s> {
                     at,
                     "an alias inside what it stands for: write the value out",
                 );
-                self.put(Node::leaf(at, Value::Broken), 0);
+                self.put(Node::leaf(source, Value::Broken), 0);
             }
         }
         if self.too_many() {
@@ -239,7 +258,7 @@ impl<'s> Builder<'s> {
 
     fn problem(&mut self, at: Position, message: impl Into<String>) {
         let path = self.path();
-        self.sink.problem(&Spot { at, path }, message);
+        self.sink.problem(&Span { at, path }, message);
     }
 
     /// The way to where the parser is.
@@ -293,8 +312,11 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-fn position(span: &Span) -> Position {
-    place(&span.start)
+fn form(style: StructureStyle) -> Form {
+    match style {
+        StructureStyle::Flow => Form::Inline,
+        _ => Form::Block,
+    }
 }
 
 fn place(mark: &granit_parser::Marker) -> Position {

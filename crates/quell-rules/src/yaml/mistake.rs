@@ -9,7 +9,7 @@ pub(crate) const TOO_DEEP: &str = "nested too deep: write at most 64 levels";
 
 /// What is wrong and what to write.
 pub(crate) fn explain(kind: &ErrorKind, text: &str, at: Position) -> String {
-    let said = match kind {
+    let message = match kind {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
@@ -56,7 +56,7 @@ pub(crate) fn explain(kind: &ErrorKind, text: &str, at: Position) -> String {
         _ if line(text, at).contains('\t') => "not YAML: write spaces in place of tabs",
         _ => return format!("not YAML ({kind}): write it as YAML 1.2"),
     };
-    said.to_owned()
+    message.to_owned()
 }
 
 /// A glob that was meant as text is a common reason for an alias that leads nowhere.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use quell_rules::{MAX_FILE_BYTES, MAX_PROBLEMS, Problem, parse_bytes, parse_str};
 
-fn told(problems: Result<quell_rules::Loaded, Vec<Problem>>) -> Vec<String> {
+fn told(problems: Result<quell_rules::LoadedRules, Vec<Problem>>) -> Vec<String> {
     problems
         .unwrap_err()
         .iter()

@@ -9,7 +9,7 @@ use proptest::{collection, sample};
 use quell_core::descriptor::Query;
 use quell_core::rule::{LimitIds, RuleSet};
 use quell_core::time::Now;
-use quell_rules::{Loaded, Problem, explain, parse_bytes, scenario};
+use quell_rules::{LoadedRules, Problem, explain, parse_bytes, scenario};
 
 use crate::subject::Plain;
 
@@ -164,13 +164,13 @@ fn check_problems(problems: &[Problem]) {
 }
 
 /// Accepted rules can be put in force and explained.
-fn check_rules(loaded: Loaded) {
+fn check_rules(loaded: LoadedRules) {
     let query = Query::new("shop")
         .entry("path", "/api/x")
         .entry("tenant", "acme");
     let explanation = explain(&loaded.domains, &query);
     let rules: usize = loaded.domains.iter().map(|domain| domain.rules.len()).sum();
-    let (set, _) = RuleSet::default().succeed(loaded.domains, Now::default(), &LimitIds::default());
+    let (set, _) = RuleSet::default().reload(loaded.domains, Now::default(), &LimitIds::default());
     assert_eq!(set.all().count(), rules);
     let explained = explanation.descriptors[0].rules.len();
     assert_eq!(explained, set.domain("shop").len());

@@ -10,8 +10,8 @@ use quell_core::charge::{self, Action, Charge, Entry, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::hold::{self, Claim, Ending, HoldId};
-use quell_core::limit::{Installed, LimitId};
-use quell_core::rule::{CalendarEdges, DomainRules, LimitIds, Replaced, RuleSet};
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::rule::{CalendarEdges, DomainRules, LimitIds, ReplacedLimit, RuleSet};
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
@@ -22,9 +22,9 @@ use quell_rules::scenario::{EndAnswer, Subject};
 pub(crate) struct Plain {
     rules: RuleSet,
     ids: LimitIds,
-    limits: BTreeMap<LimitId, Installed>,
+    limits: BTreeMap<LimitId, ActiveLimit>,
     states: HashMap<Vec<u8>, State>,
-    replaced: Vec<Replaced>,
+    replaced: Vec<ReplacedLimit>,
     held: BTreeMap<HoldId, Kept>,
 }
 
@@ -53,10 +53,10 @@ impl Subject for Plain {
     }
 
     fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
-        let (rules, changes) = self.rules.succeed(domains, now, &self.ids);
+        let (rules, changes) = self.rules.reload(domains, now, &self.ids);
         self.rules = rules;
-        for installed in changes.installed {
-            self.limits.insert(installed.id, installed);
+        for active in changes.added {
+            self.limits.insert(active.id, active);
         }
         self.states
             .retain(|_, state| !changes.removed.contains(&state.limit));
@@ -133,13 +133,13 @@ impl Subject for Plain {
             let mut stands = false;
             for place in &kept.places {
                 let state = self.states.get_mut(&place.key).ok_or("no state")?;
-                let installed = self.limits.get(&state.limit).ok_or("no limit")?;
+                let active = self.limits.get(&state.limit).ok_or("no limit")?;
                 let at = At {
                     now,
-                    since: installed.since,
+                    since: active.since,
                     edges: place.edges,
                 };
-                let ended = hold::end(state, &installed.limit, &at, id, ending, place.scales);
+                let ended = hold::end(state, &active.limit, &at, id, ending, place.scales);
                 repeated &= !ended.found;
                 stands |= ended.stands;
                 next.extend(ended.next);
@@ -180,7 +180,7 @@ impl Subject for Plain {
         let (keys, mut states) = self.load(&set, now)?;
         let mut changed = 0;
         for (charge, state) in set.charges().iter().zip(&mut states) {
-            let limit = &charge.installed.limit;
+            let limit = &charge.active.limit;
             changed += usize::from(match action {
                 Action::Ban(length) => {
                     charge::ban(state, now, length);
@@ -208,8 +208,8 @@ impl Plain {
         let mut charges = Vec::new();
         for place in &places {
             let state = self.states.get(&place.key).ok_or("no state")?;
-            let installed = self.limits.get(&state.limit).ok_or("no limit")?;
-            let mut charge = Charge::alone(installed, place.cost);
+            let active = self.limits.get(&state.limit).ok_or("no limit")?;
+            let mut charge = Charge::alone(active, place.cost);
             charge.edges = place.edges;
             charges.push(charge);
             states.push(state.clone());
@@ -230,7 +230,7 @@ impl Plain {
         let (mut keys, mut states) = (Vec::new(), Vec::new());
         for charge in set.charges() {
             let key = set.key(charge).as_bytes().to_vec();
-            let rest = || State::rest(charge.installed.id);
+            let rest = || State::rest(charge.active.id);
             let mut state = self.states.get(&key).cloned().unwrap_or_else(rest);
             self.carry(&mut state, &charge.at(now))?;
             keys.push(key);
@@ -241,7 +241,7 @@ impl Plain {
 
     /// Follows a state's limit through all that took its place.
     fn carry(&self, state: &mut State, at: &At) -> Result<(), String> {
-        for Replaced { from, to, at: now } in &self.replaced {
+        for ReplacedLimit { from, to, at: now } in &self.replaced {
             if state.limit == *from {
                 let missing = || format!("limit {from:?} is not known");
                 let from = self.limits.get(from).ok_or_else(missing)?;

@@ -1,42 +1,100 @@
-//! The part of the configuration that says which headers `/v1/authorize` believes.
+//! Authorize: the settings that say which headers `/v1/authorize` believes.
 
 use quell_protocol::http::{AuthorizeMap, EntrySource, Reading};
+use serde::{Deserialize, Serialize};
 
-use super::raw::{RawAuthorize, RawEntrySource};
-use super::{ConfigError, field};
+use super::table::{self, settings};
+use super::{ConfigError, FlagValue, Setting, SettingValue, field};
 
 /// Most entries that a map may name: each is looked for among the headers of every request.
 const MAX_ENTRIES: usize = 32;
 
-/// What is said about headers, as a map.
-pub(super) fn resolve(raw: &RawAuthorize) -> Result<AuthorizeMap, ConfigError> {
-    let mut map = match raw.gateway.as_deref() {
-        None | Some("any") => AuthorizeMap::default(),
-        Some("original") => AuthorizeMap::original(),
-        Some("forwarded") => AuthorizeMap::forwarded(),
-        Some(other) => {
+settings! {
+    /// Which headers `/v1/authorize` makes entries of, as it is written.
+    AuthorizeSettings;
+    /// Which headers `/v1/authorize` makes entries of.
+    RawAuthorize: |raw| raw.authorize.get_or_insert_default(), "authorize.";
+
+    "Gateways (/v1/authorize)" {
+        /// Whose headers are believed: any, original (nginx) or forwarded (Traefik, Caddy)
+        gateway<KIND>: String = "any".to_owned();
+        /// What the names of headers begin with that become entries; empty: none
+        prefix<PREFIX>: String = "x-quell-entry-".to_owned(), check_header;
+        /// Entries made of other headers, before or in place of the gateway's.
+        entries: Vec<RawEntrySource> = Vec::new();
+        /// Read paths in small letters, for applications that take /LOGIN for /login
+        ignore_case<BOOL>: bool = false;
+        /// What becomes of a path with %2F or %5C: refuse (400) or keep, for applications that take a
+        /// path apart before they decode it
+        encoded_slashes<WORD>: String = "refuse".to_owned();
+    }
+}
+
+/// An entry and the headers that may have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawEntrySource {
+    /// The entry's name.
+    pub entry: String,
+    /// The headers; the first that is there counts.
+    pub headers: Vec<String>,
+    /// How a value is read: `plain`, `method`, `path`, `host` or `address`. Default that of the entry
+    /// whose place it takes, else `plain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<String>,
+}
+
+/// Which headers `/v1/authorize` makes entries of. Default: those of nginx, Traefik and Caddy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Authorize {
+    /// The map that requests are read by.
+    pub map: AuthorizeMap,
+    /// What it was made of.
+    pub settings: AuthorizeSettings,
+}
+
+impl SettingValue for Authorize {
+    type Raw = RawAuthorize;
+
+    fn read(_: &'static str, raw: &RawAuthorize) -> Result<Self, ConfigError> {
+        let settings = raw.read()?;
+        let map = map(&settings)?;
+        Ok(Self { map, settings })
+    }
+
+    fn to_raw(&self) -> Option<RawAuthorize> {
+        Some(self.settings.to_raw())
+    }
+}
+
+/// The map that the settings mean.
+fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
+    let mut map = match settings.gateway.as_str() {
+        "any" => AuthorizeMap::default(),
+        "original" => AuthorizeMap::original(),
+        "forwarded" => AuthorizeMap::forwarded(),
+        other => {
             let reason = format!(
                 "`{other}` is no gateway: write any, original (nginx) or forwarded (Traefik, Caddy)"
             );
             return Err(field("authorize.gateway", reason));
         }
     };
-    if let Some(prefix) = &raw.prefix {
-        check_header("authorize.prefix", prefix)?;
-        map.prefix = (!prefix.is_empty()).then(|| prefix.to_ascii_lowercase());
-    }
-    map.path.ignore_case = raw.ignore_case.unwrap_or_default();
-    map.path.keep_encoded_slashes = match raw.encoded_slashes.as_deref() {
-        None | Some("refuse") => false,
-        Some("keep") => true,
-        Some(other) => {
+    let prefix = settings.prefix.to_ascii_lowercase();
+    map.prefix = (!prefix.is_empty()).then_some(prefix);
+    map.path.ignore_case = settings.ignore_case;
+    map.path.keep_encoded_slashes = match settings.encoded_slashes.as_str() {
+        "refuse" => false,
+        "keep" => true,
+        other => {
             let reason = format!("`{other}` is nothing to do with `%2F`: write refuse or keep");
             return Err(field("authorize.encoded_slashes", reason));
         }
     };
-    let said = raw.entries.as_deref().unwrap_or_default();
-    for (index, raw) in said.iter().enumerate() {
-        let mut before = said.iter().take(index);
+    let entries = &settings.entries;
+    for (index, raw) in entries.iter().enumerate() {
+        let mut before = entries.iter().take(index);
         if before.any(|before| before.entry == raw.entry) {
             let name = &raw.entry;
             let reason = format!("`{name}` stands twice: write one, with all of its headers");
@@ -59,13 +117,14 @@ pub(super) fn resolve(raw: &RawAuthorize) -> Result<AuthorizeMap, ConfigError> {
 }
 
 /// Refuses what no header can be called, which would never be there.
-fn check_header(name: &'static str, header: &str) -> Result<(), ConfigError> {
+fn check_header(header: &str) -> Result<(), String> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte);
-    if header.bytes().all(is_of_name) {
-        return Ok(());
+    match header.bytes().all(is_of_name) {
+        true => Ok(()),
+        false => Err(format!(
+            "`{header}` is no name of a header: write one such as x-tenant"
+        )),
     }
-    let reason = format!("`{header}` is no name of a header: write one such as x-tenant");
-    Err(field(name, reason))
 }
 
 /// An entry that is read so unless it says otherwise.
@@ -81,7 +140,7 @@ fn entry(raw: &RawEntrySource, reading: Reading) -> Result<EntrySource, ConfigEr
         ));
     }
     for header in &raw.headers {
-        check_header("authorize.entries", header)?;
+        check_header(header).map_err(wrong)?;
     }
     let reading = match raw.reading.as_deref() {
         None => reading,

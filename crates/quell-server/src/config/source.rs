@@ -1,5 +1,6 @@
 //! Source: where rules are read from, a path or a store.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use quell_redis::{StoreUrl, UrlError};
@@ -32,6 +33,41 @@ impl RuleSource {
     }
 }
 
+/// The sources in the values of a flag: each is split at commas, but not between the hosts of one URL,
+/// which end with the first `/` or `?` after `://`.
+pub(super) fn split_sources(values: &[OsString]) -> Vec<PathBuf> {
+    let mut sources = Vec::new();
+    for value in values {
+        match value.to_str() {
+            Some(text) => sources.extend(split_text(text).into_iter().map(PathBuf::from)),
+            None => sources.push(PathBuf::from(value)),
+        }
+    }
+    sources
+}
+
+fn split_text(text: &str) -> Vec<String> {
+    let mut sources: Vec<String> = Vec::new();
+    let mut are_hosts_open = false;
+    for piece in text.split(',') {
+        match sources.last_mut().filter(|_| are_hosts_open) {
+            Some(url) => {
+                url.push(',');
+                url.push_str(piece);
+                are_hosts_open = !piece.contains(['/', '?']);
+            }
+            None => {
+                // redis+cluster:// and redis+sentinel:// have several hosts.
+                let url = piece.split_once("://");
+                let hosts = url.filter(|(scheme, _)| scheme.contains('+'));
+                are_hosts_open = hosts.is_some_and(|(_, hosts)| !hosts.contains(['/', '?']));
+                sources.push(piece.to_owned());
+            }
+        }
+    }
+    sources
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +89,28 @@ mod tests {
             assert!(!source.to_path().to_string_lossy().contains(":p@"));
         }
         assert!(RuleSource::parse(Path::new("http://h")).is_err());
+    }
+
+    #[test]
+    fn commas_part_sources_and_not_hosts() {
+        for (text, sources) in [
+            ("a.yaml,b/c.yaml", &["a.yaml", "b/c.yaml"][..]),
+            ("redis://h:1/0,a.yaml", &["redis://h:1/0", "a.yaml"]),
+            ("redis://h,a.yaml", &["redis://h", "a.yaml"]),
+            (
+                "redis+cluster://h:1,i:2/,a.yaml",
+                &["redis+cluster://h:1,i:2/", "a.yaml"],
+            ),
+            (
+                "a.yaml,redis+cluster://h,i",
+                &["a.yaml", "redis+cluster://h,i"],
+            ),
+            (
+                "redis+sentinel://:p@h,i,j/0?master=m,b.yaml",
+                &["redis+sentinel://:p@h,i,j/0?master=m", "b.yaml"],
+            ),
+        ] {
+            assert_eq!(split_text(text), sources, "{text}");
+        }
     }
 }

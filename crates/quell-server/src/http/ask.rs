@@ -152,7 +152,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let fields = request.headers().iter();
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let fields: Vec<_> = fields.collect();
-    let map = &shared.config.authorize;
+    let map = &shared.config.authorize.map;
     let query = match http::authorize(&parameters.domain, fields.iter().copied(), map) {
         Ok(query) => query,
         Err(error) => return unreadable(&error, parameters.deny_status),
@@ -237,10 +237,10 @@ fn add_fields(
     let items: Vec<RateLimitItem<'_>> = with_say
         .filter_map(|decided| {
             let rule = in_force.iter().find(|r| r.rule().name == decided.rule)?;
-            let installed = rule.limit_for(descriptor)?;
+            let active = rule.limit_for(descriptor)?;
             Some(RateLimitItem {
                 rule: &decided.rule,
-                window: installed.limit.full_refill(),
+                window: active.limit.full_refill(),
                 unit: None,
                 partition_key: None,
                 decision: &decided.decision,

@@ -55,15 +55,15 @@ where
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
     }
-    let bounds = &shared.config.bounds;
+    let config = &shared.config;
     let share = shared.buffers.share();
-    let mut body = pin!(collect(request.into_body(), bounds.body, share));
+    let mut body = pin!(collect(request.into_body(), config.max_body_bytes, share));
     // Nearly always it is here with its head, and no timer need be set.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
         return read;
     }
-    match tokio::time::timeout(bounds.body_timeout, body).await {
+    match tokio::time::timeout(config.body_timeout, body).await {
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";

@@ -25,7 +25,7 @@ use super::direct::{self, Left};
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
 use crate::budget::BudgetShare;
-use crate::config::Bounds;
+use crate::config::Config;
 use crate::health::Phase;
 use crate::listen::{Accepted, leave};
 use crate::metrics::ListenerMetrics;
@@ -242,13 +242,13 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 }
 
 /// How connections are served.
-pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
+pub(crate) fn builder(config: &Config) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         // From when the connection is ready for it, so silence between requests counts too.
-        .header_read_timeout(bounds.idle_timeout)
+        .header_read_timeout(config.idle_timeout)
         .max_buf_size(MAX_HEAD)
         .half_close(true);
     builder
@@ -258,8 +258,8 @@ pub(crate) fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
         .max_header_list_size(MAX_HEAD_HTTP2)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(bounds.idle_timeout)
-        .keep_alive_timeout(bounds.header_timeout);
+        .keep_alive_interval(config.idle_timeout)
+        .keep_alive_timeout(config.header_timeout);
     builder
 }
 

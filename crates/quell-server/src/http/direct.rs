@@ -101,8 +101,8 @@ async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
 fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
     let question = find_question(input)?;
     let config = &shared.config;
-    let is_answered = origin::is_answered(question.host, &config.allowed_hosts);
-    if !is_answered || question.body.len() > config.bounds.body {
+    let is_answered = origin::is_answered(question.host, &config.allow_host);
+    if !is_answered || question.body.len() > config.max_body_bytes {
         return None;
     }
     let query = match question.operation {

@@ -100,7 +100,7 @@ async fn end(shared: &Shared, request: Request, deed: Deed) -> Response {
     match shared.end(&asked.domain, &asked.id, ending).await {
         Ok(finished) => reply::json(&EndedBody {
             id: asked.id,
-            outcome: Cow::Borrowed(finished.fate.name()),
+            outcome: Cow::Borrowed(finished.status.name()),
             repeated: finished.repeated,
         }),
         Err(error) => reply::problem(&shared.ask_problem(&error, &asked.domain)),

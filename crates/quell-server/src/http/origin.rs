@@ -34,11 +34,11 @@ pub(super) fn check<B>(
     let mut unknown = authority
         .into_iter()
         .chain(fields)
-        .filter(|host| !is_answered(host, &config.allowed_hosts))
+        .filter(|host| !is_answered(host, &config.allow_host))
         .peekable();
     if uri.path() == AUTHORIZE {
         let is_unknown = unknown.peek().is_some();
-        check_gateway(headers, is_unknown, &config.authorize)?;
+        check_gateway(headers, is_unknown, &config.authorize.map)?;
         let page = unknown.find(|host| is_page(host, port));
         page.map_or(Ok(()), refuse)
     } else {
@@ -76,7 +76,7 @@ pub(super) fn is_answered(host: &[u8], allowed: &[String]) -> bool {
         return true;
     }
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is = |other: &str| other == "*" || name.eq_ignore_ascii_case(other);
+    let is = |other: &str| other == "*" || name.eq_ignore_ascii_case(other.trim_end_matches('.'));
     is("localhost") || is_below_localhost(name) || allowed.iter().any(|allowed| is(allowed))
 }
 
@@ -110,7 +110,7 @@ fn check_gateway(
     if !suspicious || uris.any(|source| source.headers.iter().any(is_asked_about)) {
         return Ok(());
     }
-    let detail = "a page of another site may have sent this, since no gateway says what it is about: have \
+    let detail = "a page of another site may have sent this, since it has none of a gateway's headers: have \
                   the gateway send X-Original-URI or X-Forwarded-Uri";
     Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
 }

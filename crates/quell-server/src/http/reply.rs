@@ -119,7 +119,7 @@ pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> B
         | AskError::HoldName
         | AskError::HoldLength
         | AskError::HoldDescriptors
-        | AskError::Store(StoreError::NoHolds | StoreError::Unable(_)) => {
+        | AskError::Store(StoreError::Unable(_)) => {
             Problem::new(ProblemKind::InvalidRequest, error.to_string())
         }
         AskError::UnknownHold => {

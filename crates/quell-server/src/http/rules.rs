@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
-use quell_core::rule::{Effect, InForce, Matcher, OnFailure, OnMissing, Per};
+use quell_core::rule::{ActiveRule, Effect, Matcher, OnFailure, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
@@ -123,7 +123,7 @@ pub(super) async fn rules(State(shared): State<Arc<Shared>>) -> Response {
     })
 }
 
-fn rule(in_force: &InForce) -> RuleBody<'_> {
+fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
     let rule = in_force.rule();
     RuleBody {
         name: &rule.name,

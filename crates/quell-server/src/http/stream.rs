@@ -117,12 +117,12 @@ impl ReadRoom {
 
 impl Watched {
     pub(super) fn new(inner: TcpStream, shared: &Shared, requests: Arc<Requests>) -> Self {
-        let bounds = &shared.config.bounds;
+        let config = &shared.config;
         Self {
             inner,
             given_back: Vec::new(),
-            timeout: bounds.idle_timeout,
-            timer: Box::pin(tokio::time::sleep(bounds.header_timeout)),
+            timeout: config.idle_timeout,
+            timer: Box::pin(tokio::time::sleep(config.header_timeout)),
             has_moved: false,
             requests,
             input: ReadRoom {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::HoldTotals;
-use quell_redis::{GuardNumbers, StoreNumbers};
+use quell_redis::{FallbackNumbers, StoreNumbers};
 
 use super::rules::{ALLOWED, DENIED, OUTCOMES, UNMATCHED};
 use super::{Histogram, ListenerMetrics, Metrics, RuleTally};
@@ -28,7 +28,7 @@ pub(crate) struct Gauges {
     pub(crate) holds: HoldTotals,
     pub(crate) uptime: Duration,
     /// Calls to a store beside this process, and what was answered without it.
-    pub(crate) shared: Option<(StoreNumbers, GuardNumbers)>,
+    pub(crate) shared: Option<(StoreNumbers, FallbackNumbers)>,
     /// Whether the last reload failed.
     pub(crate) is_reload_failed: bool,
     /// Domains that a reload took all rules from.
@@ -153,7 +153,7 @@ fn store(text: &mut Text, gauges: &Gauges) {
     }
 }
 
-fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &GuardNumbers) {
+fn shared_store(text: &mut Text, calls: &StoreNumbers, guard: &FallbackNumbers) {
     let name = "quell_store_seconds";
     text.head(
         name,

@@ -64,7 +64,7 @@ impl RuleTallies {
     /// Takes over the rules in force: what they have counted stays, what others have goes.
     pub(crate) fn adopt(&self, rules: &RuleSet) {
         let mut before = self.before.lock();
-        let table = Arc::new(self.table.load().succeed(rules));
+        let table = Arc::new(self.table.load().reload(rules));
         let mut early = self.early.lock();
         for (name, counted) in std::mem::take(&mut *early) {
             if let Some(tally) = table.by_name.get(&name) {
@@ -90,12 +90,12 @@ impl RuleTallies {
             decided.shadow,
         );
         let table = self.table.load();
-        match table.by_limit.get(&charge.installed.id) {
+        match table.by_limit.get(&charge.active.id) {
             Some(tally) => tally.add(place, 1),
             None => self.count_early(domain, decided, place),
         }
-        if charge.installed.limit.is_learned()
-            && let Some(number) = table.learned_by_limit.get(&charge.installed.id)
+        if charge.active.limit.is_learned()
+            && let Some(number) = table.learned_by_limit.get(&charge.active.id)
         {
             number.set(decided.decision.limit);
         }
@@ -149,7 +149,7 @@ impl RuleTallies {
 
 impl Table {
     /// The table of `rules`, in place of this one.
-    fn succeed(&self, rules: &RuleSet) -> Self {
+    fn reload(&self, rules: &RuleSet) -> Self {
         let mut table = Self::default();
         for domain in rules.domains() {
             let known = self.domains.get(domain).cloned();
@@ -160,13 +160,13 @@ impl Table {
             let name = (Arc::from(domain), Arc::clone(&in_force.rule().name));
             let known = self.by_name.get(&name);
             let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
-            for installed in in_force.limits() {
-                table.by_limit.insert(installed.id, Arc::clone(&tally));
-                if installed.limit.is_learned() {
+            for active in in_force.limits() {
+                table.by_limit.insert(active.id, Arc::clone(&tally));
+                if active.limit.is_learned() {
                     let known = self.learned.get(&name).cloned().unwrap_or_default();
                     let number = table.learned.entry(name.clone()).or_insert(known);
                     let number = Arc::clone(number);
-                    table.learned_by_limit.insert(installed.id, number);
+                    table.learned_by_limit.insert(active.id, number);
                 }
             }
             table.by_name.insert(name, tally);
@@ -199,7 +199,7 @@ impl Hasher for IdHasher {
 #[cfg(test)]
 mod tests {
     use quell_core::decision::{Decision, Outcome};
-    use quell_core::limit::{Installed, Limit};
+    use quell_core::limit::{ActiveLimit, Limit};
     use quell_core::rule::LimitIds;
     use quell_core::time::{Monotonic, Now};
 
@@ -210,14 +210,14 @@ mod tests {
         let text = "domain: d\nrules: [{name: a, rate: 1/s}]";
         let domains = quell_rules::parse_str("test", text).unwrap().domains;
         let ids = LimitIds::default();
-        let (rules, _) = RuleSet::default().succeed(domains, Now::default(), &ids);
-        let installed = Installed {
+        let (rules, _) = RuleSet::default().reload(domains, Now::default(), &ids);
+        let active = ActiveLimit {
             id: LimitId(9_999),
             limit: Limit::per_second(1).build().unwrap(),
             since: Monotonic::ORIGIN,
             place: Arc::default(),
         };
-        let charge = Charge::alone(&installed, quell_core::cost::Cost::ONE);
+        let charge = Charge::alone(&active, quell_core::cost::Cost::ONE);
         let decided = |rule: &str| RuleDecision {
             rule: Arc::from(rule),
             shadow: false,

@@ -86,21 +86,21 @@ struct Connection {
 
 impl Connection {
     fn new(stream: TcpStream, shared: &Arc<Shared>, entry: Arc<Entry>) -> Self {
-        let bounds = &shared.config.bounds;
+        let config = &shared.config;
         Self {
             stream,
             session: Session::new(Arc::clone(shared), Arc::clone(&entry)),
             entry,
-            decoder: Decoder::new(bounds.frame_limits()),
-            input: Input::new(bounds.frame, shared.buffers.share()),
+            decoder: Decoder::new(config.frame_limits()),
+            input: Input::new(config.max_frame_bytes, shared.buffers.share()),
             output: Output::new(shared.buffers.share_of_answers()),
-            watch: Watch::new(bounds.stall_timeout),
+            watch: Watch::new(config.stall_timeout),
             is_input_over: false,
         }
     }
 
     async fn serve(&mut self, shared: &Shared) -> End {
-        let most = shared.config.bounds.unsent;
+        let most = shared.config.max_unsent_bytes;
         loop {
             let answered = self.answer(most).await;
             if answered.commands > 0 {

@@ -62,7 +62,7 @@ impl Session {
         let queued = shared.buffers.share();
         let calls = Calls::new(shared.buffers.share());
         Self {
-            last: CallMemo::new(&shared.config.bounds.frame_limits()),
+            last: CallMemo::new(&shared.config.frame_limits()),
             limit: AdHocMemo::default(),
             shared,
             entry,
@@ -232,7 +232,7 @@ impl Session {
                 match Box::pin(self.shared.end(end.domain, end.id, end.ending)).await {
                     Ok(finished) => encoder.ended(&EndedBody {
                         id: end.id.into(),
-                        outcome: finished.fate.name().into(),
+                        outcome: finished.status.name().into(),
                         repeated: finished.repeated,
                     }),
                     Err(error) => {

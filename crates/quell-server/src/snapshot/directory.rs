@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use quell::Limiter;
 use quell::store::memory::{HashKey, Saved};
-use quell_core::limit::Installed;
+use quell_core::limit::ActiveLimit;
 use quell_core::time::Now;
 
 use super::format::{self, FormatError, Head};
@@ -83,7 +83,7 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) secret: HashKey,
-    pub(crate) limits: Vec<Installed>,
+    pub(crate) limits: Vec<ActiveLimit>,
     pub(crate) states: Vec<Saved>,
 }
 

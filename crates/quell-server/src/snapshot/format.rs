@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use quell::store::memory::{HashKey, Saved};
-use quell_core::limit::{Installed, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Now, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Restored;
-use super::limit_twin::InstalledTwin;
-use super::state_twin::SavedTwin;
+use super::limit_record::LimitRecord;
+use super::state_record::StateRecord;
 
 const MAGIC: &[u8; 16] = b"quell snapshot\n\0";
 
@@ -48,7 +48,7 @@ pub(super) struct Head {
 }
 
 #[derive(Serialize, Deserialize)]
-struct HeadTwin {
+struct HeadRecord {
     secret: [u64; 2],
     monotonic: u64,
     wall: u64,
@@ -81,7 +81,7 @@ impl<W: Write> Out<W> {
             states: 0,
             bytes: MAGIC.len() as u64 + 4,
         };
-        out.push(&HeadTwin {
+        out.push(&HeadRecord {
             secret: head.secret.0,
             monotonic: head.at.monotonic.as_nanos(),
             wall: head.at.wall.as_nanos(),
@@ -91,7 +91,7 @@ impl<W: Write> Out<W> {
     }
 
     pub(super) fn state(&mut self, saved: &Saved) -> io::Result<()> {
-        self.push(&SavedTwin::from(saved))?;
+        self.push(&StateRecord::from(saved))?;
         self.states += 1;
         if self.block.len() >= BLOCK {
             self.close(STATES)?;
@@ -100,14 +100,14 @@ impl<W: Write> Out<W> {
     }
 
     /// Writes the rest; returns the writer and how many bytes went through it.
-    pub(super) fn end(mut self, limits: &[Installed]) -> io::Result<(W, u64)> {
+    pub(super) fn end(mut self, limits: &[ActiveLimit]) -> io::Result<(W, u64)> {
         if !self.block.is_empty() {
             self.close(STATES)?;
         }
-        for installed in limits {
-            // States under a limit that has no twin are left out when they are read.
-            if let Some(twin) = InstalledTwin::of(installed) {
-                self.push(&twin)?;
+        for active in limits {
+            // States under a limit that has no record are left out when they are read.
+            if let Some(record) = LimitRecord::of(active) {
+                self.push(&record)?;
             }
         }
         self.close(LIMITS)?;
@@ -153,21 +153,21 @@ pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Rest
     };
     input.begin()?;
     let mut head: Option<Head> = None;
-    let mut limits: Vec<Installed> = Vec::new();
+    let mut limits: Vec<ActiveLimit> = Vec::new();
     let mut states: Vec<Saved> = Vec::new();
     loop {
         let (kind, content) = input.block()?;
         match (kind, &head) {
             (HEAD, None) => head = Some(read_head(&content)?),
             (STATES, Some(_)) => {
-                for twin in input.all::<SavedTwin>(&content)? {
-                    states.push(Saved::from(twin));
+                for record in input.all::<StateRecord>(&content)? {
+                    states.push(Saved::from(record));
                 }
             }
             (LIMITS, Some(_)) => {
-                for twin in input.all::<InstalledTwin>(&content)? {
-                    let installed = Installed::try_from(twin);
-                    limits.push(installed.map_err(|error| input.torn(&error.to_string()))?);
+                for record in input.all::<LimitRecord>(&content)? {
+                    let active = ActiveLimit::try_from(record);
+                    limits.push(active.map_err(|error| input.torn(&error.to_string()))?);
                 }
             }
             (END, Some(head)) => {
@@ -191,30 +191,30 @@ pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Rest
 }
 
 fn read_head(content: &[u8]) -> Result<Head, FormatError> {
-    let twin: HeadTwin =
+    let record: HeadRecord =
         postcard::from_bytes(content).map_err(|error| FormatError::Torn(error.to_string()))?;
     Ok(Head {
-        secret: HashKey(twin.secret),
+        secret: HashKey(record.secret),
         at: Now {
-            monotonic: Monotonic::from_nanos(twin.monotonic),
-            wall: Wall::from_nanos(twin.wall),
+            monotonic: Monotonic::from_nanos(record.monotonic),
+            wall: Wall::from_nanos(record.wall),
         },
     })
 }
 
 /// Monotonic clocks of two processes have nothing in common; what went by between them is what the
 /// wall clock says.
-fn shift(limits: &mut [Installed], states: &mut Vec<Saved>, then: Now, now: Now) {
+fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: Now, now: Now) {
     let ahead = |at: Now| i128::from(at.monotonic.as_nanos()) - i128::from(at.wall.as_nanos());
     let nanos = (ahead(now) - ahead(then)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
     let nanos = i64::try_from(nanos).unwrap_or_default();
-    for installed in limits.iter_mut() {
-        installed.since = installed.since.shifted(nanos);
+    for active in limits.iter_mut() {
+        active.since = active.since.shifted(nanos);
     }
-    let by_id: HashMap<LimitId, &Installed> = limits.iter().map(|i| (i.id, i)).collect();
+    let by_id: HashMap<LimitId, &ActiveLimit> = limits.iter().map(|i| (i.id, i)).collect();
     states.retain_mut(|saved| {
-        let installed = by_id.get(&saved.state.limit);
-        let limit = installed.map(|installed| &installed.limit);
+        let active = by_id.get(&saved.state.limit);
+        let limit = active.map(|active| &active.limit);
         saved.state.shift(limit, nanos);
         // Its rule was removed while it was written, or it was asked under a limit that came with the
         // call and was given up.

@@ -233,7 +233,7 @@ fn the_description_is_complete() {
     let server = Fixture::new(SHOP, "");
     let openapi = server.get("/openapi.json").json();
     let paths = openapi["paths"].as_object().unwrap();
-    let router = include_str!("../../src/http/mod.rs");
+    let router = include_str!("../../src/http.rs");
     for (path, methods) in paths {
         assert!(
             router.contains(&format!("\"{path}\"")),

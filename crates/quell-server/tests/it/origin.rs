@@ -24,7 +24,7 @@ const ROUTES: [(&str, &str); 17] = [
 
 #[test]
 fn no_route_is_forgotten_here() {
-    let routes = include_str!("../../src/http/mod.rs");
+    let routes = include_str!("../../src/http.rs");
     let (_, routes) = routes.split_once("Router::new()").unwrap();
     let all = routes.split('"').filter(|text| text.starts_with('/'));
     let tested = |path: &&str| ROUTES.iter().any(|(_, route)| route == path);

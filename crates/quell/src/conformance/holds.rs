@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, Patience};
+use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
 use quell_core::rule::DomainRules;
 
-use super::model::{Carries, InMicros, ModelStore};
-use super::model_in_micros::HeldInMicros;
+use super::in_micros::InMicros;
+use super::model::{Carries, ModelStore};
 use super::rules::{Random, random_rules, with_permits};
 use super::{end, limiter, random_action, random_query, start};
 use crate::Verdict;
 use crate::limiter::Limiter;
-use crate::store::{Action, Store};
+use crate::store::{Action, AdminStore, HoldStore};
 
 /// Whether those who claim would stand in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ const IDS: u64 = 12;
 ///
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
-pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
+pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
     let random = Random::new(seed);
     holds_as(store, ModelStore::default(), random, steps, Lines::Stood).await;
 }
@@ -41,18 +41,18 @@ pub async fn holds_as_model<S: Store>(store: S, seed: u64, steps: usize) {
 ///
 /// # Panics
 /// As [`holds_as_model`].
-pub async fn holds_as_model_in_micros<S: Store>(
+pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
     store: S,
     carries: Carries,
     lines: Lines,
     seed: u64,
     steps: usize,
 ) {
-    let model = HeldInMicros(InMicros(ModelStore::new(carries)));
+    let model = InMicros(ModelStore::new(carries));
     holds_as(store, model, Random::in_micros(seed), steps, lines).await;
 }
 
-async fn holds_as<S: Store, M: Store>(
+async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     store: S,
     model: M,
     random: Random,
@@ -112,7 +112,7 @@ async fn holds_as<S: Store, M: Store>(
     }
 }
 
-async fn by_hand<S: Store, M: Store>(
+async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
     query: &Query<'_>,
@@ -130,7 +130,7 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<
     Claim {
         id,
         hold: random.one_in(2).then_some(hold),
-        wait: random.one_in(2).then_some(Patience {
+        wait: random.one_in(2).then_some(WaitLimits {
             turn: if random.one_in(4) || lines == Lines::None {
                 Duration::ZERO
             } else {

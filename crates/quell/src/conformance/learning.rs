@@ -11,19 +11,19 @@ use quell_core::limit::Limit;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
-use super::model::{Carries, InMicros, ModelStore};
-use super::model_in_micros::HeldInMicros;
+use super::in_micros::InMicros;
+use super::model::{Carries, ModelStore};
 use super::rules::{Random, one_limit};
 use super::{claim, end, later, limiter, start};
-use crate::store::Store;
+use crate::store::HoldStore;
 
 /// Runs `calls` calls from `seed` against `store` and the model, in microseconds, under a ceiling that
 /// both learn; returns how many ceilings it saw.
 ///
 /// # Panics
 /// When an answer differs; the message names the seed and the call.
-pub async fn learns_as_model_in_micros<S: Store>(store: S, seed: u64, calls: usize) -> usize {
-    let model = HeldInMicros(InMicros(ModelStore::new(Carries::AtNextCall)));
+pub async fn learns_as_model_in_micros<S: HoldStore>(store: S, seed: u64, calls: usize) -> usize {
+    let model = InMicros(ModelStore::new(Carries::AtNextCall));
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());

@@ -6,17 +6,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
-use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS, forgive};
 use quell_core::key::KeyName;
-use quell_core::limit::{Installed, LimitId};
-use quell_core::rule::{CalendarEdges, Changes, Replaced};
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::rule::{CalendarEdges, Changes, ReplacedLimit};
 use quell_core::state::State;
 use quell_core::time::Now;
 
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
-use crate::store::{Action, Banned, Finished, Placed, Store, StoreError};
+use crate::store::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+};
 
 /// When a limit that changed reaches the states under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,13 +54,13 @@ impl ModelStore {
 pub(super) struct Model {
     carries: Carries,
     pub(super) states: BTreeMap<Vec<u8>, State>,
-    pub(super) limits: BTreeMap<LimitId, Installed>,
+    pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
     pub(super) ids: Ids,
     calendar: SystemCalendar,
 }
 
 impl Model {
-    fn replace(&mut self, change: Replaced) {
+    fn replace(&mut self, change: ReplacedLimit) {
         let (Some(from), Some(to)) = (self.limits.get(&change.from), self.limits.get(&change.to))
         else {
             return;
@@ -89,12 +90,12 @@ impl Model {
         let key = set.key(charge).as_bytes().to_vec();
         let mut state = match self.states.get(&key) {
             Some(state) => state.clone(),
-            None => State::rest(charge.installed.id),
+            None => State::rest(charge.active.id),
         };
-        if state.limit != charge.installed.id {
+        if state.limit != charge.active.id {
             match self.limits.get(&state.limit) {
-                Some(from) => state.carry(&from.limit, charge.installed, &charge.at(now)),
-                None => state = State::rest(charge.installed.id),
+                Some(from) => state.carry(&from.limit, charge.active, &charge.at(now)),
+                None => state = State::rest(charge.active.id),
             }
         }
         Some((key, state))
@@ -109,10 +110,10 @@ impl Model {
 }
 
 impl Store for ModelStore {
-    fn adopt(&self, changes: &Changes) {
+    fn install(&self, changes: &Changes) {
         let mut model = self.inner.lock();
-        for installed in &changes.installed {
-            model.limits.insert(installed.id, installed.clone());
+        for active in &changes.added {
+            model.limits.insert(active.id, active.clone());
         }
         if model.carries == Carries::AtNextCall {
             return;
@@ -125,13 +126,25 @@ impl Store for ModelStore {
         }
     }
 
-    async fn charge(
+    fn most_holds(&self) -> usize {
+        MAX_HOLDS
+    }
+
+    fn most_learned(&self) -> usize {
+        MAX_HOLDS
+    }
+
+    async fn decide(
         &self,
-        set: &LimitSet<'_>,
+        charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let mut model = self.inner.lock();
+        let set = &*charges.set();
+        if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
+            return model.hold(set, &Claim::plain(id), now).map(Answer::from);
+        }
         let mut loaded = model.load_all(set, now);
         let charges = set.charges().iter();
         let mut entries: Vec<_> = charges
@@ -142,17 +155,11 @@ impl Store for ModelStore {
         if operation == Operation::Acquire {
             model.states.extend(loaded);
         }
-        Ok(decisions)
+        Ok(Answer::from(decisions))
     }
+}
 
-    fn has_holds(&self) -> bool {
-        true
-    }
-
-    fn most_learned(&self) -> usize {
-        MAX_HOLDS
-    }
-
+impl HoldStore for ModelStore {
     async fn hold(
         &self,
         set: &LimitSet<'_>,
@@ -183,7 +190,9 @@ impl Store for ModelStore {
         let finished = self.inner.lock().end(id, ending, now);
         finished.map_or_else(Vec::new, |finished| finished.next)
     }
+}
 
+impl AdminStore for ModelStore {
     async fn administer(
         &self,
         set: &LimitSet<'_>,
@@ -201,8 +210,8 @@ impl Store for ModelStore {
                 }
                 Action::Lift => lift(&mut state, now),
                 Action::Forgive => {
-                    let used = state.time_to_own_rest(&charge.installed.limit, now);
-                    forgive(&mut state, &charge.installed.limit, &charge.at(now));
+                    let used = state.time_to_own_rest(&charge.active.limit, now);
+                    forgive(&mut state, &charge.active.limit, &charge.at(now));
                     !used.is_zero()
                 }
             });
@@ -218,59 +227,5 @@ impl Store for ModelStore {
             KeyName::parse(key).map(|key| Banned { key, left })
         });
         Ok(banned.take(most).collect())
-    }
-}
-
-/// A store whose answers are rounded up to microseconds, and which has no holds.
-#[derive(Debug, Default)]
-pub struct InMicros<S>(pub S);
-
-/// Rounds up.
-pub(super) fn micros(duration: Duration) -> Duration {
-    let micros = duration.as_nanos().div_ceil(1_000);
-    let seconds = u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX);
-    let rest = u32::try_from(micros % 1_000_000).unwrap_or(0);
-    Duration::new(seconds, rest * 1_000)
-}
-
-pub(super) fn round(decision: &mut Decision) {
-    decision.delay = micros(decision.delay);
-    decision.reset_after = micros(decision.reset_after);
-    if let Outcome::Deny(RetryAfter::After(wait)) = &mut decision.outcome {
-        *wait = micros(*wait);
-    }
-}
-
-impl<S: Store> Store for InMicros<S> {
-    fn adopt(&self, changes: &Changes) {
-        self.0.adopt(changes);
-    }
-
-    async fn charge(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
-        let mut decisions = self.0.charge(set, operation, now).await?;
-        decisions.iter_mut().for_each(round);
-        Ok(decisions)
-    }
-
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
-        self.0.administer(set, action, now).await
-    }
-
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        let mut bans = self.0.bans(most, now).await?;
-        for ban in &mut bans {
-            ban.left = micros(ban.left);
-        }
-        Ok(bans)
     }
 }

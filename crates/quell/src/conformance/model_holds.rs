@@ -12,7 +12,7 @@ use quell_core::time::{Monotonic, Now};
 
 use super::model::Model;
 use crate::store::memory::RETENTION;
-use crate::store::{Fate, Finished, Placed, StoreError};
+use crate::store::{Finished, HoldStatus, Placed, StoreError};
 
 /// What the model knows of ids.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Ids {
 
 #[derive(Debug)]
 struct Id {
-    fate: Fate,
+    status: HoldStatus,
     places: Vec<Place>,
     decisions: Vec<Decision>,
     keep: Duration,
@@ -41,18 +41,18 @@ impl Ids {
     /// Forgets what was over for long.
     fn settle(&mut self, now: Monotonic) {
         for id in self.known.values_mut() {
-            if id.fate == Fate::Stands && id.due <= now {
-                id.fate = Fate::Expired;
+            if id.status == HoldStatus::Stands && id.due <= now {
+                id.status = HoldStatus::Expired;
                 id.due = id.due.saturating_add(RETENTION);
             }
         }
-        let stays = |id: &Id| id.fate == Fate::Stands || id.due > now;
+        let stays = |id: &Id| id.status == HoldStatus::Stands || id.due > now;
         self.known.retain(|_, id| stays(id));
     }
 
-    fn finish(&mut self, id: &HoldId, fate: Fate, now: Monotonic) {
+    fn finish(&mut self, id: &HoldId, status: HoldStatus, now: Monotonic) {
         if let Some(id) = self.known.get_mut(id) {
-            id.fate = fate;
+            id.status = status;
             id.due = now.saturating_add(RETENTION);
         }
     }
@@ -72,10 +72,10 @@ impl Model {
             let is_held = |(charge, key): (&Charge<'_>, quell_core::key::Key<'_>)| {
                 let mut places = id.places.iter();
                 charge.shadow
-                    || (claim.hold.is_none() && charge.installed.limit.lease().is_none())
+                    || (claim.hold.is_none() && charge.active.limit.lease().is_none())
                     || places.any(|place| place.key == key.as_bytes() && place.cost == charge.cost)
             };
-            if id.fate != Fate::Stands || !asked.all(is_held) {
+            if id.status != HoldStatus::Stands || !asked.all(is_held) {
                 return Err(StoreError::HoldTaken);
             }
             return Ok(Placed {
@@ -105,12 +105,12 @@ impl Model {
         let held = !places.is_empty();
         if held {
             let leases = set.charges().iter();
-            let leases = leases.filter_map(|charge| charge.installed.limit.lease());
+            let leases = leases.filter_map(|charge| charge.active.limit.lease());
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
             let delays = claimed.decisions.iter().map(|decision| decision.delay);
             let wait = delays.max().max(claimed.wait).unwrap_or_default();
             let id = Id {
-                fate: Fate::Stands,
+                status: HoldStatus::Stands,
                 places,
                 decisions: claimed.decisions.clone(),
                 keep,
@@ -131,12 +131,12 @@ impl Model {
         self.ids.settle(now.monotonic);
         let known = self.ids.known.get(id)?;
         let mut finished = Finished {
-            fate: known.fate,
+            status: known.status,
             repeated: true,
             wait: None,
             next: Vec::new(),
         };
-        if known.fate != Fate::Stands {
+        if known.status != HoldStatus::Stands {
             return Some(finished);
         }
         let (mut found, mut stands) = (false, false);
@@ -144,15 +144,15 @@ impl Model {
             let Some(state) = self.states.get_mut(&place.key) else {
                 continue;
             };
-            let Some(installed) = self.limits.get(&state.limit) else {
+            let Some(active) = self.limits.get(&state.limit) else {
                 continue;
             };
             let at = At {
                 now,
-                since: installed.since,
+                since: active.since,
                 edges: place.edges,
             };
-            let ended = hold::end(state, &installed.limit, &at, id, ending, place.scales);
+            let ended = hold::end(state, &active.limit, &at, id, ending, place.scales);
             found |= ended.found;
             stands |= ended.stands;
             finished.wait = finished.wait.max(ended.wait);
@@ -165,12 +165,12 @@ impl Model {
             return Some(finished);
         }
         if !stands {
-            finished.fate = if found {
-                Fate::of(ending)
+            finished.status = if found {
+                HoldStatus::of(ending)
             } else {
-                Fate::Expired
+                HoldStatus::Expired
             };
-            self.ids.finish(id, finished.fate, now.monotonic);
+            self.ids.finish(id, finished.status, now.monotonic);
         } else if let Some(known) = self.ids.known.get_mut(id)
             && matches!(ending, Ending::Renew | Ending::Arrive)
         {
@@ -185,16 +185,16 @@ impl Model {
             .ids
             .known
             .get(id)
-            .filter(|id| id.fate == Fate::Stands)?;
+            .filter(|id| id.status == HoldStatus::Stands)?;
         let mut loaded = Vec::new();
         for place in &known.places {
             let Some(state) = self.states.get(&place.key).cloned() else {
                 continue;
             };
-            let Some(installed) = self.limits.get(&state.limit) else {
+            let Some(active) = self.limits.get(&state.limit) else {
                 continue;
             };
-            let mut charge = Charge::alone(installed, place.cost);
+            let mut charge = Charge::alone(active, place.cost);
             charge.edges = place.edges;
             loaded.push((place.key.clone(), charge, state));
         }

@@ -13,20 +13,20 @@ use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 use quell_core::time::Now;
 
-use super::model::{Carries, InMicros, ModelStore};
-use super::model_in_micros::HeldInMicros;
+use super::in_micros::InMicros;
+use super::model::{Carries, ModelStore};
 use super::rules::{Random, one_limit};
 use super::{end, later, limiter, start};
 use crate::limiter::Limiter;
-use crate::store::Store;
+use crate::store::HoldStore;
 
 /// Runs `steps` steps from `seed` against `store` and the model, in microseconds, under a limit that
 /// warms up most of the time.
 ///
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
-pub async fn warms_as_model_in_micros<S: Store>(store: S, seed: u64, steps: usize) {
-    let model = HeldInMicros(InMicros(ModelStore::new(Carries::AtNextCall)));
+pub async fn warms_as_model_in_micros<S: HoldStore>(store: S, seed: u64, steps: usize) {
+    let model = InMicros(ModelStore::new(Carries::AtNextCall));
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
@@ -68,7 +68,7 @@ pub async fn warms_as_model_in_micros<S: Store>(store: S, seed: u64, steps: usiz
     }
 }
 
-async fn reserve<S: Store, M: Store>(
+async fn reserve<S: HoldStore, M: HoldStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
     query: &Query<'_>,
@@ -102,7 +102,7 @@ fn idle(random: &mut Random, pace: Pace) -> Duration {
 }
 
 /// Brings another limit into force on both.
-fn reload<S: Store, M: Store>(
+fn reload<S: HoldStore, M: HoldStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
     random: &mut Random,

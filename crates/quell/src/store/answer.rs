@@ -3,6 +3,8 @@
 use quell_core::decision::{Decision, Decisions};
 use quell_core::time::Wall;
 
+use super::Placed;
+
 /// Decisions on a set, with what a caller may want to know about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -15,6 +17,8 @@ pub struct Answer {
     pub places: Option<Vec<usize>>,
     /// What the store's own clock said, if it has one.
     pub store_time: Option<Wall>,
+    /// Whether permits are held, under the id that came with the charges.
+    pub held: bool,
     /// Whether the store could not tell, and the answer is what was declared for that.
     pub degraded: bool,
 }
@@ -31,5 +35,15 @@ impl From<Decisions> for Answer {
 impl From<Vec<Decision>> for Answer {
     fn from(decisions: Vec<Decision>) -> Self {
         Self::from(Decisions::from(decisions))
+    }
+}
+
+impl From<Placed> for Answer {
+    fn from(placed: Placed) -> Self {
+        Self {
+            held: placed.held,
+            degraded: placed.degraded,
+            ..Self::from(placed.decisions)
+        }
     }
 }

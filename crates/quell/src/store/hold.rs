@@ -23,7 +23,7 @@ pub struct Placed {
 
 /// What became of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum HoldStatus {
     /// It stands, or waits for its turn.
     Stands,
     /// It was settled, and what it cost was paid.
@@ -36,7 +36,7 @@ pub enum Fate {
     Expired,
 }
 
-impl Fate {
+impl HoldStatus {
     /// What an ending makes of a hold that does not stand on.
     #[must_use]
     pub const fn of(ending: Ending) -> Self {
@@ -65,7 +65,7 @@ impl Fate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// What became of the hold, be it now or before.
-    pub fate: Fate,
+    pub status: HoldStatus,
     /// Whether it was so before: nothing changed.
     pub repeated: bool,
     /// How long until its turn, if that has not come.

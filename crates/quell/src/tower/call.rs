@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::gate::{Admission, Failure, Gate, OnFailure};
 use super::permit::{self, Course, Permit};
 use crate::limiter::Limiter;
-use crate::store::{LocalStore, Store};
+use crate::store::{HoldStore, LocalStore};
 
 /// Puts limits in front of any service: a closure makes the query of a call, and the response is an
 /// [`Answer`].
@@ -72,7 +72,7 @@ impl<S: LocalStore, D> CallLayer<S, D> {
     }
 }
 
-impl<S: Store, D> CallLayer<S, D> {
+impl<S: HoldStore, D> CallLayer<S, D> {
     /// Limits on any store, and what is answered when it cannot tell.
     #[must_use]
     pub fn with_on_failure(limiter: Arc<Limiter<S>>, describe: D, on_failure: OnFailure) -> Self {
@@ -84,7 +84,7 @@ impl<S: Store, D> CallLayer<S, D> {
     }
 }
 
-impl<S: Store, D, C> CallLayer<S, D, C> {
+impl<S: HoldStore, D, C> CallLayer<S, D, C> {
     /// Charges the cost that the query says as an estimate, and pays the true one when the response
     /// is there: `cost` finds it, a `Fn(&Response) -> Option<u64>`.
     ///
@@ -233,7 +233,7 @@ type Answering<T, E> = Pin<Box<dyn Future<Output = Result<Answer<T>, CallError<E
 
 impl<S, D, Inner, Call, C> Service<Call> for CallService<S, D, Inner, C>
 where
-    S: Store,
+    S: HoldStore,
     D: Fn(&Call) -> Query<'static>,
     C: CostAfter<Inner::Response>,
     Inner: Service<Call> + Clone + Send + 'static,

@@ -34,13 +34,13 @@ impl Fields {
             let rule = in_force
                 .iter()
                 .find(|rule| rule.rule().name == decided.rule);
-            let installed = rule.and_then(|rule| {
+            let active = rule.and_then(|rule| {
                 let mut descriptors = query.descriptors().iter();
                 descriptors.find_map(|descriptor| rule.limit_for(descriptor))
             });
             // None if a reload came in between: what is gone need not be told.
-            if let Some(installed) = installed {
-                let window = installed.limit.full_refill();
+            if let Some(active) = active {
+                let window = active.limit.full_refill();
                 fields.add(&decided.rule, window, &decided.decision);
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
-use quell_core::hold::{HoldId, Patience};
+use quell_core::hold::{HoldId, WaitLimits};
 use quell_core::path::PathError;
 use quell_core::verdict::Verdict;
 
@@ -17,7 +17,7 @@ use super::permit::Permit;
 use crate::admit::Admitted;
 use crate::error::AskError;
 use crate::limiter::Limiter;
-use crate::store::{Store, StoreError};
+use crate::store::{HoldStore, StoreError};
 
 /// The longest delay that is slept unless said. Clients and proxies commonly give up after a
 /// minute; who waits longer waits for nobody.
@@ -125,11 +125,11 @@ impl<S> Gate<S> {
     }
 }
 
-impl<S: Store> Gate<S> {
+impl<S: HoldStore> Gate<S> {
     /// Asks, and returns when the call may go on, or why it may not. Dropped before, it gives back
     /// what it took.
     pub(super) async fn admit(&self, query: &Query<'_>) -> Admission {
-        let mut patience = Patience {
+        let mut wait_limits = WaitLimits {
             turn: self.max_wait,
             in_all: self.max_wait.max(self.max_delay),
         };
@@ -139,11 +139,11 @@ impl<S: Store> Gate<S> {
                     return Admission::Overloaded;
                 }
                 // A refusal has to be counted, for bans; a failure is told once, below.
-                _ => patience.turn = Duration::ZERO,
+                _ => wait_limits.turn = Duration::ZERO,
             }
         }
         let hold = self.pays_later.then_some(KEEP);
-        let Admitted { verdict, keep } = match self.limiter.admit(query, patience, hold).await {
+        let Admitted { verdict, keep } = match self.limiter.admit(query, wait_limits, hold).await {
             Ok(admitted) => admitted,
             // A store with more to do than it can has not failed: nothing is declared for that.
             Err(
@@ -222,7 +222,7 @@ impl<S: fmt::Debug> fmt::Debug for Gate<S> {
     }
 }
 
-/// Whether a store failed that might not have; one that has no holds never will.
+/// Whether a store failed that might not have; one that does not do what is asked never will.
 const fn is_of_store(error: &AskError) -> bool {
-    matches!(error, AskError::Store(error) if !matches!(error, StoreError::NoHolds | StoreError::Unable(_)))
+    matches!(error, AskError::Store(error) if !matches!(error, StoreError::Unable(_)))
 }

@@ -26,7 +26,7 @@ use super::refusal;
 use crate::keyed::IntoLimit;
 use crate::limiter::Limiter;
 use crate::store::memory::MemoryStore;
-use crate::store::{LocalStore, Store};
+use crate::store::{HoldStore, LocalStore};
 
 /// The domain of a layer with one limit of its own.
 const OWN_DOMAIN: &str = "layer";
@@ -122,7 +122,7 @@ impl<S: LocalStore> LimitLayer<S> {
     }
 }
 
-impl<S: Store> LimitLayer<S> {
+impl<S: HoldStore> LimitLayer<S> {
     /// The limits of `domain`, on any store, and what is answered when it cannot tell.
     #[must_use]
     pub fn with_on_failure(
@@ -293,7 +293,7 @@ impl<B, E> fmt::Debug for LimitFuture<B, E> {
 
 impl<S, Inner, Sent, B> Service<Request<Sent>> for LimitService<S, Inner>
 where
-    S: Store,
+    S: HoldStore,
     Inner: Service<Request<Sent>, Response = Response<B>> + Clone + Send + 'static,
     Inner::Future: Send,
     Sent: Send + 'static,
@@ -364,7 +364,7 @@ enum Admitted<B> {
     Refused(Response<LimitBody<B>>),
 }
 
-impl<S: Store> Shared<S> {
+impl<S: HoldStore> Shared<S> {
     fn cost_after(&self, head: &response::Parts) -> Option<u64> {
         self.cost_after.as_ref().and_then(|cost| cost(head))
     }

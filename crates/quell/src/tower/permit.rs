@@ -13,7 +13,7 @@ use quell_core::time::Monotonic;
 use super::bill::Bill;
 use crate::clock::Alarm;
 use crate::limiter::Limiter;
-use crate::store::Store;
+use crate::store::HoldStore;
 
 /// Ends, when it is dropped, what a call holds: permits come back, and what the call cost is paid.
 pub(super) struct Permit {
@@ -46,12 +46,12 @@ trait Holder: Send + Sync {
     fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm;
 }
 
-struct Held<S> {
+struct PermitHolder<S> {
     limiter: Arc<Limiter<S>>,
     id: HoldId,
 }
 
-impl<S: Store> Holder for Held<S> {
+impl<S: HoldStore> Holder for PermitHolder<S> {
     fn now(&self) -> Monotonic {
         self.limiter.now().monotonic
     }
@@ -67,7 +67,7 @@ impl<S: Store> Holder for Held<S> {
 
 impl Permit {
     /// What is held as `id`, which lasts for `keep` without being renewed.
-    pub(super) fn of<S: Store>(
+    pub(super) fn of<S: HoldStore>(
         limiter: &Arc<Limiter<S>>,
         id: HoldId,
         keep: Duration,
@@ -77,7 +77,7 @@ impl Permit {
         let every = keep / 2;
         Self {
             due: limiter.now().monotonic.saturating_add(every),
-            holder: Box::new(Held { limiter, id }),
+            holder: Box::new(PermitHolder { limiter, id }),
             bill,
             course: Course::UnderWay,
             every,

@@ -6,7 +6,7 @@
 )]
 
 mod examples;
-mod holding;
+mod holds;
 mod learned;
 mod limiters;
 mod memory;

@@ -10,12 +10,12 @@ use std::time::Duration;
 use quell::calendar::SystemCalendar;
 use quell::clock::{Clock, ManualClock};
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, Answer, Banned, Fate, LocalStore, Store, StoreError};
-use quell::{AdHocMemo, Decision, Limiter, Query, Rate};
+use quell::store::{Answer, Charges, HoldStatus, LocalStore, Store, StoreError};
+use quell::{AdHocMemo, Limiter, Query, Rate};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
-use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::rule::{Changes, Replaced};
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::{Changes, ReplacedLimit};
 use quell_core::time::{Monotonic, Now};
 
 use crate::tower::support::{rule, shop};
@@ -23,8 +23,8 @@ use crate::tower::support::{rule, shop};
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_000_000 * SECOND;
 
-fn installed(id: u32, limit: Limit) -> Installed {
-    Installed {
+fn active(id: u32, limit: Limit) -> ActiveLimit {
+    ActiveLimit {
         id: LimitId(id),
         limit,
         since: Monotonic::ORIGIN,
@@ -32,10 +32,10 @@ fn installed(id: u32, limit: Limit) -> Installed {
     }
 }
 
-fn store_with(limits: &[Installed]) -> MemoryStore {
+fn store_with(limits: &[ActiveLimit]) -> MemoryStore {
     let store = MemoryStore::with(1_000, HashKey::random());
-    store.adopt(&Changes {
-        installed: limits.to_vec(),
+    store.install(&Changes {
+        added: limits.to_vec(),
         replaced: Vec::new(),
         removed: Vec::new(),
         dropped: Vec::new(),
@@ -44,9 +44,9 @@ fn store_with(limits: &[Installed]) -> MemoryStore {
 }
 
 /// Asks until it is refused; says how many passed.
-fn drain(store: &MemoryStore, limit: &Installed, now: u64) -> u64 {
+fn drain(store: &MemoryStore, limit: &ActiveLimit, now: u64) -> u64 {
     let set = LimitSet::ad_hoc(b"key", limit, Cost::ONE);
-    let ask = || store.charge_local(&set, Operation::Acquire, Now::from_nanos(now));
+    let ask = || store.decide_local(&set, Operation::Acquire, Now::from_nanos(now));
     let mut passed = 0;
     while ask()[0].outcome.is_allow() {
         passed += 1;
@@ -57,8 +57,8 @@ fn drain(store: &MemoryStore, limit: &Installed, now: u64) -> u64 {
 /// As two clients of `CL.THROTTLE` with numbers of their own.
 #[test]
 fn two_callers_with_different_numbers_get_no_more_than_the_larger() {
-    let large = installed(1, Limit::per_second(20).burst(20).build().unwrap());
-    let small = installed(2, Limit::per_second(10).burst(10).build().unwrap());
+    let large = active(1, Limit::per_second(20).burst(20).build().unwrap());
+    let small = active(2, Limit::per_second(10).burst(10).build().unwrap());
     let store = store_with(&[large.clone(), small.clone()]);
     let mut admitted = 0;
     for step in 0..=10 {
@@ -78,13 +78,13 @@ fn two_callers_with_different_numbers_get_no_more_than_the_larger() {
 #[test]
 fn a_late_call_under_the_old_rules_refunds_nothing() {
     for (burst, to) in [(60, 30), (30, 60)] {
-        let old = installed(1, Limit::per_second(2).burst(burst).build().unwrap());
-        let new = installed(2, Limit::per_second(2).burst(to).build().unwrap());
+        let old = active(1, Limit::per_second(2).burst(burst).build().unwrap());
+        let new = active(2, Limit::per_second(2).burst(to).build().unwrap());
         let store = store_with(std::slice::from_ref(&old));
         let mut admitted = drain(&store, &old, START);
-        store.adopt(&Changes {
-            installed: vec![new.clone()],
-            replaced: vec![Replaced {
+        store.install(&Changes {
+            added: vec![new.clone()],
+            replaced: vec![ReplacedLimit {
                 from: old.id,
                 to: new.id,
                 at: Some(Now::from_nanos(START)),
@@ -104,6 +104,8 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
 /// A store in memory that has something else to do while its limits change.
 struct SlowChange {
     memory: MemoryStore,
+    /// Whether the memory hears of new limits before the rest is done, or after it.
+    is_told_first: bool,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -118,37 +120,34 @@ impl Store for SlowChange {
         self.memory.keep_time(clock);
     }
 
-    fn adopt(&self, changes: &Changes) {
-        self.memory.adopt(changes);
-        if let (Some(meanwhile), false) = (self.meanwhile.get(), changes.installed.is_empty()) {
+    fn install(&self, changes: &Changes) {
+        if self.is_told_first {
+            self.memory.install(changes);
+        }
+        if let (Some(meanwhile), false) = (self.meanwhile.get(), changes.added.is_empty()) {
             meanwhile();
+        }
+        if !self.is_told_first {
+            self.memory.install(changes);
         }
     }
 
-    async fn charge(
+    fn decide_now(
         &self,
-        set: &LimitSet<'_>,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Answer> {
+        self.memory.decide_now(charges, operation, now)
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
-        self.memory.charge(set, operation, now).await
-    }
-
-    fn decide_at_once(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
-        self.memory.decide_at_once(set, operation, now)
-    }
-
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
-        self.memory.administer(set, action, now).await
-    }
-
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        self.memory.bans(most, now).await
+    ) -> Result<Answer, StoreError> {
+        self.memory.decide(charges, operation, now).await
     }
 }
 
@@ -200,13 +199,17 @@ fn rest_of([old, new]: &[Limit; 2]) -> u64 {
 }
 
 /// A reload of many rules takes a while, in which calls go on under the old ones: the new ones find all
-/// of their use.
+/// of their use, whether the store knows of the new limits by then or not.
 #[test]
 fn what_was_charged_while_the_rules_changed_is_not_lost() {
-    for limits in changes_of_limits() {
+    let cases = changes_of_limits().into_iter();
+    for (limits, is_told_first) in
+        cases.flat_map(|limits| [(limits.clone(), false), (limits, true)])
+    {
         let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
         let store = SlowChange {
             memory: MemoryStore::with(1_000, HashKey::random()),
+            is_told_first,
             meanwhile: OnceLock::new(),
         };
         let limiter = Limiter::builder(store).clock(clock.clone()).build();
@@ -223,7 +226,8 @@ fn what_was_charged_while_the_rules_changed_is_not_lost() {
         };
         assert!(limiter.store().meanwhile.set(Box::new(meanwhile)).is_ok());
         set(&limits[1]);
-        assert_eq!(drain_rules(&limiter), rest_of(&limits), "{limits:?}");
+        let rest = drain_rules(&limiter);
+        assert_eq!(rest, rest_of(&limits), "{is_told_first} {limits:?}");
     }
 }
 
@@ -251,7 +255,7 @@ fn who_charges_late_under_the_old_rules_is_counted_under_the_new_ones() {
             clock.advance(Duration::from_millis(200));
             let store = limiter.store();
             let mut admitted = 0;
-            while store.charge_local(&late, Operation::Acquire, began)[0]
+            while store.decide_local(&late, Operation::Acquire, began)[0]
                 .outcome
                 .is_allow()
             {
@@ -289,7 +293,7 @@ async fn a_hold_outlives_two_changes_of_its_limit() {
     let store = limiter.store();
     store.sweep(store.shard_count(), limiter.now());
     let settled = limiter.settle("shop", "id", 5).await.unwrap();
-    assert_eq!(settled.fate, Fate::Settled);
+    assert_eq!(settled.status, HoldStatus::Settled);
     let left = limiter.peek(&query).await.unwrap().remaining;
     assert_eq!(left, Some(30 - 4));
 }

@@ -44,12 +44,4 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "tower::permits::",
     },
-    Mutant {
-        name: "a store without holds lets everybody through uncounted: layer",
-        file: "crates/quell/src/tower/gate.rs",
-        original: "if !matches!(error, StoreError::NoHolds | StoreError::Unable(_))",
-        replacement: "if !matches!(error, StoreError::TooManyHolds)",
-        package: "quell",
-        caught_by: "tower::bills::",
-    },
 ];

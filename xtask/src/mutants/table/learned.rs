@@ -70,7 +70,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "learned: forgotten by a reload",
-        file: "crates/quell-core/src/algorithm/mod.rs",
+        file: "crates/quell-core/src/algorithm.rs",
         original: "let mut usage = to.adopt(usage);",
         replacement: "let mut usage = Usage::Rest;",
         package: "quell-core",
@@ -98,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if limit.is_learned() && store.most_learned() == 0 {",
         replacement: "if limit.is_learned() && store.most_learned() == 1 {",
         package: "quell",
-        caught_by: "learned::a_store_that_cannot_learn",
+        caught_by: "learned::a_store_without_holds_refuses",
     },
     Mutant {
         name: "learned: a client that goes away counts as a fast call: layer",

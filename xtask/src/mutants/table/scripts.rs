@@ -3,13 +3,13 @@
 use crate::mutants::Mutant;
 
 const WARM: &str = "crates/quell-redis/src/script/hold/warm.lua";
-const STRAIGHT: &str = "crates/quell-redis/src/script/straight.lua";
+const FAST_SET: &str = "crates/quell-redis/src/script/fast_set.lua";
 
 /// Every mistake in a script that must be caught.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a window one microsecond too long: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "mono - start >= window",
         replacement: "mono - start > window",
         package: "quell-redis",
@@ -17,15 +17,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a refusal that no ban counts: script",
-        file: STRAIGHT,
-        original: "elseif flags >= 8 and op == 1 then is_straight = false break",
+        file: FAST_SET,
+        original: "elseif flags >= 8 and op == 1 then is_fast = false break",
         replacement: "",
         package: "quell-redis",
         caught_by: "bans::refusals_by_two_servers_add_up_to_one_ban",
     },
     Mutant {
         name: "parts of a unit lost: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "if new_r >= parts then new, new_r = new + 1, new_r - parts end",
         replacement: "",
         package: "quell-redis",
@@ -33,7 +33,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an expiry that does not follow its state: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "call('PEXPIRE', key, expiry)",
         replacement: "",
         package: "quell-redis",
@@ -41,7 +41,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a log that is only ever appended to: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "elseif is_long and gone * 2 <= last then",
         replacement: "elseif is_long then",
         package: "quell-redis",
@@ -49,7 +49,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a set charged where one limit refuses: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "elseif flags % 4 < 2 then passes = false end",
         replacement: "end",
         package: "quell-redis",
@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an expiry that the server refuses: script",
-        file: STRAIGHT,
+        file: FAST_SET,
         original: "min(LONGEST, max(floor(rest / 1000) + 502, least))",
         replacement: "max(floor(rest / 1000) + 502, least)",
         package: "quell-redis",

@@ -1,9 +1,11 @@
 //! The table itself: every row fits the source, and none that is required is missing.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::*;
-use crate::repository::Repository;
+use crate::mutants::{Place, Record, Snapshot};
+use crate::repository;
 
 /// The mistakes that the table may never lose.
 const REQUIRED: [&str; 10] = [
@@ -20,13 +22,18 @@ const REQUIRED: [&str; 10] = [
 ];
 
 #[test]
-fn every_row_fits_the_source() {
-    let repository = Repository::load().unwrap();
+fn every_row_fits_the_source_and_has_tests() {
+    let snapshot = Snapshot::take(&repository::root().unwrap()).unwrap();
+    let record = Record::read(Path::new("no such folder"));
     for row in all() {
-        let file = repository.files.iter().find(|file| file.path == row.file);
-        let file = file.unwrap_or_else(|| panic!("{}: no file {}", row.name, row.file));
-        let wrong = row.apply(&file.text).unwrap();
-        assert_ne!(wrong, file.text, "{} changes nothing", row.name);
+        let place = Place::find(row, &snapshot).unwrap();
+        assert_ne!(
+            place.replacement(),
+            row.original,
+            "{} changes nothing",
+            row.name
+        );
+        assert!(!record.has(row, &snapshot).unwrap());
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
-use quell_core::limit::Installed;
+use quell_core::limit::ActiveLimit;
 use quell_core::time::Now;
 
-use super::holds::{HoldPlace, Record};
+use super::hold_index::{HoldPlace, Record};
 use super::table::Chains;
-use super::{Held, Keeping, LoadKey, MemoryStore};
-use crate::store::{Fate, Finished, HoldTotals, Placed, StoreError};
+use super::{Keeping, LoadKey, LoadedState, MemoryStore};
+use crate::store::{Finished, HoldStatus, HoldTotals, Placed, StoreError};
 
 impl MemoryStore {
     /// How many holds there are now.
@@ -53,11 +53,11 @@ impl MemoryStore {
             .map(|(state, _)| HoldPlace {
                 own: state.own,
                 charged: state.charged,
-                limit: state.charge.installed.id,
+                limit: state.charge.active.id,
                 edges: state.charge.edges,
                 cost: state.charge.cost,
                 scales: !state.charge.counts_calls,
-                is_permit: state.charge.installed.limit.lease().is_some(),
+                is_permit: state.charge.active.limit.lease().is_some(),
             });
         let places: Vec<_> = places.collect();
         let held = !places.is_empty();
@@ -65,7 +65,7 @@ impl MemoryStore {
             let limits = places.iter().map(|place| place.limit);
             self.registry.limits().note_holds(limits);
             let leases = touched.states.iter();
-            let leases = leases.filter_map(|state| state.charge.installed.limit.lease());
+            let leases = leases.filter_map(|state| state.charge.active.limit.lease());
             let delays = decisions.iter().map(|decision| decision.delay).max();
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
             let record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
@@ -85,12 +85,12 @@ impl MemoryStore {
         let mut part = self.holds.lock(id, now.monotonic);
         let record = part.get(id)?;
         let mut finished = Finished {
-            fate: record.fate,
+            status: record.status,
             repeated: true,
             wait: None,
             next: Vec::new(),
         };
-        if record.fate != Fate::Stands {
+        if record.status != HoldStatus::Stands {
             return Some(finished);
         }
         let places = record.places.clone();
@@ -99,15 +99,15 @@ impl MemoryStore {
         let keeper = Keeping { store: self, now };
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
-            let Some((mut held, installed)) = held else {
+            let Some((mut held, active)) = held else {
                 continue;
             };
             let at = At {
                 now,
-                since: installed.since,
+                since: active.since,
                 edges: place.edges,
             };
-            let limit = &installed.limit;
+            let limit = &active.limit;
             let ended = hold::end(&mut held.state, limit, &at, id, ending, place.scales);
             self.table.store(&mut chains, held, now, &keeper);
             found |= ended.found;
@@ -127,12 +127,12 @@ impl MemoryStore {
                 part.renew(id, now.monotonic);
             }
         } else {
-            finished.fate = if found {
-                Fate::of(ending)
+            finished.status = if found {
+                HoldStatus::of(ending)
             } else {
-                Fate::Expired
+                HoldStatus::Expired
             };
-            part.finish(id, finished.fate, now.monotonic);
+            part.finish(id, finished.status, now.monotonic);
         }
         Some(finished)
     }
@@ -148,8 +148,8 @@ impl MemoryStore {
         let mut loaded: Vec<_> = loaded.collect();
         let charges: Vec<_> = loaded
             .iter()
-            .map(|(_, installed, place)| {
-                let mut charge = Charge::alone(installed, place.cost);
+            .map(|(_, active, place)| {
+                let mut charge = Charge::alone(active, place.cost);
                 charge.edges = place.edges;
                 charge
             })
@@ -177,7 +177,7 @@ impl MemoryStore {
         places: &[HoldPlace],
         now: Now,
         keeper: &Keeping<'_>,
-    ) -> (Chains<'t>, Now, Vec<Option<(Held<'t>, Installed)>>) {
+    ) -> (Chains<'t>, Now, Vec<Option<(LoadedState<'t>, ActiveLimit)>>) {
         let both = places.iter().map(|place| [place.own, place.charged]);
         let both: Vec<_> = both.collect();
         let (chains, loaded) = self.table.load_known(&both, now, keeper);
@@ -185,8 +185,8 @@ impl MemoryStore {
         let registry = self.registry.limits();
         let known = loaded.into_iter().zip(places).map(|(held, place)| {
             let mut held = held?;
-            let installed = registry.bring(&mut held.state, place.edges, now)?;
-            Some((held, installed))
+            let active = registry.bring(&mut held.state, place.edges, now)?;
+            Some((held, active))
         });
         let known = known.collect();
         (chains, now, known)
@@ -203,12 +203,12 @@ fn again(
     let mut asked = set.charges().iter().zip(keys);
     let is_held = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
         let mut places = record.places.iter();
-        let is_charged_for_good = claim.hold.is_none() && charge.installed.limit.lease().is_none();
+        let is_charged_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
         charge.shadow
             || is_charged_for_good
             || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
     };
-    if record.fate != Fate::Stands || !asked.all(is_held) {
+    if record.status != HoldStatus::Stands || !asked.all(is_held) {
         return Err(StoreError::HoldTaken);
     }
     Ok(Placed {

@@ -224,7 +224,7 @@ impl Line {
     /// The slot of the state that is sought, and its word, if it is in this line.
     ///
     /// Which slot a key has is a surprise to the processor nearly each time, and costs more than to
-    /// compare all five. Two keys whose upper 64 bits are the same take the long way, but for one.
+    /// compare all five. Two keys whose upper 64 bits are the same take the slow path, but for one.
     #[inline]
     pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
         let mut index = SLOTS;

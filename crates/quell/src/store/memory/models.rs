@@ -12,7 +12,7 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
-use quell_core::limit::{Installed, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::{Monotonic, Now};
 
@@ -366,8 +366,8 @@ fn changes_from_two_sides_are_both_made() {
         let other = Arc::clone(&model);
         let thread = thread::spawn(move || {
             let store = other.limiter.store();
-            store.adopt(&Changes {
-                installed: vec![Installed {
+            store.install(&Changes {
+                added: vec![ActiveLimit {
                     id: LimitId(1 << 31),
                     limit: Limit::per_hour(1).build().unwrap(),
                     since: START.monotonic,
@@ -460,8 +460,8 @@ fn who_charges_after_a_reload_is_counted_from_then_on() {
                 let set = rules.resolve(&query, now, &other.limiter.calendar);
                 let (charge, store) = (&set.charges()[0], other.limiter.store());
                 let acquire = Operation::Acquire;
-                let decision = store.charge_one_at_once(set.key(charge), charge, acquire, &mut now);
-                assert!(decision.unwrap().outcome.is_allow());
+                let decision = store.charge_one(set.key(charge), charge, acquire, &mut now);
+                assert!(decision.outcome.is_allow());
                 now.monotonic.since(START.monotonic)
             });
             let rules = domain(vec![rule("k", fast)]);
@@ -514,7 +514,7 @@ fn an_old_reading_is_credited_nothing() {
     }
 }
 
-/// Room for one, and for two in a moment: whoever is overtaken between its reading and its decision is
+/// Waiters for one, and for two in a moment: whoever is overtaken between its reading and its decision is
 /// not refused for that.
 #[test]
 fn an_old_reading_refuses_nobody() {

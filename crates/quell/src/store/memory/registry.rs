@@ -15,8 +15,8 @@ use std::time::Duration;
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
-use quell_core::limit::{Installed, Limit, LimitId};
-use quell_core::rule::{Dropped, Replaced};
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::{DroppedLimit, ReplacedLimit};
 use quell_core::state::{State, versions};
 use quell_core::time::{Monotonic, Now};
 use rpds::HashTrieMapSync;
@@ -50,8 +50,8 @@ struct Replacement {
 
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    installed: Installed,
-    fate: Fate,
+    active: ActiveLimit,
+    status: LimitStatus,
     /// The first limit whose place this one took, change by change: what stays the same while a
     /// limit's numbers change.
     root: LimitId,
@@ -61,8 +61,8 @@ pub(super) struct Known {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fate {
-    InForce,
+enum LimitStatus {
+    Active,
     /// It came with a call before this instant, when a snapshot brought it back.
     Restored(Now),
     /// `at` no instant while it happens: each state comes under the other limit when it is next
@@ -72,7 +72,7 @@ enum Fate {
         at: Option<Now>,
     },
     /// No rule has it, and one may have it again.
-    Dropped(Dropped),
+    Dropped(DroppedLimit),
 }
 
 impl Registry {
@@ -107,26 +107,26 @@ impl Registry {
 
 impl Limits {
     /// Adds limits that come into force, some of them again.
-    pub(super) fn add(&mut self, limits: &[Installed]) {
-        for installed in limits {
-            match self.known.get_mut(&installed.id) {
-                Some(known) => known.fate = Fate::InForce,
-                None => self.insert(installed.clone(), Fate::InForce),
+    pub(super) fn add(&mut self, limits: &[ActiveLimit]) {
+        for active in limits {
+            match self.known.get_mut(&active.id) {
+                Some(known) => known.status = LimitStatus::Active,
+                None => self.insert(active.clone(), LimitStatus::Active),
             }
         }
     }
 
     /// Notes which limits no rule has any more.
-    pub(super) fn drop_all(&mut self, limits: &[Dropped]) {
+    pub(super) fn drop_all(&mut self, limits: &[DroppedLimit]) {
         for dropped in limits {
             if let Some(known) = self.known.get_mut(&dropped.id) {
-                known.fate = Fate::Dropped(*dropped);
+                known.status = LimitStatus::Dropped(*dropped);
             }
         }
     }
 
     /// Notes which limits take the place of which.
-    pub(super) fn replace(&mut self, limits: &[Replaced]) {
+    pub(super) fn replace(&mut self, limits: &[ReplacedLimit]) {
         for replaced in limits {
             self.replaced.is_going_on = replaced.at.is_none();
             let last = replaced.at.map(|at| at.monotonic);
@@ -134,7 +134,7 @@ impl Limits {
             let Some(known) = self.known.get_mut(&replaced.from) else {
                 continue;
             };
-            known.fate = Fate::Replaced {
+            known.status = LimitStatus::Replaced {
                 to: replaced.to,
                 at: replaced.at,
             };
@@ -164,31 +164,31 @@ impl Limits {
 
     /// Adds limits of a snapshot, older ones first: the one that stands in the place of each now took
     /// over at `at`. Where none does, the last of them was dropped then.
-    pub(super) fn restore(&mut self, limits: Vec<Installed>, at: Now) {
-        let in_force = self.known.values().map(|known| &known.installed);
+    pub(super) fn restore(&mut self, limits: Vec<ActiveLimit>, at: Now) {
+        let in_force = self.known.values().map(|known| &known.active);
         let places = limits.iter().chain(in_force);
         let by_place: HashMap<_, _> = places
-            .map(|installed| (Arc::clone(&installed.place), installed.id))
+            .map(|active| (Arc::clone(&active.place), active.id))
             .collect();
-        for installed in limits {
-            let id = installed.id;
-            let fate = match by_place.get(&installed.place) {
-                Some(to) if !installed.place.is_empty() && *to != id => Fate::Replaced {
+        for active in limits {
+            let id = active.id;
+            let status = match by_place.get(&active.place) {
+                Some(to) if !active.place.is_empty() && *to != id => LimitStatus::Replaced {
                     to: *to,
                     at: Some(at),
                 },
-                _ if installed.place.is_empty() => Fate::Restored(at),
-                _ => Fate::Dropped(Dropped { id, at }),
+                _ if active.place.is_empty() => LimitStatus::Restored(at),
+                _ => LimitStatus::Dropped(DroppedLimit { id, at }),
             };
-            self.insert(installed, fate);
+            self.insert(active, status);
         }
     }
 
-    fn insert(&mut self, installed: Installed, fate: Fate) {
-        let root = installed.id;
+    fn insert(&mut self, active: ActiveLimit, status: LimitStatus) {
+        let root = active.id;
         let known = Known {
-            installed,
-            fate,
+            active,
+            status,
             root,
             holds: Arc::default(),
         };
@@ -205,11 +205,11 @@ impl Limits {
 
     /// The limits that took the place of this one, one after the other; the last is in force.
     fn successors(&self, id: LimitId) -> impl Iterator<Item = &Known> {
-        let next = |id: LimitId| match self.known.get(&id)?.fate {
-            Fate::Replaced { to, .. } => self.known.get(&to),
-            Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => None,
+        let next = |id: LimitId| match self.known.get(&id)?.status {
+            LimitStatus::Replaced { to, .. } => self.known.get(&to),
+            LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => None,
         };
-        let chain = successors(next(id), move |known| next(known.installed.id));
+        let chain = successors(next(id), move |known| next(known.active.id));
         // Each was in force later than the one before it.
         chain.take(self.known.size())
     }
@@ -223,20 +223,20 @@ impl Limits {
         // A state may remember what was used under any limit before its own.
         let mut remembered: HashMap<LimitId, Duration> = HashMap::new();
         for known in self.known.values() {
-            if matches!(known.fate, Fate::Replaced { .. }) {
+            if matches!(known.status, LimitStatus::Replaced { .. }) {
                 let longest = remembered.entry(known.root).or_default();
-                *longest = (*longest).max(versions::remembered(&known.installed.limit));
+                *longest = (*longest).max(versions::remembered(&known.active.limit));
             }
         }
-        let is_outlived = |known: &Known| match known.fate {
-            Fate::InForce => false,
-            Fate::Replaced { at: None, .. } => false,
-            Fate::Replaced { to, at: Some(at) } => {
+        let is_outlived = |known: &Known| match known.status {
+            LimitStatus::Active => false,
+            LimitStatus::Replaced { at: None, .. } => false,
+            LimitStatus::Replaced { to, at: Some(at) } => {
                 let least = remembered.get(&known.root).copied().unwrap_or_default();
                 self.is_outlived_from(to, at, now, known.may_owe(), least)
             }
-            Fate::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
-            Fate::Dropped(dropped) => dropped.is_over(now),
+            LimitStatus::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
+            LimitStatus::Dropped(dropped) => dropped.is_over(now),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         outlived.map(|(id, _)| *id).collect()
@@ -258,8 +258,8 @@ impl Limits {
             let Some(known) = self.known.get(&id) else {
                 return true;
             };
-            let (next, until) = match known.fate {
-                Fate::Replaced { to, at: Some(at) } => (Some(to), at),
+            let (next, until) = match known.status {
+                LimitStatus::Replaced { to, at: Some(at) } => (Some(to), at),
                 _ => (None, now),
             };
             holds |= known.may_owe();
@@ -285,9 +285,9 @@ impl Limits {
         let Some(known) = self.follow(&mut state) else {
             return true;
         };
-        let limit = &known.installed.limit;
-        match known.fate {
-            Fate::Replaced { to, at: Some(then) } => {
+        let limit = &known.active.limit;
+        match known.status {
+            LimitStatus::Replaced { to, at: Some(then) } => {
                 let least = versions::remembered(limit);
                 state.versions.is_none()
                     && self.is_outlived_from(to, then, now, known.may_owe(), least)
@@ -301,19 +301,19 @@ impl Limits {
     pub(super) fn follow(&self, state: &mut State) -> Option<&Known> {
         let mut known = self.known.get(&state.limit)?;
         for _ in 0..=self.known.size() {
-            let Fate::Replaced { to, at: Some(then) } = known.fate else {
+            let LimitStatus::Replaced { to, at: Some(then) } = known.status else {
                 break;
             };
-            let (from, next) = (&known.installed.limit, self.known.get(&to)?);
-            if next.installed.limit.calendar() != from.calendar() {
+            let (from, next) = (&known.active.limit, self.known.get(&to)?);
+            if next.active.limit.calendar() != from.calendar() {
                 break;
             }
             let at = At {
                 now: then,
-                since: next.installed.since,
+                since: next.active.since,
                 edges: None,
             };
-            state.carry(from, &next.installed, &at);
+            state.carry(from, &next.active, &at);
             known = next;
         }
         Some(known)
@@ -321,7 +321,7 @@ impl Limits {
 
     /// The limit of this name, if state under it still counts.
     pub(super) fn limit(&self, id: LimitId) -> Option<&Limit> {
-        self.known.get(&id).map(|known| &known.installed.limit)
+        self.known.get(&id).map(|known| &known.active.limit)
     }
 
     /// Whether state under this limit still counts.
@@ -330,44 +330,44 @@ impl Limits {
     }
 
     /// All limits.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Installed> {
-        self.known.values().map(|known| &known.installed)
+    pub(super) fn all(&self) -> impl Iterator<Item = &ActiveLimit> {
+        self.known.values().map(|known| &known.active)
     }
 
     /// Brings a state under the limit of `charge`, change by change.
     pub(super) fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         // Each hop goes to a limit that was in force later, so there are at most as many as limits.
         for _ in 0..=self.known.size() {
-            if state.limit == charge.installed.id {
+            if state.limit == charge.active.id {
                 return;
             }
-            let at = |now, to: &Installed| At {
+            let at = |now, to: &ActiveLimit| At {
                 now,
                 since: to.since,
                 edges: charge.edges,
             };
-            let last = charge.installed;
+            let last = charge.active;
             let Some(known) = self.known.get(&state.limit) else {
                 break;
             };
-            let from = &known.installed.limit;
-            match known.fate {
-                Fate::InForce
-                | Fate::Restored(_)
-                | Fate::Dropped(_)
-                | Fate::Replaced { at: None, .. } => {
+            let from = &known.active.limit;
+            match known.status {
+                LimitStatus::Active
+                | LimitStatus::Restored(_)
+                | LimitStatus::Dropped(_)
+                | LimitStatus::Replaced { at: None, .. } => {
                     state.carry(from, last, &at(now, last));
                 }
-                Fate::Replaced { to, at: Some(then) } => match self.known.get(&to) {
+                LimitStatus::Replaced { to, at: Some(then) } => match self.known.get(&to) {
                     Some(next) => {
-                        let next = &next.installed;
+                        let next = &next.active;
                         state.carry(from, next, &at(then, next));
                     }
                     None => break,
                 },
             }
         }
-        let to = charge.installed;
+        let to = charge.active;
         if to.place.is_empty() {
             // It came with a call and nobody used it for long.
             state.carry_from_unknown(to, &charge.at(now));
@@ -381,11 +381,11 @@ impl Limits {
     ///
     /// Use in calendar windows does not drain, and where those of another calendar lie is not known.
     pub(super) fn leave_replaced(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
-        let from = charge.installed;
+        let from = charge.active;
         let Some(to) = self.successors(from.id).last() else {
             return;
         };
-        let to = &to.installed;
+        let to = &to.active;
         if to.limit.calendar().is_none() || to.limit.calendar() == from.limit.calendar() {
             let at = At {
                 now,
@@ -403,19 +403,19 @@ impl Limits {
         state: &mut State,
         edges: Option<Edges>,
         now: Now,
-    ) -> Option<Installed> {
+    ) -> Option<ActiveLimit> {
         for _ in 0..=self.known.size() {
             let known = self.known.get(&state.limit)?;
-            let Fate::Replaced { to, at } = known.fate else {
-                return Some(known.installed.clone());
+            let LimitStatus::Replaced { to, at } = known.status else {
+                return Some(known.active.clone());
             };
-            let next = &self.known.get(&to)?.installed;
+            let next = &self.known.get(&to)?.active;
             let at = At {
                 now: at.unwrap_or(now),
                 since: next.since,
                 edges,
             };
-            state.carry(&known.installed.limit, next, &at);
+            state.carry(&known.active.limit, next, &at);
         }
         None
     }
@@ -424,10 +424,10 @@ impl Limits {
     pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
         match self.known.get(&state.limit) {
             None => state.time_to_rest_of_versions(now).is_zero(),
-            Some(known) => match known.fate {
-                Fate::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
-                Fate::InForce | Fate::Restored(_) | Fate::Dropped(_) => {
-                    state.time_to_rest(&known.installed.limit, now).is_zero()
+            Some(known) => match known.status {
+                LimitStatus::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
+                LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => {
+                    state.time_to_rest(&known.active.limit, now).is_zero()
                 }
             },
         }
@@ -437,11 +437,11 @@ impl Limits {
 impl Known {
     /// Whether a state under it may owe, or have holds on it.
     fn may_owe(&self) -> bool {
-        self.holds.load(Ordering::Relaxed) || self.installed.limit.is_on_credit()
+        self.holds.load(Ordering::Relaxed) || self.active.limit.is_on_credit()
     }
 
     fn lifetime(&self, holds: bool) -> Duration {
-        let limit = &self.installed.limit;
+        let limit = &self.active.limit;
         let plain = lifetime(limit);
         if holds || self.may_owe() {
             plain

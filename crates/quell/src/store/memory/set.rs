@@ -6,12 +6,12 @@ use quell_core::charge::{Charge, Entry, LimitSet, Operation, decide};
 use quell_core::decision::Decisions;
 use quell_core::time::Now;
 
-use super::{Fingerprint, Held, Keeping, MemoryStore};
+use super::{Fingerprint, Keeping, LoadedState, MemoryStore};
 
 /// A state with the charge, or the sum of charges, that is made on it.
 struct Shared<'r, 't> {
     touched: Touched<'r>,
-    held: Held<'t>,
+    held: LoadedState<'t>,
     was_banned: bool,
 }
 

@@ -8,16 +8,16 @@
 //! next step if there are too many keys for the chains; nothing is ever copied as a whole.
 //!
 //! A call finds its key without a lock and changes it with one compare-and-swap
-//! ([`Table::decide_in_place`]). Whatever that cannot do takes the long way: lock the chains of all
+//! ([`Table::decide_in_place`]). Whatever that cannot do takes the slow path: lock the chains of all
 //! keys in ascending order, load states, decide, store them.
 
 use std::hash::Hash;
 use std::hint::select_unpredictable;
 use std::time::Duration;
 
-use quell_core::charge::{Due, Operation};
+use quell_core::charge::{KeylessCharge, Operation};
 use quell_core::limit::{Limit, LimitId};
-use quell_core::packed::{Packed, Ready};
+use quell_core::packed::{PackedDecision, PreparedCharge};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use smallvec::SmallVec;
@@ -32,7 +32,7 @@ use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 mod load;
 mod upkeep;
 
-pub(crate) use load::{Held, LoadKey};
+pub(crate) use load::{LoadKey, LoadedState};
 
 /// Chains of an empty table, and the number of parts in which it is swept and exported: a key's home
 /// modulo this never changes.
@@ -48,7 +48,7 @@ const TRIES: usize = if cfg!(test) { 2 } else { 64 };
 const DEPTH: usize = 16;
 
 /// How far before the first call packed states can reach: a clock may go back by this much before
-/// states of then take the long way.
+/// states of then take the slow path.
 const BEFORE: Duration = Duration::from_hours(24);
 
 /// No call yet.
@@ -81,9 +81,9 @@ struct Counts {
     hand: AtomicUsize,
 }
 
-/// A key, and the line that was asked for because it lies there.
+/// A key's fingerprint, and its cache line, which is being prefetched.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Approach<'t> {
+pub(crate) struct PrefetchedKey<'t> {
     line: Option<&'t Line>,
     pub(crate) fingerprint: Fingerprint,
 }
@@ -208,45 +208,45 @@ impl Table {
     ///
     /// Never inlined, so that this is the only caller of `K::hash`, and all of that is inlined here.
     #[inline(never)]
-    pub(crate) fn approach<K: Hash + ?Sized>(&self, key: &K) -> Approach<'_> {
+    pub(crate) fn prefetch<K: Hash + ?Sized>(&self, key: &K) -> PrefetchedKey<'_> {
         let half = self.key.half_of(key);
         let line = self.lines.get(self.extent().home(half.high));
         if let Some(line) = line {
             line.fetch();
         }
-        Approach {
+        PrefetchedKey {
             line,
             fingerprint: half.whole(),
         }
     }
 
-    /// Decides a charge on the word where it lies; `None` if that takes the long way: the key is new
+    /// Decides a charge on the word where it lies; `None` if that takes the slow path: the key is new
     /// or was charged under another limit, or the limit is no simple bucket.
     ///
     /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. What can be
     /// worked out without the line is, while that is on its way. `now` is read anew for each try. Others
     /// may write to the line after that, at later instants: a use that then ends later than it can at
-    /// `now` takes the long way.
+    /// `now` takes the slow path.
     #[inline]
     pub(crate) fn decide_in_place<'l>(
         &self,
-        key: &Approach<'_>,
-        due: &Due<'l>,
+        key: &PrefetchedKey<'_>,
+        charge: &KeylessCharge<'l>,
         operation: Operation,
         now: impl Fn() -> Monotonic,
-    ) -> Option<Packed<'l>> {
+    ) -> Option<PackedDecision<'l>> {
         let line = key.line?;
-        let sought = Sought::new(key.fingerprint, due.installed.id);
+        let sought = Sought::new(key.fingerprint, charge.active.id);
         for _ in 0..TRIES {
             // Where a word is, the origin is set.
             let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
-            let ready = Ready::new(now(), due, origin)?;
+            let prepared = PreparedCharge::new(now(), charge, origin)?;
             let Some(glance) = line.glance() else {
                 std::hint::spin_loop();
                 continue;
             };
             let (slot, word) = self.seek(line, glance.link(), sought)?;
-            let decided = ready.decide(operation, word)?;
+            let decided = prepared.decide(operation, word)?;
             let stands = match decided.word {
                 None => glance.still_stands(),
                 Some(word) => glance.replace(slot, word),

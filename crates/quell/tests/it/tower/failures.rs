@@ -1,14 +1,16 @@
 //! Failures: a store that cannot tell, and rules that are not there.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::routing::get as route;
 use axum::{Extension, Router};
 use quell::store::memory::MemoryStore;
-use quell::store::{Action, Banned, Store, StoreError};
+use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreError};
 use quell::tower::{Entries, LimitLayer, OnFailure};
-use quell::{Decision, Limit, Limiter, Operation, Verdict};
+use quell::{Limit, Limiter, Operation, Verdict};
 use quell_core::charge::LimitSet;
+use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -19,28 +21,47 @@ use super::support::{app, ask, get, rule, shop};
 pub(crate) struct Failing(StoreError);
 
 impl Store for Failing {
-    fn adopt(&self, _changes: &Changes) {}
+    fn install(&self, _changes: &Changes) {}
 
-    async fn charge(
+    async fn decide(
         &self,
-        _set: &LimitSet<'_>,
+        _charges: Charges<'_, '_>,
         _operation: Operation,
         _now: Now,
-    ) -> Result<Vec<Decision>, StoreError> {
+    ) -> Result<Answer, StoreError> {
         Err(self.0.clone())
     }
+}
 
-    async fn administer(
+impl HoldStore for Failing {
+    async fn hold(
         &self,
         _set: &LimitSet<'_>,
-        _action: Action,
+        _claim: &Claim<'_>,
         _now: Now,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Placed, StoreError> {
         Err(self.0.clone())
     }
 
-    async fn bans(&self, _most: usize, _now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn end(
+        &self,
+        _id: &HoldId,
+        _ending: Ending,
+        _now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
         Err(self.0.clone())
+    }
+
+    async fn advance(
+        &self,
+        _id: &HoldId,
+        _now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Err(self.0.clone())
+    }
+
+    fn abandon(&self, _id: &HoldId, _ending: Ending, _now: Now) -> Vec<HoldId> {
+        Vec::new()
     }
 }
 

@@ -17,7 +17,9 @@ use tonic_types::StatusExt;
 use super::failures::stranded;
 
 /// The health service behind `layer`, on a free port.
-async fn serve<S: store::Store>(layer: LimitLayer<S>) -> (HealthClient<Channel>, JoinHandle<()>) {
+async fn serve<S: store::HoldStore>(
+    layer: LimitLayer<S>,
+) -> (HealthClient<Channel>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (reporter, service) = tonic_health::server::health_reporter();

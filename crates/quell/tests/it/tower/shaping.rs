@@ -3,15 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use quell::clock::ManualClock;
-use quell::conformance::InMicros;
-use quell::store::memory::MemoryStore;
-use quell::tower::{Entries, LimitLayer, OnFailure};
-use quell::{Limit, Limiter, Rate, Verdict};
-use tower::ServiceExt;
+use quell::tower::{Entries, LimitLayer};
+use quell::{Limit, Rate};
 
-use super::support::{app, ask, get, limiter, pass, rule, settle, shop, status, under_way};
+use super::support::{app, ask, get, limiter, pass, rule, settle, status, under_way};
 
 /// One call in 100 ms, ten in line.
 fn paced() -> Limit {
@@ -64,55 +59,6 @@ async fn what_would_be_held_back_for_too_long_is_refused_uncharged() {
     pass(&clock, ms(150)).await;
     assert_eq!(second.await.unwrap(), (200, ms(100)));
     assert_eq!(third.await.unwrap(), (200, ms(200)));
-}
-
-/// An app on a store that has no holds, whose calls are held back for `longest` at most.
-fn without_holds(longest: Duration) -> (Router, Arc<ManualClock>) {
-    let clock = Arc::new(ManualClock::default());
-    let limiter = Limiter::builder(InMicros(MemoryStore::new())).clock(Arc::clone(&clock) as _);
-    let limiter = limiter.build();
-    let rules = shop(vec![rule("paced", paced(), &[])]);
-    limiter.set_rules(vec![rules]).unwrap();
-    let layer =
-        LimitLayer::with_on_failure(Arc::new(limiter), "shop", Entries::new(), OnFailure::Deny);
-    (app(layer.max_delay(longest)), clock)
-}
-
-/// Where nothing can be given back, what is charged leaves early.
-#[tokio::test]
-async fn on_a_store_without_holds_a_long_delay_is_cut() {
-    let (app, clock) = without_holds(ms(150));
-    let calls: Vec<_> = (0..4)
-        .map(|_| under_way(&app, &clock, get("/", &[])))
-        .collect();
-    pass(&clock, ms(150)).await;
-    let mut waits = Vec::new();
-    for call in calls {
-        waits.push(call.await.unwrap());
-    }
-    assert_eq!(
-        waits,
-        [(200, ms(0)), (200, ms(100)), (200, ms(150)), (200, ms(150))]
-    );
-}
-
-/// Who reads the verdict after the delay must not wait for it twice.
-#[tokio::test]
-async fn on_a_store_without_holds_a_delay_that_was_slept_is_over() {
-    let (app, clock) = without_holds(ms(150));
-    let calls = (0..3).map(|_| tokio::spawn(app.clone().oneshot(get("/", &[]))));
-    let calls: Vec<_> = calls.collect();
-    pass(&clock, ms(150)).await;
-    // The last one was cut: it leaves 50 ms early.
-    for (call, (waited, rest)) in calls.into_iter().zip([(0, 100), (100, 100), (150, 150)]) {
-        let (waited, rest) = (ms(waited), ms(rest));
-        let response = call.await.unwrap().unwrap();
-        let verdict = response.extensions().get::<Arc<Verdict>>().unwrap();
-        assert_eq!(verdict.waited, waited);
-        assert_eq!((verdict.delay, verdict.reset_after), (ms(0), Some(rest)));
-        let decision = &verdict.decisions[0].decision;
-        assert_eq!((decision.delay, decision.reset_after), (ms(0), rest));
-    }
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ pub(crate) fn shop(rules: Vec<Rule>) -> DomainRules {
 }
 
 /// An app that says hello on every path, behind `layer`.
-pub(crate) fn app<S: quell::store::Store>(layer: LimitLayer<S>) -> Router {
+pub(crate) fn app<S: quell::store::HoldStore>(layer: LimitLayer<S>) -> Router {
     let hello = any(|| async { "hello" });
     Router::new()
         .route("/", hello.clone())

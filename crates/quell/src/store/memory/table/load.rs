@@ -41,7 +41,7 @@ impl Wanted {
 
 /// A state on its way through a decision.
 #[derive(Debug)]
-pub(crate) struct Held<'t> {
+pub(crate) struct LoadedState<'t> {
     /// The state; to be changed in place.
     pub(crate) state: State,
     /// Under which it is stored: the key's own, or that of an overflow state.
@@ -50,7 +50,7 @@ pub(crate) struct Held<'t> {
     is_overflow: bool,
 }
 
-impl Held<'_> {
+impl LoadedState<'_> {
     /// Whether it is an overflow state, which several keys share.
     pub(in crate::store::memory) const fn is_overflow(&self) -> bool {
         self.is_overflow
@@ -66,7 +66,7 @@ impl Table {
         operation: Operation,
         now: Now,
         keeper: &impl Keeper,
-    ) -> (Chains<'_>, Vec<Held<'_>>) {
+    ) -> (Chains<'_>, Vec<LoadedState<'_>>) {
         loop {
             let wanted = keys
                 .iter()
@@ -89,7 +89,7 @@ impl Table {
         operation: Operation,
         now: Now,
         keeper: &impl Keeper,
-    ) -> (Chains<'_>, Held<'_>) {
+    ) -> (Chains<'_>, LoadedState<'_>) {
         let is_moved = operation == Operation::Acquire;
         loop {
             let wanted = self.want(key, operation, now, keeper);
@@ -107,12 +107,12 @@ impl Table {
         groups: &[[Fingerprint; N]],
         now: Now,
         keeper: &impl Keeper,
-    ) -> (Chains<'_>, Vec<Option<Held<'_>>>) {
+    ) -> (Chains<'_>, Vec<Option<LoadedState<'_>>>) {
         let mut chains = self.lock(groups.iter().flatten().copied());
         let held = groups.iter().map(|group| {
             let mut found = group.iter().filter_map(|fingerprint| {
                 let slot = self.find(&mut chains, *fingerprint)?;
-                Some(Held {
+                Some(LoadedState {
                     state: self.read(slot, false, now, keeper)?,
                     fingerprint: *fingerprint,
                     slot: Some(slot),
@@ -182,7 +182,7 @@ impl Table {
     ) {
         let mut chains = self.lock([fingerprint]);
         let slot = self.find(&mut chains, fingerprint);
-        let held = Held {
+        let held = LoadedState {
             state,
             fingerprint,
             slot,
@@ -203,11 +203,11 @@ impl Table {
         is_moved: bool,
         now: Now,
         keeper: &impl Keeper,
-    ) -> Option<Held<'t>> {
+    ) -> Option<LoadedState<'t>> {
         let rest = || State::rest(wanted.limit);
         if let Some(slot) = self.find(chains, wanted.key) {
             let state = self.read(slot, is_moved, now, keeper);
-            return Some(Held {
+            return Some(LoadedState {
                 state: state.unwrap_or_else(rest),
                 fingerprint: wanted.key,
                 slot: Some(slot),
@@ -215,7 +215,7 @@ impl Table {
             });
         }
         let Some(overflow) = wanted.overflow else {
-            let held = Held {
+            let held = LoadedState {
                 state: rest(),
                 fingerprint: wanted.key,
                 slot: None,
@@ -229,14 +229,14 @@ impl Table {
         let state = slot.and_then(|slot| self.read(slot, is_moved, now, keeper));
         let state = state.unwrap_or_else(rest);
         Some(if is_full {
-            Held {
+            LoadedState {
                 state,
                 fingerprint: overflow,
                 slot,
                 is_overflow: true,
             }
         } else {
-            Held {
+            LoadedState {
                 state,
                 fingerprint: wanted.key,
                 slot: None,
@@ -277,7 +277,7 @@ impl Table {
     pub(crate) fn store(
         &self,
         chains: &mut Chains<'_>,
-        held: Held<'_>,
+        held: LoadedState<'_>,
         now: Now,
         keeper: &impl Keeper,
     ) -> bool {

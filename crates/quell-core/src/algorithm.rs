@@ -1,0 +1,336 @@
+//! The algorithms: what each keeps, when it allows, and what it can promise.
+//!
+//! Every engine answers the same few questions about a [`Usage`]. `settle` brings it to an instant
+//! (what is gone is forgotten, what a clock that went back left in the future is pulled in); all
+//! others expect a settled usage of their own kind and read anything else as rest.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::decision::Outcome;
+use crate::state::Usage;
+use crate::time::{Monotonic, Now, Wall};
+
+pub(crate) mod gcra;
+mod refill;
+mod refund;
+
+pub mod adaptive;
+pub mod concurrency;
+pub mod fixed_window;
+pub mod leaky_bucket;
+pub mod sliding_log;
+pub mod sliding_window;
+pub mod token_bucket;
+pub mod warm_up;
+
+use concurrency::{Concurrency, PermitEngine};
+use fixed_window::{CalendarEngine, FixedEngine, FixedWindow};
+use leaky_bucket::{LeakyBucket, LeakyEngine};
+use refill::RefillEngine;
+use sliding_log::{LogEngine, SlidingLog};
+use sliding_window::{SegmentEngine, SlidingWindow};
+use token_bucket::{TokenBucket, TokenEngine};
+
+/// How many full refills a debt may take to be repaid; an hour where that is longer.
+pub(crate) const DEBT_REFILLS: u32 = 64;
+
+/// The least that may be owed: what a slow bucket of burst 1 needs to be of use on credit.
+pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
+
+/// An algorithm as it was asked for, with all its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Continuous or batched refill up to a burst.
+    TokenBucket(TokenBucket),
+    /// A queue that drains at a rate; allowed calls carry a delay.
+    LeakyBucket(LeakyBucket),
+    /// A count per window.
+    FixedWindow(FixedWindow),
+    /// Counts per segment of a window that moves on segment by segment.
+    SlidingWindow(SlidingWindow),
+    /// Every charge with its instant.
+    SlidingLog(SlidingLog),
+    /// Permits, each held and given back.
+    Concurrency(Concurrency),
+}
+
+impl Algorithm {
+    /// The algorithm's name in a rules file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingWindow(_) => "sliding_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::Concurrency(_) => "concurrency",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        f.write_str(" ")?;
+        match self {
+            Self::TokenBucket(spec) => spec.fmt(f),
+            Self::LeakyBucket(spec) => spec.fmt(f),
+            Self::FixedWindow(spec) => spec.fmt(f),
+            Self::SlidingWindow(spec) => spec.fmt(f),
+            Self::SlidingLog(spec) => spec.fmt(f),
+            Self::Concurrency(spec) => spec.fmt(f),
+        }
+    }
+}
+
+/// The instant of a decision, with what it needs beside the clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct At {
+    /// Both clocks.
+    pub now: Now,
+    /// When the rule came into force.
+    pub since: Monotonic,
+    /// The calendar window around `now.wall`; needed by calendar windows only.
+    pub edges: Option<Edges>,
+}
+
+impl At {
+    /// An instant without calendar edges.
+    #[must_use]
+    pub const fn plain(now: Now) -> Self {
+        Self {
+            now,
+            since: Monotonic::ORIGIN,
+            edges: None,
+        }
+    }
+
+    /// The same at another instant; the wall clock goes along.
+    pub(crate) fn moved_to(&self, instant: Monotonic) -> Self {
+        let ahead = instant.since(self.now.monotonic);
+        let behind = self.now.monotonic.since(instant);
+        let wall = self.now.wall.saturating_add(ahead);
+        Self {
+            now: Now {
+                monotonic: instant,
+                wall: wall.saturating_sub(behind),
+            },
+            ..*self
+        }
+    }
+}
+
+/// Edges of the calendar window that holds an instant, and of the one after it; half open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edges {
+    /// Where the current window begins.
+    pub start: Wall,
+    /// Where it ends and the next begins.
+    pub end: Wall,
+    /// Where the next one ends.
+    pub next_end: Wall,
+}
+
+impl Edges {
+    /// The end of the window that holds `wall`.
+    pub(crate) fn end_at(&self, wall: Wall) -> Wall {
+        if wall < self.end {
+            self.end
+        } else {
+            self.next_end
+        }
+    }
+}
+
+/// What every algorithm can be asked.
+pub(crate) trait Mechanics {
+    /// The largest cost admitted from rest; of what is learned the most that can be.
+    fn limit(&self) -> u64;
+    /// The same as far as it depends on what was learned.
+    fn limit_now(&self, _usage: &Usage) -> u64 {
+        self.limit()
+    }
+    /// The longest way back to rest.
+    fn full_refill(&self) -> Duration;
+    /// Brings `usage` to the instant; another algorithm's usage becomes rest.
+    fn settle(&self, usage: &mut Usage, at: &At);
+    /// Whether `cost` fits.
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome;
+    /// Charges `cost`, which fits.
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64);
+    /// The largest cost that fits.
+    fn remaining(&self, usage: &Usage, at: &At) -> u64;
+    /// Time until rest, from any usage, settled or not.
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
+    /// The same as an answer says it: whoever waits goes on when the turn comes.
+    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
+        self.reset_after(usage, at)
+    }
+    /// How long a call that fits should wait, before it is charged.
+    fn delay(&self, _usage: &Usage, _at: &At) -> Duration {
+        Duration::ZERO
+    }
+    /// Moves every monotonic instant.
+    fn shift(&self, usage: &mut Usage, nanos: i64);
+}
+
+/// An algorithm with its numbers worked out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Token(TokenEngine),
+    Refill(RefillEngine),
+    Leaky(LeakyEngine),
+    Fixed(FixedEngine),
+    Calendar(CalendarEngine),
+    Segments(SegmentEngine),
+    Log(LogEngine),
+    Permits(PermitEngine),
+}
+
+/// Runs `$call` on the algorithm that an [`Engine`] holds.
+macro_rules! each {
+    ($engine:expr, $inner:ident => $call:expr) => {
+        match $engine {
+            Engine::Token($inner) => $call,
+            Engine::Refill($inner) => $call,
+            Engine::Leaky($inner) => $call,
+            Engine::Fixed($inner) => $call,
+            Engine::Calendar($inner) => $call,
+            Engine::Segments($inner) => $call,
+            Engine::Log($inner) => $call,
+            Engine::Permits($inner) => $call,
+        }
+    };
+}
+
+pub(crate) use each;
+
+// Here a usage with holds is told from a plain one; the engines see plain ones only.
+impl Mechanics for Engine {
+    fn limit(&self) -> u64 {
+        each!(self, engine => engine.limit())
+    }
+
+    fn limit_now(&self, usage: &Usage) -> u64 {
+        let usage = match usage {
+            Usage::Held(held) => &held.usage,
+            usage => usage,
+        };
+        each!(self, engine => engine.limit_now(usage))
+    }
+
+    fn full_refill(&self) -> Duration {
+        each!(self, engine => engine.full_refill())
+    }
+
+    fn settle(&self, usage: &mut Usage, at: &At) {
+        if let Usage::Held(held) = usage {
+            held.settle(self, at);
+            if held.holds.is_empty() {
+                *usage = core::mem::take(&mut held.usage);
+            }
+            return;
+        }
+        each!(self, engine => engine.settle(usage, at));
+    }
+
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
+        match usage {
+            Usage::Held(held) => held.check(self, at, cost),
+            usage => each!(self, engine => engine.check(usage, at, cost)),
+        }
+    }
+
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
+        let usage = match usage {
+            Usage::Held(held) => &mut held.usage,
+            usage => usage,
+        };
+        each!(self, engine => engine.take(usage, at, cost));
+    }
+
+    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
+        match usage {
+            Usage::Held(held) => held.remaining(self, at),
+            usage => each!(self, engine => engine.remaining(usage, at)),
+        }
+    }
+
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::Held(held) => held.reset_after(self, at),
+            usage => each!(self, engine => engine.reset_after(usage, at)),
+        }
+    }
+
+    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
+        match usage {
+            Usage::Held(held) => held.without_arrivals().reset_after(self, at),
+            usage => self.reset_after(usage, at),
+        }
+    }
+
+    fn delay(&self, usage: &Usage, at: &At) -> Duration {
+        let usage = match usage {
+            Usage::Held(held) => &held.usage,
+            usage => usage,
+        };
+        each!(self, engine => engine.delay(usage, at))
+    }
+
+    fn shift(&self, usage: &mut Usage, nanos: i64) {
+        if let Usage::Held(held) = usage {
+            held.shift(self, nanos);
+            return;
+        }
+        each!(self, engine => engine.shift(usage, nanos));
+    }
+}
+
+impl Engine {
+    /// Brings `usage` to the instant, and says what was charged meanwhile to who waited for it.
+    pub(crate) fn settle_at(&self, usage: &mut Usage, at: &At, mut charged: impl FnMut(&At, u64)) {
+        if let Usage::Held(held) = usage {
+            for (instant, units) in held.turns_until(at.now.monotonic) {
+                charged(&at.moved_to(instant), units);
+            }
+        }
+        self.settle(usage, at);
+    }
+
+    /// What `usage`, charged under `self`, becomes under `to` at the instant of the change.
+    pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
+        self.settle(&mut usage, at);
+        match usage {
+            Usage::Rest => usage,
+            Usage::Held(_)
+            | Usage::Owing { .. }
+            | Usage::OwingBatches { .. }
+            | Usage::WarmingUp { .. } => self.carry_held(usage, to, at),
+            usage => self.carry_plain(usage, to, at),
+        }
+    }
+
+    fn carry_plain(&self, usage: Usage, to: &Self, at: &At) -> Usage {
+        match (self, to) {
+            (Self::Token(from), Self::Token(to)) => to.adopt(from, &usage, at),
+            (Self::Token(from), Self::Refill(to)) => to.with_used(from.used(&usage, at), at),
+            (Self::Refill(_), Self::Token(to)) => to.with_used(refill::used(&usage), at),
+            (Self::Refill(_), Self::Refill(to)) => to.adopt(usage, at),
+            (Self::Leaky(from), Self::Leaky(to)) => to.with_used(from.used(&usage, at), at),
+            (Self::Fixed(_), Self::Fixed(to)) => to.adopt(usage),
+            (Self::Calendar(from), Self::Calendar(to)) => to.adopt(from, usage, at),
+            (Self::Segments(from), Self::Segments(to)) => to.adopt(from, usage, at),
+            (Self::Log(_), Self::Log(to)) => to.adopt(usage),
+            (Self::Permits(_), Self::Permits(to)) => {
+                let mut usage = to.adopt(usage);
+                to.settle(&mut usage, at);
+                usage
+            }
+            _ => Usage::Rest,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Forecast: when a cost will fit, found by advancing a copy of the state in time.
+
+use core::time::Duration;
+
+use super::HeldUsage;
+use super::timeline::Timeline;
+use crate::algorithm::{At, Engine, Mechanics};
+use crate::decision::{Outcome, RetryAfter};
+use crate::time::Monotonic;
+
+/// A copy of a state that is advanced in time, and the cost that is to fit.
+#[derive(Debug)]
+pub(crate) struct Forecast<'a> {
+    engine: &'a Engine,
+    held: HeldUsage,
+    timeline: Timeline,
+    at: At,
+    cost: u64,
+}
+
+/// Whether the cost fits at an instant.
+enum Fit {
+    Now,
+    Later(Monotonic),
+    Never,
+}
+
+impl<'a> Forecast<'a> {
+    /// Starts from `held`, which was settled at `at`.
+    pub(super) fn new(engine: &'a Engine, held: HeldUsage, at: At, cost: u64) -> Self {
+        Self {
+            engine,
+            timeline: Timeline::new(&held.holds, None),
+            held,
+            at,
+            cost,
+        }
+    }
+
+    fn fit(&mut self, instant: Monotonic) -> Fit {
+        let at = self.at.moved_to(instant);
+        self.timeline.run(&mut self.held, self.engine, &at);
+        let usage = &mut self.held.usage;
+        self.engine.settle(usage, &at);
+        self.engine.reconcile(usage, self.timeline.taken());
+        let next = self.timeline.next_due();
+        match self.engine.check(usage, &at, self.cost) {
+            Outcome::Allow => Fit::Now,
+            Outcome::Deny(_) if !self.engine.can_ever(self.cost) => Fit::Never,
+            Outcome::Deny(RetryAfter::Never) => next.map_or(Fit::Never, Fit::Later),
+            Outcome::Deny(RetryAfter::After(wait)) => {
+                let later = instant.saturating_add(wait);
+                Fit::Later(next.map_or(later, |next| next.min(later)))
+            }
+        }
+    }
+
+    /// The first instant from `now` on at which all of `set` fit after everybody who waits, and the
+    /// longest delay that a limit asks for then; `None` if they never fit.
+    pub(super) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
+        let ends = set.iter().map(|one| one.held.queue_end());
+        let mut instant = ends.fold(now, Ord::max);
+        // A step is an end, or the wait that an algorithm asks for; few follow on each other without
+        // an end in between, and where they do, the instant of the last is close enough.
+        let ends = set.iter().map(|one| one.held.holds.len()).sum::<usize>();
+        for _ in 0..4 * (ends + set.len()) + 64 {
+            let mut later = instant;
+            for one in &mut *set {
+                match one.fit(instant) {
+                    Fit::Now => {}
+                    Fit::Later(than) => later = later.max(than),
+                    Fit::Never => return None,
+                }
+            }
+            if later == instant {
+                break;
+            }
+            instant = later;
+        }
+        let at = |one: &Self| one.engine.delay(&one.held.usage, &one.at.moved_to(instant));
+        let delay = set.iter().map(at).max();
+        Some((instant, delay.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,274 @@
+//! Rule: which queries a limit is for, and which of them share a key.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::cost::Cost;
+use crate::descriptor::Descriptor;
+use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
+use crate::limit::Limit;
+
+mod index;
+mod on_failure;
+mod pattern;
+mod set;
+
+pub use on_failure::OnFailure;
+pub use pattern::{Matcher, Pattern};
+pub use set::{
+    ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
+    ReplacedLimit, RuleSet,
+};
+
+/// A matcher, a name, a limit and flags: one entry of a rules file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Unique within its domain.
+    pub name: Arc<str>,
+    /// What a descriptor must have; all must hold, and none is no demand.
+    pub matchers: Vec<Matcher>,
+    /// Which entries tell keys apart.
+    pub per: Vec<Per>,
+    /// What to do with a descriptor that lacks an entry of `per`.
+    pub on_missing: OnMissing,
+    /// The limit unless an override says otherwise.
+    pub effect: Effect,
+    /// Other limits for some; the first that matches wins.
+    pub overrides: Vec<Override>,
+    /// Charges this many units whatever the descriptor costs.
+    pub cost: Option<Cost>,
+    /// Evaluated and reported, but cannot refuse.
+    pub shadow: bool,
+    /// What it answers while a store that is shared with other nodes cannot tell. `None`: nothing is
+    /// declared, so there is no answer then.
+    pub on_failure: Option<OnFailure>,
+}
+
+/// What a rule does to the queries it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every rule has a limit, so a box would only cost"
+)]
+pub enum Effect {
+    /// Limits them.
+    Limit(Limit),
+    /// Adds no decision.
+    Unlimited,
+}
+
+/// Another effect for some of the queries that a rule matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// What a descriptor must have.
+    pub when: Vec<Matcher>,
+    /// What happens then.
+    pub effect: Effect,
+}
+
+impl Override {
+    /// Whether the values that `per` captures decide if it applies.
+    ///
+    /// If so, no key is now under this limit and now under another, and all limits of the rule may
+    /// share its keys. If not, it has keys of its own: a key cannot be charged under two limits in
+    /// turn, since each would cut what was used to its own size.
+    fn is_told_by(&self, per: &[Per]) -> bool {
+        self.when
+            .iter()
+            .all(|matcher| per.iter().any(|per| per.tells(matcher)))
+    }
+}
+
+/// An entry whose value tells keys apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Per {
+    /// The entry's name.
+    pub entry: Arc<str>,
+    /// For addresses, how many leading bits count; values that are no address count whole.
+    pub prefix: Option<Prefix>,
+    /// Whether keys with the same value lie together in a store of many servers, so that limits on
+    /// them can be charged in one step. One entry of a rule at the most; every rule that says so
+    /// captures the entry alike.
+    pub colocate: bool,
+}
+
+impl Per {
+    /// Whether what is captured decides if `matcher` holds.
+    fn tells(&self, matcher: &Matcher) -> bool {
+        let Some(prefix) = self.prefix else {
+            return self.entry == matcher.entry;
+        };
+        let is_coarser = |pattern: &Pattern| match pattern {
+            Pattern::Network(network) if network.addr().is_ipv4() => {
+                network.prefix_len() <= prefix.v4
+            }
+            Pattern::Network(network) => network.prefix_len() <= prefix.v6,
+            Pattern::Exact(_) | Pattern::Glob(_) => false,
+        };
+        self.entry == matcher.entry && matcher.patterns.iter().all(is_coarser)
+    }
+}
+
+/// How many leading bits of an address count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    v4: u8,
+    v6: u8,
+}
+
+impl Prefix {
+    /// What holds for the addresses of callers unless something else is said: each IPv4 address is
+    /// a caller, and so are all addresses of an IPv6 /64, of which a household or a server has one
+    /// at least and can use every address at will.
+    pub const DEFAULT: Self = Self { v4: 32, v6: 64 };
+
+    /// The first `v4` bits of an IPv4 address and the first `v6` of an IPv6 address; `None` above
+    /// 32 or 128.
+    #[must_use]
+    pub const fn new(v4: u8, v6: u8) -> Option<Self> {
+        if v4 <= 32 && v6 <= 128 {
+            Some(Self { v4, v6 })
+        } else {
+            None
+        }
+    }
+
+    /// Leading bits of an IPv4 address.
+    #[must_use]
+    pub const fn v4(self) -> u8 {
+        self.v4
+    }
+
+    /// Leading bits of an IPv6 address.
+    #[must_use]
+    pub const fn v6(self) -> u8 {
+        self.v6
+    }
+
+    fn cut(self, address: IpAddr) -> IpAddr {
+        let address = address.to_canonical();
+        let length = if address.is_ipv4() { self.v4 } else { self.v6 };
+        ipnet::IpNet::new(address, length).map_or(address, |net| net.network())
+    }
+}
+
+/// What a rule does with a descriptor that lacks an entry of its `per`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissing {
+    /// The rule does not apply.
+    #[default]
+    Skip,
+    /// All such descriptors share one key.
+    SharedKey,
+}
+
+/// Why a rule does not apply to a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch<'r> {
+    /// The descriptor lacks an entry that `match` names.
+    Lacks(&'r Matcher),
+    /// The entry's value matches none of the patterns.
+    Differs(&'r Matcher),
+    /// The descriptor lacks an entry of `per`.
+    LacksKey(&'r str),
+}
+
+impl Rule {
+    /// Whether the rule applies to `descriptor`.
+    ///
+    /// # Errors
+    /// The first reason why it does not.
+    pub fn applies(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
+        self.fits(descriptor)?;
+        if self.on_missing == OnMissing::Skip {
+            let lacking = self
+                .per
+                .iter()
+                .find(|per| descriptor.get(&per.entry).is_none());
+            if let Some(per) = lacking {
+                return Err(Mismatch::LacksKey(&per.entry));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the matchers of the rule hold; nothing is said of its keys.
+    fn fits(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
+        check_all(&self.matchers, descriptor)
+    }
+
+    /// The index of the first override whose `when` holds.
+    #[must_use]
+    pub fn override_for(&self, descriptor: &Descriptor<'_>) -> Option<usize> {
+        self.overrides
+            .iter()
+            .position(|entry| check_all(&entry.when, descriptor).is_ok())
+    }
+
+    /// The scope that the keys of this rule share.
+    #[must_use]
+    pub fn scope(&self, domain: &str) -> KeyBytes {
+        self.scope_when(domain, None)
+    }
+
+    /// The scope of an override that has keys of its own, if it has.
+    fn scope_of(&self, domain: &str, entry: &Override) -> Option<KeyBytes> {
+        if entry.is_told_by(&self.per) {
+            return None;
+        }
+        Some(self.place_of(domain, entry))
+    }
+
+    /// Where the limit of an override stands.
+    fn place_of(&self, domain: &str, entry: &Override) -> KeyBytes {
+        let mut when = KeyBytes::new();
+        for matcher in &entry.when {
+            matcher.write(&mut when);
+        }
+        self.scope_when(domain, Some(&when))
+    }
+
+    fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {
+        let per = self.per.iter().map(|per| {
+            let prefix = per.prefix.map(|prefix| (prefix.v4, prefix.v6));
+            Capture {
+                entry: &per.entry,
+                prefix,
+                is_together: per.colocate,
+            }
+        });
+        rule_scope(domain, &self.name, when, per)
+    }
+
+    /// Appends the values that the rule captures from `descriptor`, and says whether it has them all.
+    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) -> bool {
+        let mut has_all = true;
+        for per in &self.per {
+            let value = descriptor.get(&per.entry);
+            has_all &= value.is_some();
+            push_value(bytes, captured(value, per.prefix));
+        }
+        has_all
+    }
+}
+
+/// What is captured of an entry's value.
+fn captured(value: Option<&[u8]>, prefix: Option<Prefix>) -> Captured<'_> {
+    let Some(value) = value else {
+        return Captured::Missing;
+    };
+    let cut = prefix.and_then(|prefix| Some(prefix.cut(pattern::address(value)?)));
+    cut.map_or(Captured::Bytes(value), Captured::Address)
+}
+
+fn check_all<'r>(matchers: &'r [Matcher], descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'r>> {
+    for matcher in matchers {
+        match descriptor.get(&matcher.entry) {
+            None => return Err(Mismatch::Lacks(matcher)),
+            Some(value) if !matcher.matches(value) => return Err(Mismatch::Differs(matcher)),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Short list: a list that nearly always has one item, which it stores without an allocation.
+//!
+//! `SmallVec` is the same and longer, but ties down the lifetimes of what it holds: a set of charges
+//! could no longer be lent for less time than its rules are in force.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::slice;
+
+/// Some items, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum ShortList<T> {
+    One(T),
+    /// Any number, none or one among them.
+    Many(Vec<T>),
+}
+
+impl<T> ShortList<T> {
+    pub(crate) const fn new() -> Self {
+        Self::Many(Vec::new())
+    }
+
+    // A call would copy the item, some 200 bytes, once more.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, item: T) {
+        *self = match mem::take(self) {
+            Self::Many(many) if many.is_empty() => Self::One(item),
+            Self::Many(mut many) => {
+                many.push(item);
+                Self::Many(many)
+            }
+            Self::One(first) => Self::Many(Vec::from([first, item])),
+        };
+    }
+
+    pub(crate) const fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(one) => slice::from_ref(one),
+            Self::Many(many) => many.as_slice(),
+        }
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(one) => Vec::from([one]),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl<T> Default for ShortList<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_items_in_order_however_many_there_are() {
+        let mut list = ShortList::new();
+        let mut all = Vec::new();
+        for item in 0..5 {
+            assert_eq!(list.as_slice(), all);
+            assert_eq!(list.clone().into_vec(), all);
+            list.push(item);
+            all.push(item);
+        }
+    }
+}

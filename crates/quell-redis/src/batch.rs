@@ -1,0 +1,643 @@
+//! Batches: calls that wait for the same connection at the same time share one script call.
+//!
+//! The fixed cost of a script call on the server is about half the cost of a decision. So while calls
+//! are in flight a new call is not sent by itself: it is queued until the tasks that are ready now have
+//! queued theirs, and the whole queue is sent as one script call.
+//!
+//! ```text
+//! no call in flight -------------------> sent at once, alone, polled by its own caller
+//! fewer than MAX_IN_FLIGHT in flight --> sent with all that are ready, after one yield; or at once and
+//!                                        alone, if recent batches found one call only
+//! MAX_IN_FLIGHT in flight -------------> sent with all that came, when the next answer arrives
+//! ```
+//!
+//! Until the server has answered a batch, and after every call without an answer, one call at a time is
+//! in flight: a call that has to be sent twice (no connection yet, script not loaded) keeps its place.
+//!
+//! So a single caller waits for nobody, a distant store has enough calls in flight, and a busy store
+//! gets larger batches, each cheaper per call, up to a size whose answer still comes quickly. Calls
+//! beyond what the store answers in time are refused: see `flow`.
+//!
+//! A call that was sent alone is polled by its caller, who may have stopped polling. The queue waits for
+//! it no longer than a call may take, and then counts it as no longer in flight.
+//!
+//! Every call of a batch is decided on its own, in the order of arrival, and has its own error. A caller
+//! that gives up before its call was sent charges nothing; one that gives up later may have been charged.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use redis::Value;
+use tokio::sync::oneshot;
+
+use crate::flow::{MAX_WAIT, Queue, Window};
+use crate::link::{Failure, Link};
+use crate::script::Scripts;
+use crate::script_request::strange;
+use crate::store::{Opcode, RedisStore};
+use crate::sync::{self, Mutex};
+
+mod script_args;
+
+pub(crate) use script_args::ScriptArgs;
+use script_args::{CallOutcome, combine, outcome_of};
+
+/// Script calls on the way at a time before others wait for the next answer.
+const MAX_IN_FLIGHT: usize = 4;
+
+/// So many turns in a row that found one question only, and calls no longer wait for the next turn
+/// before [`MAX_IN_FLIGHT`] are on the way: with two or three callers that is all it would find.
+const MAX_SINGLES: u8 = 8;
+
+/// Questions of one script call: from here on more of them save nothing, and all wait for the last.
+const MAX_BATCH: usize = 64;
+
+/// Questions of one script call that may go together however slow the answers are: fewer would cost the
+/// server more for each, when it has least to spare.
+const MIN_BATCH: usize = 16;
+
+/// Keys of one script call. A question of more than [`u8::MAX`] goes alone.
+const MAX_KEYS: usize = 256;
+
+/// Calls on one connection.
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    link: Arc<Link>,
+    scripts: Arc<Scripts>,
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: Queue<QueuedCall>,
+    /// Questions of one script call.
+    window: Window,
+    /// When a script call was answered last.
+    last_answer: Instant,
+    /// Script calls without an answer.
+    in_flight: usize,
+    /// Those of them that left alone.
+    alone: usize,
+    /// How often those were given up.
+    given_up: u64,
+    /// Whether a task is about to send what waits. While it is not, nothing waits unless as many as
+    /// may be are on the way.
+    is_sending: bool,
+    /// Whether the server answered the last script call, and one that asked for several before.
+    is_settled: bool,
+    /// Turns in a row that found one question only.
+    singles: u8,
+}
+
+impl State {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            waiting: Queue::new(timeout * MAX_WAIT),
+            window: Window::new(MIN_BATCH, MAX_BATCH, timeout / 4),
+            last_answer: Instant::now(),
+            in_flight: 0,
+            alone: 0,
+            given_up: 0,
+            is_sending: false,
+            is_settled: false,
+            singles: 0,
+        }
+    }
+
+    /// Whether a question that comes now leaves by itself. It overtakes nobody.
+    fn is_sent_alone(&self) -> bool {
+        let most = if self.singles < MAX_SINGLES {
+            1
+        } else {
+            self.max_in_flight()
+        };
+        self.waiting.is_empty() && !self.is_sending && self.in_flight < most
+    }
+
+    const fn max_in_flight(&self) -> usize {
+        if self.is_settled { MAX_IN_FLIGHT } else { 1 }
+    }
+}
+
+#[derive(Debug)]
+struct QueuedCall {
+    args: Arc<ScriptArgs>,
+    caller: oneshot::Sender<CallOutcome>,
+}
+
+/// A script call on the way: when it is over, what waits may leave.
+struct InFlightCall {
+    batcher: Arc<Batcher>,
+    began: Instant,
+    queued: usize,
+    /// Whether more waited than left.
+    was_full: bool,
+    is_answered: bool,
+    /// How often those that left alone had been given up, if it is one.
+    alone: Option<u64>,
+}
+
+impl InFlightCall {
+    fn new(batcher: &Arc<Batcher>, queued: usize, was_full: bool) -> Self {
+        Self {
+            batcher: Arc::clone(batcher),
+            began: Instant::now(),
+            queued,
+            was_full,
+            is_answered: false,
+            alone: None,
+        }
+    }
+}
+
+impl Drop for InFlightCall {
+    fn drop(&mut self) {
+        let batcher = &self.batcher;
+        let now = Instant::now();
+        let mut state = batcher.state.lock();
+        if self.alone.is_none_or(|given_up| given_up == state.given_up) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+            let alone = usize::from(self.alone.is_some());
+            state.alone = state.alone.saturating_sub(alone);
+        }
+        let has_settled = state.is_settled || self.queued > 1;
+        state.is_settled = self.is_answered && has_settled;
+        if self.is_answered {
+            state.last_answer = now;
+            state.window.answered(self.began, now, self.was_full);
+            let refused = state.waiting.answered(self.queued, now);
+            fail_all(refused, &Failure::Overloaded);
+        } else if let Some(then) = now.checked_sub(batcher.timeout)
+            && then >= state.last_answer
+        {
+            // Nothing was heard since they came.
+            let unsent = state.waiting.since(then);
+            let reason = format!(
+                "no answer within {:?} to the calls before it",
+                batcher.timeout
+            );
+            fail_all(unsent, &Failure::Unreachable(reason));
+        }
+        batcher.start_sending(&mut state);
+    }
+}
+
+fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
+    for call in queued {
+        // Who went away meanwhile hears nothing.
+        let _ = call.caller.send(CallOutcome::Answer(Err(failure.clone())));
+    }
+}
+
+/// How a question goes.
+enum Entry {
+    /// By itself: its caller sends it.
+    Alone(InFlightCall),
+    /// With others; and whether one that left alone has to come back first.
+    Queued(oneshot::Receiver<CallOutcome>, bool),
+}
+
+/// The one task that is about to send what waits, until it has.
+struct SendTask {
+    batcher: Arc<Batcher>,
+    has_sent: bool,
+}
+
+impl Drop for SendTask {
+    fn drop(&mut self) {
+        let mut state = self.batcher.state.lock();
+        state.is_sending = false;
+        if self.has_sent {
+            self.batcher.start_sending(&mut state);
+        } else {
+            // The runtime ends: nobody will send them.
+            state.waiting.take_all();
+        }
+    }
+}
+
+impl RedisStore {
+    /// Asks the script for rates, with others that ask at the same time where that may be.
+    pub(crate) async fn run_rate_script(&self, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
+        let head = args.arguments.first().and_then(|head| head.first());
+        let is_question = head.is_some_and(|opcode| *opcode <= Opcode::Acquire as u8);
+        match self.batcher.as_ref().filter(|_| is_question) {
+            Some(batcher) => batcher.ask(args).await,
+            None => {
+                let script = &self.scripts.decide;
+                script.run(&self.link, &args.keys, &args.arguments).await
+            }
+        }
+    }
+}
+
+impl Batcher {
+    pub(crate) fn new(link: &Arc<Link>, scripts: &Arc<Scripts>, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            link: Arc::clone(link),
+            scripts: Arc::clone(scripts),
+            timeout,
+            state: Mutex::new(State::new(timeout)),
+        })
+    }
+
+    /// Whether as many wait as may leave together.
+    fn is_batch_full(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.len() >= state.window.size()
+    }
+
+    /// Whether a question that comes now is refused: as many wait as are answered in time.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.lock().waiting.is_full()
+    }
+
+    async fn ask(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
+        let outcome = match self.enqueue(args)? {
+            Entry::Alone(mut in_flight_call) => {
+                let answer = self.alone(args).await;
+                in_flight_call.is_answered = is_answer(&answer);
+                return answer;
+            }
+            Entry::Queued(outcome, false) => outcome.await,
+            Entry::Queued(mut outcome, true) => {
+                let longest = self.timeout * (MAX_WAIT + 2);
+                let in_time = match select(&mut outcome, pin!(sync::sleep(longest))).await {
+                    Either::Left((outcome, _)) => Some(outcome),
+                    Either::Right(_) => None,
+                };
+                match in_time {
+                    Some(outcome) => outcome,
+                    None => {
+                        self.give_up_alone();
+                        outcome.await
+                    }
+                }
+            }
+        };
+        match outcome {
+            Ok(CallOutcome::Answer(answer)) => answer,
+            Ok(CallOutcome::NotRun) => self.alone(args).await,
+            Err(_) => Err(Failure::Unknown("nobody waited for the answer".to_owned())),
+        }
+    }
+
+    async fn alone(&self, args: &ScriptArgs) -> Result<Value, Failure> {
+        let script = &self.scripts.decide;
+        script.run(&self.link, &args.keys, &args.arguments).await
+    }
+
+    /// Puts a question to those that wait, if it does not leave by itself.
+    fn enqueue(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Entry, Failure> {
+        let mut state = self.state.lock();
+        if state.is_sent_alone() {
+            state.in_flight += 1;
+            state.alone += 1;
+            let mut in_flight_call = InFlightCall::new(self, 1, false);
+            in_flight_call.alone = Some(state.given_up);
+            return Ok(Entry::Alone(in_flight_call));
+        }
+        let (caller, outcome) = oneshot::channel();
+        let args = Arc::clone(args);
+        let entered = state
+            .waiting
+            .push(QueuedCall { args, caller }, Instant::now());
+        entered.map_err(|_| Failure::Overloaded)?;
+        self.start_sending(&mut state);
+        Ok(Entry::Queued(outcome, state.alone > 0))
+    }
+
+    /// Nobody waits any more for those that left alone: their callers do not poll them, perhaps.
+    fn give_up_alone(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.in_flight = state.in_flight.saturating_sub(state.alone);
+        state.alone = 0;
+        state.given_up += 1;
+        self.start_sending(&mut state);
+    }
+
+    /// Has what waits sent, if it is time and nobody does already.
+    fn start_sending(self: &Arc<Self>, state: &mut State) {
+        if state.waiting.is_empty() || state.is_sending {
+            return;
+        }
+        if state.in_flight >= state.max_in_flight() {
+            return;
+        }
+        if !sync::can_spawn() {
+            // The last caller went away outside of a runtime: the next one sends what waits.
+            return;
+        }
+        state.is_sending = true;
+        let task = SendTask {
+            batcher: Arc::clone(self),
+            has_sent: false,
+        };
+        sync::spawn(send_waiting(task));
+    }
+
+    /// What leaves together: in the order in which it came, without those who gave up.
+    fn take_batch(self: &Arc<Self>) -> Option<(Vec<QueuedCall>, InFlightCall)> {
+        let mut state = self.state.lock();
+        let most = state.window.size();
+        let (mut queued, mut keys) = (Vec::new(), 0);
+        while let Some(next) = state.waiting.front() {
+            let count = next.args.keys.len();
+            let is_large = count > usize::from(u8::MAX);
+            let has_room = queued.len() < most && keys + count <= MAX_KEYS;
+            if next.caller.is_closed() {
+                state.waiting.pop();
+            } else if queued.is_empty() || (has_room && !is_large) {
+                keys += count;
+                queued.extend(state.waiting.pop());
+            } else {
+                break;
+            }
+        }
+        if queued.is_empty() {
+            return None;
+        }
+        state.singles = match queued.len() {
+            1 => state.singles.saturating_add(1),
+            _ => 0,
+        };
+        state.in_flight += 1;
+        let was_full = queued.len() >= most;
+        let in_flight_call = InFlightCall::new(self, queued.len(), was_full);
+        Some((queued, in_flight_call))
+    }
+
+    async fn run_batch(&self, queued: &[QueuedCall]) -> Result<Vec<Value>, Failure> {
+        if let [call] = queued {
+            return Ok(vec![self.alone(&call.args).await?]);
+        }
+        let args = queued.iter().map(|call| &*call.args);
+        let (keys, arguments) = combine(args);
+        let script = &self.scripts.decide_batch;
+        match script.run(&self.link, &keys, &arguments).await? {
+            Value::Array(answers) if answers.len() == queued.len() => Ok(answers),
+            reply => Err(strange(&reply)),
+        }
+    }
+}
+
+/// Sends what waits, once the tasks that are ready have had their turn, and hands out the answers.
+/// Where enough wait already, nobody has to have a turn first: a process with much to do would leave the
+/// server idle meanwhile, or to others.
+async fn send_waiting(mut task: SendTask) {
+    let batcher = Arc::clone(&task.batcher);
+    if !batcher.is_batch_full() {
+        tokio::task::yield_now().await;
+    }
+    let taken = batcher.take_batch();
+    let Some((queued, mut in_flight_call)) = taken else {
+        task.has_sent = true;
+        return;
+    };
+    let answer = {
+        let mut call = pin!(batcher.run_batch(&queued));
+        // It is sent in its first turn, where a connection stands: what comes later is sent later.
+        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        task.has_sent = true;
+        drop(task);
+        match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => call.await,
+        }
+    };
+    in_flight_call.is_answered = is_answer(&answer);
+    match answer {
+        Ok(answers) => {
+            for (call, answer) in queued.into_iter().zip(answers) {
+                // Who went away meanwhile hears nothing.
+                let _ = call.caller.send(outcome_of(answer));
+            }
+        }
+        Err(failure) => fail_all(queued, &failure),
+    }
+    // Last, since the task that is woken last runs first: that which sends what waits.
+    drop(in_flight_call);
+}
+
+/// Whether the server said anything.
+const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
+    !matches!(
+        answer,
+        Err(Failure::Unknown(_)
+            | Failure::Unreachable(_)
+            | Failure::NotReady(_)
+            | Failure::Overloaded
+            | Failure::NoScript)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use shuttle::future::block_on;
+    use shuttle::rand::{Rng, thread_rng};
+    use shuttle::thread;
+
+    use super::*;
+    use crate::link::fake::{CALLS, Calls, FakeServer};
+
+    fn batcher(timeout: Duration) -> Arc<Batcher> {
+        let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap(), timeout));
+        Batcher::new(&link, &Arc::new(Scripts::new()), timeout)
+    }
+
+    /// Questions of so many keys each, and what their callers hear.
+    fn wait(batcher: &Arc<Batcher>, keys: &[usize]) -> Vec<oneshot::Receiver<CallOutcome>> {
+        let mut state = batcher.state.lock();
+        // As if as many were on the way as may be.
+        state.in_flight = MAX_IN_FLIGHT;
+        let entered = keys.iter().map(|count| {
+            let keys = vec![count.to_string().into_bytes(); *count];
+            let charges = keys.iter().map(|_| b"c".to_vec());
+            let arguments = [vec![1]].into_iter().chain(charges).collect();
+            let args = Arc::new(ScriptArgs { keys, arguments });
+            let (caller, outcome) = oneshot::channel();
+            let call = QueuedCall { args, caller };
+            assert!(state.waiting.push(call, Instant::now()).is_ok());
+            outcome
+        });
+        entered.collect()
+    }
+
+    /// How many keys each question has of those that leave together, time after time.
+    fn taken(batcher: &Arc<Batcher>) -> Vec<Vec<usize>> {
+        let taken = std::iter::from_fn(|| batcher.take_batch());
+        taken
+            .map(|(queued, _)| queued.iter().map(|one| one.args.keys.len()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn no_more_leave_together_than_one_call_may_hold_and_in_their_order() {
+        let ours = batcher(Duration::from_secs(1));
+        let _told = wait(&ours, &[1; 150]);
+        let sizes: Vec<_> = taken(&ours).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [64, 64, 22]);
+        let _told = wait(&ours, &[100, 100, 57, 1, 200, 56, 300, 256, 2, 255, 1]);
+        let expected = vec![
+            vec![100, 100],
+            vec![57, 1],
+            vec![200, 56],
+            vec![300],
+            vec![256],
+            vec![2],
+            vec![255, 1],
+        ];
+        assert_eq!(taken(&ours), expected);
+    }
+
+    #[test]
+    fn few_callers_leave_by_themselves_and_many_together() {
+        let ours = batcher(Duration::from_secs(1));
+        assert!(ours.state.lock().is_sent_alone());
+        let one_in_flight = |state: &mut State| {
+            (state.in_flight, state.is_settled) = (1, true);
+            state.is_sent_alone()
+        };
+        for _ in 0..MAX_SINGLES {
+            assert!(!one_in_flight(&mut ours.state.lock()));
+            let _told = wait(&ours, &[1]);
+            assert_eq!(taken(&ours), [[1]]);
+        }
+        assert!(one_in_flight(&mut ours.state.lock()));
+        {
+            let mut state = ours.state.lock();
+            state.is_sending = true;
+            assert!(!state.is_sent_alone(), "it would overtake what leaves");
+            state.is_sending = false;
+            state.is_settled = false;
+            assert!(!state.is_sent_alone(), "it could fall behind");
+            (state.in_flight, state.is_settled) = (MAX_IN_FLIGHT, true);
+            assert!(!state.is_sent_alone());
+        }
+        let _told = wait(&ours, &[1, 1]);
+        assert!(!ours.state.lock().is_sent_alone(), "it would overtake them");
+        assert_eq!(taken(&ours), [[1, 1]]);
+        assert!(!one_in_flight(&mut ours.state.lock()), "there is company");
+    }
+
+    #[test]
+    fn who_went_away_is_left_out() {
+        let ours = batcher(Duration::from_secs(1));
+        let mut outcome = wait(&ours, &[1, 2, 3, 4]);
+        drop(outcome.remove(2));
+        drop(outcome.remove(0));
+        assert_eq!(taken(&ours), [[2, 4]]);
+        drop(wait(&ours, &[1, 2, 3]));
+        assert_eq!(taken(&ours), [[0; 0]; 0]);
+        assert!(ours.state.lock().waiting.is_empty());
+    }
+
+    /// Asks about a key of its own. One caller goes away, and one is not polled while others are
+    /// waited for.
+    fn ask(ours: &Arc<Batcher>, calls: &Calls, number: usize, others: impl Fn()) {
+        let key = u8::try_from(number).unwrap();
+        let args = Arc::new(ScriptArgs {
+            keys: vec![vec![key]],
+            arguments: vec![vec![Opcode::Acquire as u8], b"c".to_vec()],
+        });
+        let mut call = pin!(ours.ask(&args));
+        if number < 2 {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
+                return hear(calls, number, answer);
+            }
+            if number == 0 {
+                return;
+            }
+            others();
+        }
+        hear(calls, number, block_on(call));
+    }
+
+    fn hear(calls: &Calls, number: usize, answer: Result<Value, Failure>) {
+        match answer {
+            Ok(answer) => calls.answered(number, &answer),
+            Err(Failure::Unknown(_)) => {}
+            Err(_) => calls.was_not_sent(number),
+        }
+    }
+
+    /// Runs a script on its keys, each of which is the number of a call; it may have been forgotten.
+    fn run(calls: &Calls, args: &[Vec<u8>]) -> String {
+        if args[0] == b"EVALSHA" && thread_rng().gen_range(0..8) == 0 {
+            return "-NOSCRIPT No matching script.\r\n".to_owned();
+        }
+        let count: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
+        let answers = args[3..3 + count]
+            .iter()
+            .map(|key| calls.run(usize::from(key[0])));
+        let answers: String = answers.collect();
+        match count {
+            1 => answers,
+            _ => format!("*{count}\r\n{answers}"),
+        }
+    }
+
+    /// Callers come, go away, are not polled and are answered in any order, while connections break and
+    /// the runtime ends: nobody is left behind, each call runs once at most, and whoever hears that it
+    /// was not sent hears the truth.
+    #[test]
+    fn every_question_has_one_end() {
+        sync::model::check(1_000, || {
+            let (server, calls) = (FakeServer::start(), Arc::new(Calls::default()));
+            let ours = batcher(Duration::from_secs(thread_rng().gen_range(0..2)));
+            {
+                let mut state = ours.state.lock();
+                state.is_settled = thread_rng().gen_range(0..2) == 0;
+                state.singles = thread_rng().gen_range(0..=MAX_SINGLES);
+            }
+            let done = Arc::new(AtomicUsize::new(0));
+            let callers = (0..CALLS).map(|number| {
+                let (ours, calls) = (Arc::clone(&ours), Arc::clone(&calls));
+                let done = Arc::clone(&done);
+                thread::spawn(move || {
+                    let others = || {
+                        while done.load(Ordering::SeqCst) < CALLS - 1 {
+                            thread::yield_now();
+                        }
+                    };
+                    ask(&ours, &calls, number, others);
+                    assert!(ours.state.lock().in_flight <= MAX_IN_FLIGHT);
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            let callers: Vec<_> = callers.collect();
+            let trouble = {
+                let server = Arc::clone(&server);
+                thread::spawn(move || {
+                    server.wait();
+                    match thread_rng().gen_range(0..4) {
+                        0 => server.end_clients(),
+                        1 => server.hang_up(),
+                        _ => {}
+                    }
+                })
+            };
+            while done.load(Ordering::SeqCst) < CALLS {
+                server.answer(|args| run(&calls, args));
+            }
+            trouble.join().unwrap();
+            callers
+                .into_iter()
+                .for_each(|caller| caller.join().unwrap());
+            calls.check();
+            sync::model::end_runtime();
+            let state = ours.state.lock();
+            assert_eq!((state.in_flight, state.alone), (0, 0));
+            assert!(state.waiting.is_empty() && !state.is_sending);
+        });
+    }
+}

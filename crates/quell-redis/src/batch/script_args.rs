@@ -1,0 +1,129 @@
+//! Combines the arguments of several script calls into one batch, and splits the reply.
+
+use redis::Value;
+
+use crate::link::{Failure, of_entry};
+
+/// Set beside the request if the caller gives the instants.
+const GIVEN: u8 = 8;
+
+/// One question as the script for one is asked it: keys, and what follows them, the head first.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptArgs {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+/// What a caller hears.
+#[derive(Debug)]
+pub(super) enum CallOutcome {
+    Answer(Result<Value, Failure>),
+    /// It was not run: ask on your own.
+    NotRun,
+}
+
+/// Several questions as the script for many is asked them.
+pub(super) fn combine<'w>(
+    questions: impl Iterator<Item = &'w ScriptArgs>,
+) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut keys, mut layout, mut arguments) = (Vec::new(), Vec::new(), vec![Vec::new()]);
+    for args in questions {
+        let Some((head, charges)) = args.arguments.split_first() else {
+            continue;
+        };
+        let Some((opcode, instants)) = head.split_first() else {
+            continue;
+        };
+        let given = if instants.is_empty() { 0 } else { GIVEN };
+        layout.push(opcode | given);
+        layout.push(u8::try_from(args.keys.len()).unwrap_or(u8::MAX));
+        if given > 0 {
+            arguments.push(instants.to_vec());
+        }
+        arguments.extend_from_slice(charges);
+        keys.extend_from_slice(&args.keys);
+    }
+    if let Some(first) = arguments.first_mut() {
+        *first = layout;
+    }
+    (keys, arguments)
+}
+
+/// One answer among others: what the script for one would have said.
+pub(super) fn outcome_of(answer: Value) -> CallOutcome {
+    let text = match &answer {
+        Value::BulkString(bytes) => bytes.strip_prefix(b"!"),
+        _ => None,
+    };
+    match text.map(String::from_utf8_lossy) {
+        None => CallOutcome::Answer(Ok(answer)),
+        Some(text) => match of_entry(text.into_owned()) {
+            Some(failure) => CallOutcome::Answer(Err(failure)),
+            None => CallOutcome::NotRun,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_stand_side_by_side_with_their_instants_where_they_have_any() {
+        let args = |head: &[u8], keys: &[&[u8]]| ScriptArgs {
+            keys: keys.iter().map(|key| key.to_vec()).collect(),
+            arguments: [head, b"c1", b"c2"]
+                .iter()
+                .take(keys.len() + 1)
+                .map(|part| part.to_vec())
+                .collect(),
+        };
+        let questions = [
+            args(&[1], &[b"a", b"b"]),
+            args(b"\0instants", &[b"a"]),
+            args(&[0], &[b"c"]),
+        ];
+        let (keys, arguments) = combine(questions.iter());
+        assert_eq!(keys, [b"a", b"b", b"a", b"c"]);
+        let expected: [&[u8]; 6] = [
+            &[1, 2, GIVEN, 1, 0, 1],
+            b"c1",
+            b"c2",
+            b"instants",
+            b"c1",
+            b"c1",
+        ];
+        assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn errors_among_answers_are_told_apart() {
+        let outcome_of = |text: &[u8]| outcome_of(Value::BulkString(text.to_vec()));
+        for foreign in [
+            b"!WRONGTYPE Operation against a key".as_slice(),
+            b"!@user_script: 3: -WRONGTYPE Operation",
+            b"!user_script:9: QUELLFOREIGN a value that Quell did not write",
+        ] {
+            let outcome = outcome_of(foreign);
+            assert!(
+                matches!(outcome, CallOutcome::Answer(Err(Failure::Foreign(_)))),
+                "{outcome:?}"
+            );
+        }
+        let full = outcome_of(b"!OOM command not allowed when used memory > 'maxmemory'.");
+        assert!(matches!(
+            full,
+            CallOutcome::Answer(Err(Failure::Refused(_)))
+        ));
+        for away in [
+            "!READONLY You can't write",
+            "!@user_script: 3: -READONLY You",
+        ] {
+            assert!(matches!(outcome_of(away.as_bytes()), CallOutcome::NotRun));
+        }
+        assert!(matches!(
+            outcome_of(b"C\x19answer"),
+            CallOutcome::Answer(Ok(_))
+        ));
+    }
+}

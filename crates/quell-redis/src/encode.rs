@@ -1,0 +1,490 @@
+//! Encodes a charge for the script, and keeps the numbers that are needed to read the reply.
+//!
+//! A limit is encoded as one byte for its kind and then its numbers, seven bits to a byte. Every state
+//! begins with these bytes, so they are few: four for 100 per second with burst 200. The numbers of one
+//! call follow as doubles, which the script reads at no cost.
+
+use std::time::Duration;
+
+use quell_core::algorithm::Algorithm;
+use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::sliding_window::SlidingWindow;
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::algorithm::warm_up::Warming;
+use quell_core::ban::Ban;
+use quell_core::charge::Charge;
+use quell_core::limit::Limit;
+use quell_core::rate::{Rate, gcd};
+use quell_core::time::{Monotonic, Wall};
+use sha2::{Digest, Sha256};
+
+use crate::ticks::{MAX_UNITS, Span, Ticks};
+
+const TOKEN: u8 = 1;
+const LEAKY: u8 = 2;
+const REFILL: u8 = 3;
+const FIXED: u8 = 4;
+const CALENDAR: u8 = 5;
+const SEGMENTS: u8 = 6;
+const LOG: u8 = 7;
+/// Permits: no kind of its own, and the flag of what needs holds.
+const PERMITS: u8 = NEEDS_HOLDS;
+/// A bucket on credit that warms up: a kind that is on no credit else, and the flag of what needs holds.
+const WARMING: u8 = LEAKY;
+/// Set if the limit has a ban.
+const HAS_BAN: u8 = 8;
+/// Set if the tick is not a whole unit.
+const HAS_PARTS: u8 = 16;
+/// Set if the unit is not a microsecond.
+const HAS_SHIFT: u8 = 32;
+/// Set if one more number follows: what is missing at the start, how many wait undelayed, or the fewest
+/// permits where their number is learned.
+const HAS_MORE: u8 = 64;
+/// Set if only the script that knows holds can decide: permits, or a bucket on credit.
+const NEEDS_HOLDS: u8 = 128;
+
+/// Set if the charge may go the short way: a bucket in whole units, and nothing else.
+const FAST_BUCKET: u8 = 1;
+/// Set if the rule is in shadow.
+const SHADOW: u8 = 2;
+/// Set if the charge may go with those of which nothing is out of the ordinary: no `initial`, and no
+/// segments of a length that takes long arithmetic.
+const FAST_SET: u8 = 4;
+/// Set if the limit has a ban: its refusals are written down.
+const BANS: u8 = 8;
+
+/// The latest instant that there is, for where nothing is known: 2^52 microseconds, the year 2112.
+const NEVER: u64 = 1 << 52;
+
+/// An hour in microseconds.
+const HOUR: u64 = 3_600_000_000;
+
+/// A charge for the script, and what its answer means.
+#[derive(Debug)]
+pub(crate) struct EncodedCharge {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) numbers: LimitNumbers,
+}
+
+/// The numbers of a limit, as this store counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LimitNumbers {
+    Bucket {
+        ticks: Ticks,
+        burst: u64,
+        /// Units that wait undelayed; `None` where calls are not delayed at all.
+        undelayed: Option<u64>,
+    },
+    Batches {
+        amount: u64,
+        every: u64,
+        limit: u64,
+    },
+    /// A window from the first request or on the calendar.
+    Window {
+        limit: u64,
+    },
+    Segments {
+        limit: u64,
+        /// A segment is `length / parts` microseconds.
+        length: u64,
+        parts: u64,
+        segments: u64,
+    },
+    Log {
+        limit: u64,
+        window: u64,
+    },
+    Permits {
+        limit: u64,
+    },
+}
+
+/// Writes `charge` for the script. `edges` are those around the store's clock, where the charge's own
+/// turned out to be others.
+pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
+    let limit = &charge.active.limit;
+    let mut writer = Writer::new(charge);
+    let numbers = match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => match spec.batches() {
+            Some(_) => writer.batches(spec, charge),
+            None => writer.token(spec, charge),
+        },
+        Algorithm::LeakyBucket(spec) => {
+            let more = (spec.undelayed() > 0).then_some(spec.undelayed().min(MAX_UNITS));
+            writer.bucket(LEAKY, spec.rate(), spec.burst_size(), more, charge);
+            LimitNumbers::Bucket {
+                ticks: Ticks::new(spec.rate(), spec.burst_size().min(MAX_UNITS)),
+                burst: spec.burst_size().min(MAX_UNITS),
+                undelayed: Some(spec.undelayed()),
+            }
+        }
+        Algorithm::FixedWindow(spec) => writer.window(spec, charge),
+        Algorithm::SlidingWindow(spec) => writer.segments(spec, charge),
+        Algorithm::SlidingLog(spec) => {
+            let (limit, window) = (spec.limit(), micros_up(spec.window()));
+            writer.limit(LOG, 0, &[limit, window]);
+            writer.cost(charge, limit);
+            writer.number(window);
+            LimitNumbers::Log { limit, window }
+        }
+        Algorithm::Concurrency(spec) => {
+            let (max, limit) = (spec.max(), limit.max());
+            let lease = micros_up(spec.lease_length());
+            let first = u64::try_from(spec.first_unit_delay().as_nanos()).unwrap_or(u64::MAX);
+            let numbers = [max, limit, lease, first];
+            match spec.min() {
+                Some(min) => writer.limit(PERMITS, HAS_MORE, &[&numbers[..], &[min]].concat()),
+                None => writer.limit(PERMITS, 0, &numbers),
+            }
+            writer.cost(charge, limit);
+            writer.number(lease);
+            LimitNumbers::Permits { limit }
+        }
+        // An algorithm that this store does not know: nothing is admitted.
+        _ => writer.nothing(),
+    };
+    if let Some(ban) = limit.ban() {
+        writer.ban(ban);
+    }
+    EncodedCharge {
+        bytes: writer.bytes,
+        numbers,
+    }
+}
+
+/// Builds up the bytes of one charge.
+struct Writer {
+    bytes: Vec<u8>,
+    has_ban: bool,
+}
+
+impl Writer {
+    fn new(charge: &Charge<'_>) -> Self {
+        let has_ban = charge.active.limit.ban().is_some();
+        let mut bytes = Vec::with_capacity(64);
+        bytes.push(FAST_SET);
+        let mut writer = Self { bytes, has_ban };
+        if charge.shadow {
+            writer.set(SHADOW);
+        }
+        if has_ban {
+            writer.set(BANS);
+        }
+        writer
+    }
+
+    /// The limit, with its length before it.
+    fn limit(&mut self, kind: u8, flags: u8, numbers: &[u64]) {
+        self.limit_and(kind, flags, numbers, &[]);
+    }
+
+    fn limit_and(&mut self, kind: u8, flags: u8, numbers: &[u64], rest: &[u8]) {
+        let at = self.bytes.len();
+        self.bytes.push(0);
+        let ban = if self.has_ban { HAS_BAN } else { 0 };
+        self.bytes.push(kind | flags | ban);
+        for number in numbers {
+            push_varint(&mut self.bytes, *number);
+        }
+        self.bytes.extend_from_slice(rest);
+        // Eight numbers of eight bytes at the most.
+        let length = u8::try_from(self.bytes.len() - at - 1).unwrap_or(u8::MAX);
+        if let Some(place) = self.bytes.get_mut(at) {
+            *place = length;
+        }
+    }
+
+    fn set(&mut self, flag: u8) {
+        if let Some(flags) = self.bytes.first_mut() {
+            *flags |= flag;
+        }
+    }
+
+    fn clear(&mut self, flag: u8) {
+        if let Some(flags) = self.bytes.first_mut() {
+            *flags &= !flag;
+        }
+    }
+
+    fn number(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&number(value));
+    }
+
+    fn span(&mut self, span: Span) {
+        self.number(span.units);
+        self.number(span.parts);
+    }
+
+    /// The cost, and once more what it must fit into.
+    fn cost(&mut self, charge: &Charge<'_>, limit: u64) {
+        self.number(charge.cost.get().min(limit + 1));
+        self.number(limit);
+    }
+
+    fn bucket(
+        &mut self,
+        kind: u8,
+        rate: Rate,
+        burst: u64,
+        more: Option<u64>,
+        charge: &Charge<'_>,
+    ) -> Ticks {
+        let burst = burst.min(MAX_UNITS);
+        let warming = warming(charge);
+        let ticks = Ticks::new(rate, burst);
+        let ticks = warming.map_or(ticks, |warming| ticks.in_quanta(warming.per_micro));
+        let most = most_on_credit(charge, ticks, burst);
+        let mut flags = if most.is_some() { NEEDS_HOLDS } else { 0 };
+        let mut numbers = Vec::with_capacity(5);
+        numbers.push(ticks.interval);
+        if ticks.parts > 1 {
+            flags |= HAS_PARTS;
+            numbers.push(ticks.parts);
+        }
+        if ticks.shift > 0 {
+            flags |= HAS_SHIFT;
+            numbers.push(u64::from(ticks.shift));
+        }
+        numbers.push(burst);
+        if let Some(more) = more {
+            flags |= HAS_MORE;
+            numbers.push(more);
+        }
+        if let Some(warming) = warming {
+            numbers.extend([warming.window, warming.factor, warming.per_micro]);
+        }
+        self.limit(warming.map_or(kind, |_| WARMING), flags, &numbers);
+        let is_whole = ticks.parts == 1 && ticks.shift == 0;
+        let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
+        let full = ticks.span(burst);
+        let cost = charge.cost.get();
+        let need = if let Some(most) = most {
+            ticks.span(cost.min(most.saturating_add(1)))
+        } else if cost <= burst {
+            ticks.span(cost)
+        } else {
+            Span {
+                units: full.units + 1,
+                parts: 0,
+            }
+        };
+        if is_plain {
+            self.set(FAST_BUCKET);
+            self.number(need.units);
+            self.number(full.units);
+        } else {
+            self.span(need);
+            self.span(full);
+            self.number(ticks.parts);
+            self.number(1 << ticks.shift);
+        }
+        ticks
+    }
+
+    fn token(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> LimitNumbers {
+        let limit = &charge.active.limit;
+        let burst = limit.max().min(MAX_UNITS);
+        let Ok(rate) = Rate::new(spec.count(), spec.period()) else {
+            return self.nothing();
+        };
+        let missing = missing(limit, spec);
+        let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
+        if let Some(missing) = missing {
+            self.clear(FAST_SET);
+            self.span(ticks.span(missing));
+            self.number(instant_up(charge.active.since));
+        }
+        LimitNumbers::Bucket {
+            ticks,
+            burst,
+            undelayed: None,
+        }
+    }
+
+    /// What stands for a limit that cannot be: none was built from such numbers.
+    fn nothing(&mut self) -> LimitNumbers {
+        self.limit(LOG, 0, &[1, 1]);
+        for number in [2, 1, 1] {
+            self.number(number);
+        }
+        LimitNumbers::Log {
+            limit: 1,
+            window: 1,
+        }
+    }
+
+    fn batches(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> LimitNumbers {
+        let limit = charge.active.limit.max().min(MAX_UNITS);
+        let refill = spec.batches();
+        let amount = refill.map_or(1, |refill| refill.amount).min(MAX_UNITS);
+        let every = micros_up(refill.map_or(Duration::MAX, |refill| refill.every));
+        let missing = missing(&charge.active.limit, spec);
+        let mut numbers = vec![amount, every, limit];
+        numbers.extend(missing);
+        let flags = if missing.is_some() { HAS_MORE } else { 0 };
+        self.limit(REFILL, flags, &numbers);
+        self.cost(charge, limit);
+        self.number(amount);
+        self.number(every);
+        if missing.is_some() {
+            self.clear(FAST_SET);
+            self.number(instant_up(charge.active.since));
+        }
+        LimitNumbers::Batches {
+            amount,
+            every,
+            limit,
+        }
+    }
+
+    fn window(&mut self, spec: &FixedWindow, charge: &Charge<'_>) -> LimitNumbers {
+        let limit = spec.limit().min(MAX_UNITS);
+        match spec.window() {
+            Window::FirstRequest(window) => {
+                let window = micros_up(*window);
+                self.limit(FIXED, 0, &[limit, window]);
+                self.cost(charge, limit);
+                self.number(window);
+            }
+            Window::Calendar(calendar) => {
+                self.limit_and(CALENDAR, 0, &[limit], &calendar_bytes(calendar));
+                self.cost(charge, limit);
+                let edges = charge.edges.map(|edges| {
+                    [edges.start, edges.end, edges.next_end].map(|edge| wall_up(edge).min(NEVER))
+                });
+                for edge in edges.unwrap_or([0, 0, NEVER]) {
+                    self.number(edge);
+                }
+                self.number(micros_up(calendar.unit.longest()));
+            }
+        }
+        LimitNumbers::Window { limit }
+    }
+
+    fn segments(&mut self, spec: &SlidingWindow, charge: &Charge<'_>) -> LimitNumbers {
+        let limit = spec.limit().min(MAX_UNITS);
+        let window = spec.window().as_nanos();
+        // A segment shorter than a microsecond counts as one: a charge counts longer for it, by less
+        // than a microsecond.
+        let most = window.div_ceil(1_000).max(1);
+        let segments = u128::from(spec.segment_count()).min(most);
+        let parts = segments * 1_000;
+        let divisor = gcd(window, parts);
+        let mut length = u64::try_from(window / divisor).unwrap_or(u64::MAX);
+        let mut parts = u64::try_from(parts / divisor).unwrap_or(u64::MAX);
+        if length > NEVER {
+            // Only a window of months in odd nanoseconds: whole microseconds do.
+            length = u64::try_from(window.div_ceil(1_000 * segments)).unwrap_or(NEVER);
+            parts = 1;
+        }
+        let segments = u64::try_from(segments).unwrap_or(u64::MAX);
+        self.limit(SEGMENTS, 0, &[limit, length, parts, segments]);
+        self.cost(charge, limit);
+        for number in [length, parts, segments] {
+            self.number(number);
+        }
+        // Where the script multiplies a part of a segment's length by what is on the other side.
+        let most = u128::from(parts) + u128::from(segments) + 1;
+        if most * u128::from(length) >= 1 << 53 {
+            self.clear(FAST_SET);
+        }
+        LimitNumbers::Segments {
+            limit,
+            length,
+            parts,
+            segments,
+        }
+    }
+
+    fn ban(&mut self, ban: &Ban) {
+        self.number(u64::from(ban.after()));
+        self.number(micros_up(ban.within()));
+        self.number(ban.durations().len() as u64);
+        for length in ban.durations() {
+            self.number(micros_up(*length));
+        }
+    }
+}
+
+/// The largest cost that a bucket ever grants, if it grants on credit: what is owed is repaid within
+/// 64 full refills or an hour, whichever is longer (and 2^52 units of its tick).
+fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> {
+    let Algorithm::TokenBucket(spec) = charge.active.limit.algorithm() else {
+        return None;
+    };
+    if !spec.is_on_credit() {
+        return None;
+    }
+    let parts = u128::from(ticks.parts);
+    let full = ticks.ticks(ticks.span(burst));
+    let hour = u128::from(HOUR >> ticks.shift) * parts;
+    let owable = (full * 64).max(hour).min(u128::from(NEVER) * parts - full);
+    let most = (full + owable) / u128::from(ticks.interval);
+    Some(u64::try_from(most).unwrap_or(u64::MAX))
+}
+
+/// The numbers of a bucket that warms up.
+fn warming(charge: &Charge<'_>) -> Option<Warming> {
+    match charge.active.limit.algorithm() {
+        Algorithm::TokenBucket(spec) => spec.warming_numbers(),
+        _ => None,
+    }
+}
+
+/// Units that are missing when the rule comes into force.
+fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
+    let initial = spec.initial_tokens()?;
+    let missing = limit.max().saturating_sub(initial).min(MAX_UNITS);
+    (missing > 0).then_some(missing)
+}
+
+/// Stands for a calendar in a state, in nine bytes.
+fn calendar_bytes(calendar: &Calendar) -> [u8; 9] {
+    let digest = Sha256::digest(calendar.zone.as_bytes());
+    let mut bytes = [calendar.unit as u8; 9];
+    for (to, from) in bytes.iter_mut().skip(1).zip(digest) {
+        *to = from;
+    }
+    bytes
+}
+
+fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(low_bits(number) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(low_bits(number));
+}
+
+fn low_bits(number: u64) -> u8 {
+    number.to_le_bytes()[0] & 0x7f
+}
+
+/// A whole number as scripts read it: exact up to 2^53, and never above that.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "at most 2^53, where doubles are exact"
+)]
+pub(crate) fn whole(number: u64) -> f64 {
+    number.min(1 << 53) as f64
+}
+
+/// The bytes of [`whole`].
+pub(crate) fn number(number: u64) -> [u8; 8] {
+    whole(number).to_be_bytes()
+}
+
+/// A duration in microseconds, rounded up; at most 2^52.
+pub(crate) fn micros_up(duration: Duration) -> u64 {
+    let micros = duration.as_nanos().div_ceil(1_000);
+    u64::try_from(micros).unwrap_or(NEVER).min(NEVER)
+}
+
+fn instant_up(instant: Monotonic) -> u64 {
+    instant.as_nanos().div_ceil(1_000).min(NEVER)
+}
+
+fn wall_up(wall: Wall) -> u64 {
+    wall.as_nanos().div_ceil(1_000)
+}

@@ -1,0 +1,731 @@
+//! Fallback: answers for the store while it is slow, gone or asked too often.
+//!
+//! ```text
+//! charge --denial in the cache?-----> answer, no round trip
+//!        --cached denial just over?-> a few callers probe, the others wait (see `stampede`)
+//!        --store known to be gone?--> as declared, degraded
+//!        --store just back?---------> by the local share, where declared, degraded
+//!        --debt on the key?---------> repaid first
+//!        --store--------------------> answer, noted in the cache
+//!               '---failure---------> as declared, degraded
+//! ```
+//!
+//! The rule's `on_failure` declares the fallback: refuse, allow, or let each node use its share. Only
+//! this module applies it. A refusal by the store never leads to the fallback, and every answer of the
+//! fallback is marked as degraded.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::clock::{Clock, read_again};
+use quell::store::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
+    StoreError,
+};
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
+use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::rule::{Changes, OnFailure};
+use quell_core::time::{Monotonic, Now, Wall};
+
+use crate::flow::MAX_WAIT;
+use crate::link::{Endpoint, Failure};
+use crate::numbers::StoreNumbers;
+use crate::script_request::SetFailure;
+use crate::store::RedisStore;
+use crate::url::StoreUrl;
+
+mod background;
+mod denial_cache;
+mod hold;
+mod in_flight;
+mod local_share;
+mod outage;
+mod recovery;
+mod refusal;
+mod repay;
+#[cfg(test)]
+mod schedules;
+mod stampede;
+
+use background::Background;
+use denial_cache::{AnswerTime, DenialCache};
+use in_flight::InFlightSet;
+use local_share::{DecideMode, LocalShares};
+use outage::Outage;
+use recovery::Recovery;
+use stampede::{ProbeAnswer, StampedeGate};
+
+/// How often a call pays for its keys before it goes on by their shares, where these admit more meanwhile.
+const MAX_PAYMENTS: usize = 3;
+
+/// When to come back after a refusal that was declared: a store that is back is found within this.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A Redis store that remembers refusals, and answers as its rules declare while it cannot tell.
+///
+/// Needs a tokio runtime with time and I/O. Copies share everything.
+#[derive(Clone, Debug)]
+pub struct FallbackStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: RedisStore,
+    clock: Arc<dyn Clock>,
+    denial_cache: DenialCache,
+    shares: LocalShares,
+    outage: Outage,
+    recovery: Recovery,
+    /// What other nodes know this one by.
+    node: u64,
+    /// Whether a task looks for what is gone and pays what is owed.
+    repaying: Background,
+    fallbacks: [AtomicU64; 3],
+    remembered: AtomicU64,
+}
+
+/// What a [`FallbackStore`] did so far without its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FallbackNumbers {
+    /// Sets that were refused from memory.
+    pub remembered: u64,
+    /// Decisions on acquires that were this node's own, by its share.
+    pub shared: u64,
+    /// Decisions on acquires that refused since that was declared.
+    pub denied: u64,
+    /// Decisions on acquires that allowed since that was declared.
+    pub allowed: u64,
+    /// Keys of which something is still to be charged to the store.
+    pub owed: usize,
+    /// Units that were owed and were sent to the store without an answer: it charged them, or not.
+    pub unanswered: u64,
+    /// Whether callers are answered by what is declared, or were in the last few seconds.
+    pub is_degraded: bool,
+    /// Bytes that keys take which were used by the share: at most 64 MiB.
+    pub share_bytes: usize,
+}
+
+impl FallbackStore {
+    /// Guards `store`; `clock` is that of the limiter.
+    #[must_use]
+    pub fn new(store: RedisStore, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                clock,
+                denial_cache: DenialCache::new(),
+                shares: LocalShares::default(),
+                outage: Outage::default(),
+                recovery: Recovery::default(),
+                node: RandomState::new().hash_one(0_u8),
+                repaying: Background::new(),
+                fallbacks: Default::default(),
+                remembered: AtomicU64::default(),
+            }),
+        }
+    }
+
+    /// Where the store is; shows no password.
+    #[must_use]
+    pub fn url(&self) -> &StoreUrl {
+        self.inner.store.url()
+    }
+
+    /// Asks whether the store decides (see [`RedisStore::ping`]).
+    ///
+    /// # Errors
+    /// [`Failure`] with what is known of the reason.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        self.inner.store.ping().await
+    }
+
+    /// Why callers are answered by what is declared, or would be if there were any: what the last of
+    /// them was told, if that was in the last few seconds, and else what every server of the store
+    /// says when it is asked to decide.
+    pub async fn failure(&self) -> Option<String> {
+        match self.inner.outage.reason() {
+            Some(reason) => Some(reason),
+            None => self.ping().await.err().map(|failure| failure.to_string()),
+        }
+    }
+
+    /// What somebody should change about the store (see [`RedisStore::warnings`]).
+    ///
+    /// # Errors
+    /// [`Failure`] if a server of it does not answer.
+    pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
+        self.inner.store.warnings().await
+    }
+
+    /// Calls to the store so far.
+    #[must_use]
+    pub fn store_numbers(&self) -> StoreNumbers {
+        self.inner.store.numbers()
+    }
+
+    /// How many holds of this process there are (see [`RedisStore::hold_totals`]).
+    pub async fn hold_totals(&self, now: Now) -> HoldTotals {
+        self.inner.store.hold_totals(now).await
+    }
+
+    /// What was answered without it.
+    #[must_use]
+    pub fn fallback_numbers(&self) -> FallbackNumbers {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let [shared, denied, allowed] = &self.inner.fallbacks;
+        FallbackNumbers {
+            remembered: read(&self.inner.remembered),
+            shared: read(shared),
+            denied: read(denied),
+            allowed: read(allowed),
+            owed: self.inner.shares.owed(),
+            unanswered: self.inner.shares.unanswered(),
+            is_degraded: self.inner.outage.is_on(),
+            share_bytes: self.inner.shares.bytes(),
+        }
+    }
+}
+
+impl Inner {
+    /// The refusal of `set` if some of its limits are known to refuse it.
+    fn cached_denial(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
+        // Who peeks wants to know how things are.
+        if operation == Operation::Peek {
+            return None;
+        }
+        let mut answer = Answer::default();
+        let mut places = Vec::new();
+        for (place, charge) in set.charges().iter().enumerate() {
+            let key = set.key(charge);
+            let refusal = match charge.shadow {
+                true => None,
+                false => self.denial_cache.refusal(key, charge, now.monotonic),
+            };
+            match refusal {
+                Some(decision) => {
+                    places.push(place);
+                    answer.decisions.push(decision);
+                }
+                // A refusal by this limit would count towards a ban.
+                None if charge.active.limit.ban().is_some() => return None,
+                None => {}
+            }
+        }
+        if places.is_empty() {
+            return None;
+        }
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+        answer.places = (places.len() < set.charges().len()).then_some(places);
+        Some(answer)
+    }
+
+    /// Asks, or waits for what others are told who ask about a key that was refused until now.
+    async fn decide_through_gate(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        mut now: Now,
+    ) -> Result<Answer, StoreError> {
+        let Some(stampede) = self.stampede(set, operation, now) else {
+            return self.decide_on_store(set, operation, now).await;
+        };
+        // Whoever asks is answered within this, unless nobody polls it.
+        let end = tokio::time::Instant::now() + self.store.timeout * (MAX_WAIT + 2);
+        let turn = loop {
+            let turn = tokio::time::timeout_at(end, stampede.turn()).await;
+            now = read_again(now, &*self.clock);
+            if let Some(answer) = self.cached_denial(set, operation, now) {
+                return Ok(answer);
+            }
+            match turn {
+                Ok(None) => {}
+                Ok(turn) => break turn,
+                Err(_) => break None,
+            }
+        };
+        let answer = self.decide_on_store(set, operation, now).await;
+        if let Some(turn) = turn {
+            turn.end(probe_answer(set, &answer));
+        }
+        answer
+    }
+
+    /// Those who ask about a key of `set` since its refusal is over.
+    fn stampede(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Arc<StampedeGate>> {
+        if operation == Operation::Peek {
+            return None;
+        }
+        let mut charges = set.charges().iter().filter(|charge| !charge.shadow);
+        charges.find_map(|charge| {
+            self.denial_cache
+                .stampede_gate(set.key(charge), charge, now.monotonic)
+        })
+    }
+
+    async fn decide_on_store(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        // What it refuses is refused, though it takes no writes.
+        let refusal = match operation {
+            Operation::Acquire => self.write_refusal(set),
+            Operation::Peek => None,
+        };
+        let asked = match refusal {
+            Some(_) => Operation::Peek,
+            None => operation,
+        };
+        let in_flight = match self.prepare(set, None, asked, now).await {
+            Ok(in_flight) => in_flight,
+            Err(reason) => return self.fall_back(set, operation, now, &reason),
+        };
+        match self.store.try_decide(set, asked, now).await {
+            Ok((decisions, clock)) => {
+                in_flight.complete(set, &decisions, now, clock);
+                if let Some(failure) = refusal.filter(|_| passes(set, &decisions)) {
+                    return self.fall_back(
+                        set,
+                        operation,
+                        now,
+                        &FallbackReason::Failed(failure.into()),
+                    );
+                }
+                Ok(Answer {
+                    decisions: decisions.into(),
+                    store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
+                    ..Answer::default()
+                })
+            }
+            Err(undecided) => {
+                // Who asks the share is not in its way.
+                drop(in_flight);
+                self.note_write_refusal(set, &undecided.failure);
+                self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
+            }
+        }
+    }
+
+    /// Servers that have the keys of a set.
+    fn endpoints<'a>(&'a self, set: &'a LimitSet<'_>) -> impl Iterator<Item = Arc<Endpoint>> + 'a {
+        let charges = set.charges().iter();
+        charges.map(|charge| {
+            self.store
+                .link
+                .endpoint_of(&self.store.names.of(set.key(charge)))
+        })
+    }
+
+    /// Why a set that is shared as a whole charges nothing now, if one of its servers takes no writes.
+    fn write_refusal(&self, set: &LimitSet<'_>) -> Option<Failure> {
+        let refusal = self.recovery.refusal_of(self.endpoints(set));
+        refusal.filter(|_| is_shared(set))
+    }
+
+    /// Remembers that a server takes no writes. Of several servers nobody knows which it was.
+    fn note_write_refusal(&self, set: &LimitSet<'_>, failure: &Failure) {
+        if !failure.refuses_writes() {
+            return;
+        }
+        let mut endpoints = self.endpoints(set);
+        let Some(endpoint) = endpoints.next() else {
+            return;
+        };
+        if endpoints.all(|other| Arc::ptr_eq(&other, &endpoint)) {
+            self.recovery.takes_no_writes(&endpoint, failure);
+        }
+    }
+
+    /// Waits until the store can be asked about `set`, or says why it is not. What it may charge counts
+    /// as in flight from then on.
+    async fn prepare(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: Option<&Claim<'_>>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<InFlightSet, FallbackReason> {
+        for _ in 0..MAX_PAYMENTS {
+            // Nobody waits for a server that is gone; a task of its own looks whether it is back.
+            if let Some(reason) = self.store.gone_reason(set, claim, Instant::now()) {
+                return Err(FallbackReason::Failed(Failure::Unreachable(reason).into()));
+            }
+            if self.is_recovering(set) {
+                return Err(FallbackReason::Recovering);
+            }
+            if let Err(failure) = self.repaid(set, now).await {
+                // The set itself was not sent.
+                return Err(FallbackReason::Failed(failure.into()));
+            }
+            let in_flight = InFlightSet::new(self, set, operation);
+            // A share that decides from now on knows of them; one that did before may owe.
+            if self.shares.is_idle() {
+                return Ok(in_flight);
+            }
+            if self.is_recovering(set) {
+                return Err(FallbackReason::Recovering);
+            }
+            let mut charges = set.charges().iter();
+            if !charges.any(|charge| self.shares.owes(set.key(charge).as_bytes())) {
+                return Ok(in_flight);
+            }
+        }
+        Err(FallbackReason::Recovering)
+    }
+
+    /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
+    fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
+        let has_endpoints = self.recovery.is_any();
+        if !has_endpoints && self.shares.is_settled() {
+            return false;
+        }
+        let now = Instant::now();
+        let recovers = |charge: &Charge<'_>| {
+            let key = set.key(charge);
+            let endpoint = || self.store.link.endpoint_of(&self.store.names.of(key));
+            self.shares.is_recovering(key.as_bytes(), now)
+                || (has_endpoints && self.recovery.has(&endpoint(), now))
+        };
+        is_shared(set) && set.charges().iter().any(recovers)
+    }
+
+    /// Notes what the store said to a set, at `decided` by its clock; returns when that was heard.
+    fn note(
+        &self,
+        set: &LimitSet<'_>,
+        decisions: &[Decision],
+        asked: Monotonic,
+        decided: u64,
+    ) -> Monotonic {
+        let heard = self.clock.monotonic();
+        let answered = AnswerTime {
+            asked,
+            heard,
+            decided,
+        };
+        let each = set.charges().iter().zip(decisions);
+        // Permits come back: how many are held is not remembered.
+        let has_permits = |charge: &Charge<'_>| charge.active.limit.lease().is_some();
+        for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
+            let key = set.key(charge);
+            self.denial_cache.note(key, charge, decision, answered);
+        }
+        heard
+    }
+
+    /// What is declared for a store that cannot tell.
+    fn fall_back(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        reason: &FallbackReason,
+    ) -> Result<Answer, StoreError> {
+        if reason.failure() == Failure::Overloaded {
+            // It answers others, so it is not gone: nothing is declared for that.
+            return Err(self.store.error(&Failure::Overloaded));
+        }
+        if !matches!(reason, FallbackReason::Recovering) {
+            self.recovery.owes();
+        }
+        self.degraded(&reason.failure());
+        self.fallback_answer(set, operation, now, reason)
+    }
+
+    fn fallback_answer(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        reason: &FallbackReason,
+    ) -> Result<Answer, StoreError> {
+        let mut decisions: Vec<Option<Decision>> = Vec::with_capacity(set.charges().len());
+        let mut locals = Vec::new();
+        let mut counts = [0_u64; 3];
+        let mut is_refused = false;
+        for (place, charge) in set.charges().iter().enumerate() {
+            let Some(on_failure) = charge.on_failure else {
+                return Err(self.store.error(&reason.failure()));
+            };
+            let [shared, denied, allowed] = &mut counts;
+            let local = self
+                .shares
+                .local_charge(set.key(charge), charge, on_failure);
+            decisions.push(match (on_failure, local) {
+                (OnFailure::Share { .. }, Some(mut local)) => {
+                    *shared += 1;
+                    local.may_be_charged = reason.may_be_charged(place);
+                    locals.push(local);
+                    None
+                }
+                (OnFailure::Allow, _) => {
+                    *allowed += 1;
+                    Some(allow(charge))
+                }
+                // A limit that cannot be shared admits nothing; rules files refuse such a share.
+                (OnFailure::Share { .. } | OnFailure::Deny, _) => {
+                    *denied += 1;
+                    is_refused |= !charge.shadow;
+                    Some(deny(charge))
+                }
+            });
+        }
+        let mut asked = operation;
+        if operation == Operation::Acquire {
+            for (total, count) in self.fallbacks.iter().zip(counts) {
+                total.fetch_add(count, Ordering::Relaxed);
+            }
+            if is_refused {
+                asked = Operation::Peek;
+            }
+        }
+        let mut shared = Vec::new();
+        if !locals.is_empty() {
+            let mode = DecideMode {
+                operation: asked,
+                is_recovering: matches!(reason, FallbackReason::Recovering),
+            };
+            let (denial_cache, clock) = (&self.denial_cache, &*self.clock);
+            shared = self.shares.decide(&locals, mode, now, denial_cache, clock);
+        }
+        let mut shared = shared.into_iter();
+        let each = decisions.into_iter().zip(set.charges());
+        let decisions = each.map(|(decision, charge)| {
+            let decision = decision.or_else(|| shared.next());
+            decision.unwrap_or_else(|| deny(charge))
+        });
+        Ok(Answer {
+            decisions: decisions.collect(),
+            degraded: true,
+            ..Answer::default()
+        })
+    }
+}
+
+/// Why the store is not asked, or did not answer.
+#[derive(Debug)]
+enum FallbackReason {
+    Failed(SetFailure),
+    /// It answers again, and other nodes may not have paid yet.
+    Recovering,
+}
+
+impl FallbackReason {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Failed(undecided) => undecided.failure.clone(),
+            Self::Recovering => Failure::Unreachable("it is back since a moment".to_owned()),
+        }
+    }
+
+    /// Whether the store may have made the charge at this place of the set.
+    fn may_be_charged(&self, place: usize) -> bool {
+        match self {
+            Self::Failed(undecided) => undecided.uncertain.contains(&place),
+            Self::Recovering => false,
+        }
+    }
+}
+
+/// What an answer says of more sets like this one.
+fn probe_answer(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> ProbeAnswer {
+    let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
+        return ProbeAnswer::Nothing;
+    };
+    let each = set.charges().iter().zip(&answer.decisions);
+    let each = each.filter(|(charge, _)| !charge.shadow);
+    let room = each.map(|(charge, decision)| match decision.outcome {
+        Outcome::Allow => Some(decision.remaining / charge.cost.get()),
+        Outcome::Deny(_) => None,
+    });
+    // Refused by one is refused; `None` comes first.
+    room.min()
+        .flatten()
+        .map_or(ProbeAnswer::Refusal, ProbeAnswer::Room)
+}
+
+/// Whether every limit of a set goes on by shares while the store cannot tell.
+fn is_shared(set: &LimitSet<'_>) -> bool {
+    let mut charges = set.charges().iter();
+    charges.all(|charge| {
+        let is_declared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+        is_declared && charge.active.limit.lease().is_none()
+    })
+}
+
+/// Whether all limits allow that have a say.
+fn passes(set: &LimitSet<'_>, decisions: &[Decision]) -> bool {
+    let mut each = set.charges().iter().zip(decisions);
+    each.all(|(charge, said)| said.outcome.is_allow() || charge.shadow)
+}
+
+fn deny(charge: &Charge<'_>) -> Decision {
+    Decision {
+        outcome: Outcome::Deny(RetryAfter::After(RETRY_AFTER)),
+        limit: charge.active.limit.max(),
+        remaining: 0,
+        reset_after: RETRY_AFTER,
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
+fn allow(charge: &Charge<'_>) -> Decision {
+    let limit = charge.active.limit.max();
+    Decision {
+        outcome: Outcome::Allow,
+        limit,
+        remaining: limit,
+        reset_after: Duration::ZERO,
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
+impl Store for FallbackStore {
+    fn install(&self, changes: &Changes) {
+        self.inner.store.install(changes);
+    }
+
+    fn most_holds(&self) -> usize {
+        self.inner.store.most_holds()
+    }
+
+    fn most_learned(&self) -> usize {
+        self.inner.store.most_learned()
+    }
+
+    /// Answers from refusals that are remembered.
+    fn decide_now(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Answer> {
+        let inner = &self.inner;
+        match charges {
+            Charges::One(..) if operation == Operation::Peek => None,
+            Charges::One(key, charge) => {
+                let decision = inner.denial_cache.refusal(key, charge, now.monotonic)?;
+                inner.remembered.fetch_add(1, Ordering::Relaxed);
+                Some(Answer::from(Decisions::from([decision])))
+            }
+            Charges::Set(set) if set.charges().is_empty() => Some(Answer::default()),
+            Charges::Set(set) => inner.cached_denial(set, operation, *now),
+            // Permits come back: how many are held is not remembered.
+            Charges::Permits(..) => None,
+        }
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        let (inner, set) = (&self.inner, &*charges.set());
+        if set.charges().is_empty() {
+            return Ok(Answer::default());
+        }
+        match (charges, operation) {
+            (Charges::Permits(_, id), Operation::Acquire) => {
+                // In a box: calls that hold nothing should not carry room for it.
+                let claim = Claim::plain(id);
+                let placed = Box::pin(inner.hold(set, &claim, now));
+                Ok(placed.await?.into())
+            }
+            _ => inner.decide_through_gate(set, operation, now).await,
+        }
+    }
+}
+
+impl HoldStore for FallbackStore {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.inner.hold(set, claim, now).await
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.inner.end(id, ending, now).await
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        self.inner.advance(id, now).await
+    }
+
+    fn fall_back(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        self.inner.fall_back_in_queue(set, claim, now, error)
+    }
+
+    fn has_remote_wakeups(&self) -> bool {
+        true
+    }
+
+    async fn wait_promoted(&self, id: &HoldId) {
+        self.inner.store.wait_promoted(id).await;
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.inner.store.abandon(id, ending, now)
+    }
+}
+
+impl AdminStore for FallbackStore {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let inner = &self.inner;
+        if action == Action::Forgive {
+            // What it used apart is forgiven as well.
+            for charge in set.charges() {
+                inner.shares.forget(set.key(charge).as_bytes());
+            }
+        }
+        let changed = inner.store.administer(set, action, now).await;
+        for charge in set.charges().iter().filter(|_| changed.is_ok()) {
+            inner.denial_cache.forget(set.key(charge));
+        }
+        changed.inspect_err(|error| inner.failed(error))
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let bans = self.inner.store.bans(most, now).await;
+        bans.inspect_err(|error| self.inner.failed(error))
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.inner.store.ban_count(now).await
+    }
+}

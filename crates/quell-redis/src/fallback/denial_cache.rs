@@ -1,0 +1,512 @@
+//! Denial cache: the last answer of the store for each key. Repeated calls on a denied key are refused
+//! from it, and a local share starts from it.
+//!
+//! A denial is used for at most [`MAX_AGE`], so a change by another node (a ban lifted, units refunded)
+//! shows here that late. Shortly before that, one call at a time goes to the store, so a key under
+//! constant load costs about one round trip a second. When the denial is over, callers go through a
+//! [`StampedeGate`], which sends a few of them on behalf of all.
+//!
+//! The table has a fixed size and is eight-way associative: when a set is full, the key that is at rest
+//! first is evicted, which costs a round trip.
+//!
+//! The table also counts the units of calls in flight to the store, under the same lock. The store may
+//! admit them at any moment, so a local share of the same key leaves room for them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quell::store::memory::{Fingerprint, HashKey};
+use quell_core::charge::Charge;
+use quell_core::decision::{Decision, RetryAfter};
+use quell_core::key::Key;
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::time::Monotonic;
+
+use super::refusal::Refusal;
+use super::stampede::StampedeGate;
+use crate::store::needs_holds;
+
+/// How long a refusal is believed.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// From this age on one call goes and asks, while others still believe: two timeouts earlier.
+const REFRESH_AGE: Duration = Duration::from_millis(900);
+
+/// After this long whoever went to ask is not waited for.
+const REFRESH_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// For so long after a refusal those who ask about a key are a crowd: it has room, and not for all.
+const STAMPEDE_WINDOW: Duration = Duration::from_secs(10);
+
+/// Keys, in sets of [`WAYS`]: at most 65 MB, and 155 MB if each is refused for [`COSTS`] costs.
+const SETS: usize = 32 * 1_024;
+const WAYS: usize = 8;
+
+/// Costs of one key whose refusals are remembered each by itself.
+const COSTS: usize = 4;
+
+/// What the store last said of keys.
+pub(super) struct DenialCache {
+    secret: HashKey,
+    sets: Box<[Mutex<Set>]>,
+}
+
+/// Keys of one hash.
+#[derive(Debug, Default)]
+struct Set {
+    entries: Vec<CacheEntry>,
+    /// Empty while no call is in flight, and then without memory.
+    in_flight: Vec<InFlight>,
+}
+
+/// Calls about one key without an answer.
+#[derive(Debug)]
+struct InFlight {
+    key: Fingerprint,
+    calls: u32,
+    units: u64,
+}
+
+impl Set {
+    fn add_in_flight(&mut self, key: Fingerprint, units: u64) {
+        match self.in_flight.iter_mut().find(|calls| calls.key == key) {
+            Some(calls) => {
+                calls.calls += 1;
+                calls.units = calls.units.saturating_add(units);
+            }
+            None => self.in_flight.push(InFlight {
+                key,
+                calls: 1,
+                units,
+            }),
+        }
+    }
+
+    fn remove_in_flight(&mut self, key: Fingerprint, units: u64) {
+        let Some(at) = self.in_flight.iter().position(|calls| calls.key == key) else {
+            return;
+        };
+        if let Some(calls) = self.in_flight.get_mut(at) {
+            calls.calls -= 1;
+            calls.units = calls.units.saturating_sub(units);
+            if calls.calls == 0 {
+                self.in_flight.swap_remove(at);
+            }
+        }
+        if self.in_flight.is_empty() {
+            self.in_flight = Vec::new();
+        }
+    }
+}
+
+/// A call to the store without an answer, and how many units it would charge to one key.
+#[derive(Debug)]
+pub(super) struct InFlightCharge {
+    key: Fingerprint,
+    units: u64,
+}
+
+#[derive(Debug)]
+struct CacheEntry {
+    key: Fingerprint,
+    limit: LimitId,
+    noted: LastAnswer,
+    /// From then on nothing is used.
+    rest: Monotonic,
+    /// When somebody went to ask again.
+    refreshing: Option<Monotonic>,
+    banned_until: Option<Monotonic>,
+    refusals: Vec<Refusal>,
+    /// When a refusal was heard last, or the first call after it passed.
+    refused: Option<Monotonic>,
+    /// Those who ask since the refusals are over, while there are any.
+    stampede_gate: Weak<StampedeGate>,
+}
+
+/// When the store answered a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnswerTime {
+    /// Before it was asked, and after its answer was heard.
+    pub(super) asked: Monotonic,
+    pub(super) heard: Monotonic,
+    /// When it decided, by its own clock, in microseconds.
+    pub(super) decided: u64,
+}
+
+impl AnswerTime {
+    /// Whether the store decided this before `other`. Its clock is believed of calls that were on their
+    /// way at the same time: nothing else tells their order. `None`: both at one instant, as in a batch.
+    fn is_before(&self, other: &Self) -> Option<bool> {
+        let is_together = self.asked < other.heard && other.asked < self.heard;
+        match is_together {
+            true if self.decided == other.decided => None,
+            true => Some(self.decided < other.decided),
+            false => Some(self.heard < other.asked),
+        }
+    }
+}
+
+/// What the store said of a key, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastAnswer {
+    used: u64,
+    answered: AnswerTime,
+}
+
+impl LastAnswer {
+    pub(super) fn new(decision: &Decision, answered: AnswerTime) -> Self {
+        Self {
+            used: decision.limit.saturating_sub(decision.remaining),
+            answered,
+        }
+    }
+
+    /// Whether the store decided this before `other`.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        let is_before = self.answered.is_before(&other.answered);
+        // Nothing drains within an instant: whoever finds more used comes later.
+        is_before.unwrap_or(self.used < other.used)
+    }
+}
+
+/// Where a node that goes on by itself finds a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StartingPoint {
+    /// What was left of the whole limit.
+    pub(super) left: u64,
+    /// How much longer it is banned.
+    pub(super) ban: Option<Duration>,
+    /// From then on nothing is used.
+    pub(super) rest: Monotonic,
+    pub(super) noted: LastAnswer,
+}
+
+impl std::fmt::Debug for DenialCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DenialCache").finish_non_exhaustive()
+    }
+}
+
+impl DenialCache {
+    pub(super) fn new() -> Self {
+        Self {
+            secret: HashKey::random(),
+            sets: (0..SETS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Runs `act` on the set that may hold `key`.
+    fn with<R>(
+        &self,
+        key: Key<'_>,
+        act: impl FnOnce(Fingerprint, &mut Vec<CacheEntry>) -> R,
+    ) -> Option<R> {
+        let print = self.secret.of_bytes(key.as_bytes());
+        self.with_set(print, |set| act(print, &mut set.entries))
+    }
+
+    /// Runs `act` on the set that may hold the key with this fingerprint.
+    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut Set) -> R) -> Option<R> {
+        let set = usize::try_from(print.high % SETS as u64).ok()?;
+        Some(act(&mut self.sets.get(set)?.lock()))
+    }
+
+    /// A call is about to be sent that may charge so many units to `key`. It counts until [`DenialCache::complete`]
+    /// or [`DenialCache::remove_in_flight`].
+    pub(super) fn add_in_flight(&self, key: Key<'_>, units: u64) -> InFlightCharge {
+        let key = self.secret.of_bytes(key.as_bytes());
+        self.with_set(key, |set| set.add_in_flight(key, units));
+        InFlightCharge { key, units }
+    }
+
+    /// The call is not sent, or was not answered.
+    pub(super) fn remove_in_flight(&self, flight: &InFlightCharge) {
+        self.with_set(flight.key, |set| {
+            set.remove_in_flight(flight.key, flight.units);
+        });
+    }
+
+    /// The call was answered: at one instant it is in flight no more, and its answer noted. Changes
+    /// nothing unless `may_land`; says whether that was so.
+    pub(super) fn complete(
+        &self,
+        flight: &InFlightCharge,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        answered: AnswerTime,
+        may_complete: impl FnOnce() -> bool,
+    ) -> bool {
+        let completed = self.with_set(flight.key, |set| {
+            if !may_complete() {
+                return false;
+            }
+            set.remove_in_flight(flight.key, flight.units);
+            note_entry(&mut set.entries, flight.key, charge, decision, answered);
+            true
+        });
+        completed.unwrap_or(true)
+    }
+
+    /// Units of calls about `key` that are in flight.
+    pub(super) fn in_flight(&self, key: Key<'_>) -> u64 {
+        let key = self.secret.of_bytes(key.as_bytes());
+        let units = self.with_set(key, |set| {
+            let calls = set.in_flight.iter().find(|calls| calls.key == key);
+            calls.map_or(0, |calls| calls.units)
+        });
+        units.unwrap_or(0)
+    }
+
+    /// Notes what the store said to a charge.
+    pub(super) fn note(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        answered: AnswerTime,
+    ) {
+        self.with(key, |print, entries| {
+            note_entry(entries, print, charge, decision, answered);
+        });
+    }
+
+    /// The refusal that the store would give to `charge` now; `None`: ask it.
+    pub(super) fn refusal(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        now: Monotonic,
+    ) -> Option<Decision> {
+        let answer = self.with(key, |print, set| {
+            let entry = set.iter_mut().find(|entry| entry.key == print)?;
+            if entry.limit != charge.active.id {
+                return None;
+            }
+            let (answer, heard) = entry.answer(charge, now)?;
+            let is_asked = entry
+                .refreshing
+                .is_some_and(|since| now.since(since) < REFRESH_TIMEOUT);
+            if now.since(heard) >= REFRESH_AGE && !is_asked {
+                entry.refreshing = Some(now);
+                return None;
+            }
+            Some(answer)
+        });
+        answer.flatten()
+    }
+
+    /// Those who ask about a key since its refusal is over. `None`: there was none lately, or it is not
+    /// over.
+    pub(super) fn stampede_gate(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        now: Monotonic,
+    ) -> Option<Arc<StampedeGate>> {
+        let stampede_gate = self.with(key, |print, set| {
+            let entry = set.iter_mut().find(|entry| entry.key == print)?;
+            if entry.limit != charge.active.id {
+                return None;
+            }
+            if let Some(stampede_gate) = entry.stampede_gate.upgrade() {
+                return Some(stampede_gate);
+            }
+            let is_hot = entry
+                .refused
+                .is_some_and(|heard| now.since(heard) < STAMPEDE_WINDOW);
+            let was_refused = is_hot || !entry.refusals.is_empty();
+            if !was_refused || entry.answer(charge, now).is_some() {
+                return None;
+            }
+            let stampede_gate = Arc::new(StampedeGate::default());
+            entry.stampede_gate = Arc::downgrade(&stampede_gate);
+            Some(stampede_gate)
+        });
+        stampede_gate.flatten()
+    }
+
+    /// What was left of `active`, as far as is known.
+    pub(super) fn starting_point(
+        &self,
+        key: Key<'_>,
+        active: &ActiveLimit,
+        now: Monotonic,
+    ) -> Option<StartingPoint> {
+        let starting_point = self.with(key, |print, set| {
+            let entry = set.iter().find(|entry| entry.key == print)?;
+            let ban = entry.banned_until.map(|until| until.since(now));
+            let used = if now < entry.rest {
+                entry.noted.used
+            } else {
+                0
+            };
+            Some(StartingPoint {
+                left: active.limit.max().saturating_sub(used),
+                ban: ban.filter(|left| !left.is_zero()),
+                rest: entry.rest,
+                noted: entry.noted,
+            })
+        });
+        starting_point.flatten()
+    }
+
+    /// Forgets a key that something was done to by hand.
+    pub(super) fn forget(&self, key: Key<'_>) {
+        self.with(key, |print, set| set.retain(|entry| entry.key != print));
+    }
+}
+
+impl CacheEntry {
+    /// The refusal that the store would give to `charge` now, with when it was heard.
+    fn answer(&self, charge: &Charge<'_>, now: Monotonic) -> Option<(Decision, Monotonic)> {
+        self.refusals.iter().rev().find_map(|refusal| {
+            let is_believed = now.since(refusal.heard()) < MAX_AGE;
+            let answer = is_believed.then(|| refusal.answer(charge.active, charge.cost, now));
+            Some((answer.flatten()?, refusal.heard()))
+        })
+    }
+}
+
+/// Notes what the store said to a charge of the key with this fingerprint.
+fn note_entry(
+    set: &mut Vec<CacheEntry>,
+    print: Fingerprint,
+    charge: &Charge<'_>,
+    decision: &Decision,
+    answered: AnswerTime,
+) {
+    let AnswerTime { asked, heard, .. } = answered;
+    let noted = LastAnswer::new(decision, answered);
+    let refusal = Refusal::new(charge.cost, asked, heard, decision);
+    // Refusals that count towards a ban have to reach the store.
+    let counts = charge.active.limit.ban().is_some() && !decision.banned;
+    // Of a cost on credit nothing is told from what is used.
+    let is_told = !needs_holds(charge);
+    let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
+    let ban = decision.banned.then(|| match decision.retry_after() {
+        Some(RetryAfter::After(left)) => heard.saturating_add(left),
+        _ => heard.saturating_add(decision.reset_after),
+    });
+    let index = set.iter().position(|entry| entry.key == print);
+    let mut refused = refusal.is_some().then_some(heard);
+    let (mut refusals, mut stampede_gate) = (Vec::new(), Weak::new());
+    if let Some(index) = index {
+        let mut before = set.swap_remove(index);
+        if noted.is_before(&before.noted) {
+            // A later answer was heard before this one.
+            set.push(before);
+            return;
+        }
+        if before.limit == charge.active.id {
+            stampede_gate = std::mem::take(&mut before.stampede_gate);
+            let was_refused = !before.refusals.is_empty();
+            refused = refused.or(if was_refused {
+                Some(heard)
+            } else {
+                before.refused
+            });
+        }
+        if refusal.is_some() && before.limit == charge.active.id {
+            refusals = before.refusals;
+            let cost = charge.cost.get();
+            refusals
+                .retain(|refusal| refusal.cost() != cost && heard.since(refusal.heard()) < MAX_AGE);
+        }
+    } else if refusal.is_none() && charge.on_failure.is_none() {
+        return;
+    }
+    evict(set, heard);
+    refusals.truncate(COSTS - 1);
+    // Most keys are refused for one cost.
+    refusals.reserve_exact(usize::from(refusal.is_some()));
+    refusals.extend(refusal);
+    set.push(CacheEntry {
+        key: print,
+        limit: charge.active.id,
+        noted,
+        rest: heard.saturating_add(decision.reset_after),
+        refreshing: None,
+        banned_until: ban,
+        refusals,
+        refused,
+        stampede_gate,
+    });
+}
+
+/// Drops the key that is at rest first, if there is no room.
+fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
+    if set.len() < WAYS {
+        return;
+    }
+    set.retain(|entry| entry.rest > now);
+    if set.len() < WAYS {
+        return;
+    }
+    let first = (0..set.len()).min_by_key(|index| set.get(*index).map(|entry| entry.rest));
+    if let Some(first) = first {
+        set.swap_remove(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::cost::Cost;
+    use quell_core::decision::Outcome;
+    use quell_core::limit::Limit;
+    use quell_core::rule::OnFailure;
+
+    use super::*;
+
+    /// Callers who read their clocks, ask and hear in any order: the store's clock tells the last one.
+    #[test]
+    fn what_the_store_decided_last_counts_in_whatever_order_it_is_heard() {
+        let limit = Limit::fixed_window(9, Duration::from_secs(60)).build();
+        let active = ActiveLimit {
+            id: LimitId(1),
+            limit: limit.expect("possible"),
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let mut charge = Charge::alone(&active, Cost::ONE);
+        charge.on_failure = Some(OnFailure::Deny);
+        let key = Key::of_parts(b"key", 3);
+        let used_after = |answers: &[(u64, u64, u64, u64)]| {
+            let cache = DenialCache::new();
+            for (asked, heard, decided, used) in answers {
+                let decision = Decision {
+                    outcome: Outcome::Allow,
+                    limit: 9,
+                    remaining: 9 - used,
+                    reset_after: Duration::from_secs(60),
+                    delay: Duration::ZERO,
+                    banned: false,
+                };
+                let answered = AnswerTime {
+                    asked: Monotonic::from_nanos(*asked),
+                    heard: Monotonic::from_nanos(*heard),
+                    decided: *decided,
+                };
+                cache.note(key, &charge, &decision, answered);
+            }
+            let starting_point = cache.starting_point(key, &active, Monotonic::from_nanos(9));
+            9 - starting_point.expect("it was noted").left
+        };
+        // Who read the clock first is decided last, as a caller that waits for a payment.
+        assert_eq!(used_after(&[(2, 3, 50, 1), (1, 5, 60, 2)]), 2);
+        // Who is decided last is noted first.
+        assert_eq!(used_after(&[(1, 5, 60, 2), (2, 6, 50, 1)]), 2);
+        // A batch has one instant.
+        assert_eq!(used_after(&[(1, 5, 60, 2), (2, 5, 60, 1)]), 2);
+        // One after the other, though the store's clock was set back, or nobody's goes on.
+        assert_eq!(used_after(&[(1, 2, 60, 2), (3, 4, 50, 1)]), 1);
+        assert_eq!(used_after(&[(1, 1, 60, 2), (1, 1, 60, 1)]), 1);
+    }
+
+    #[test]
+    fn a_key_takes_as_much_as_is_said() {
+        let (key, refusal) = (size_of::<CacheEntry>(), size_of::<Refusal>());
+        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Set>>()) < 65_000_000);
+        assert!(SETS * (WAYS * (key + COSTS * refusal)) < 155_000_000);
+    }
+}

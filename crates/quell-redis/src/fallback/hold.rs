@@ -1,0 +1,127 @@
+//! Holds with a fallback: claims go to the store, or are answered as declared while it is gone.
+//!
+//! The fallback decides a claim like an acquire, and nothing is held: a share of a rate is used at once
+//! and for good, permits cannot be shared and are refused, and allowed units are not counted. Nobody
+//! waits for a turn meanwhile. Ending a hold has no fallback: it fails, and can be repeated when the store
+//! is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::store::{Finished, HoldStore, Placed, StoreError};
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::time::Now;
+
+use super::{FallbackReason, Inner, passes};
+use crate::hold::HoldError;
+use crate::link::Failure;
+use crate::script_request::SetFailure;
+
+impl Inner {
+    pub(super) async fn hold(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        if let Some(failure) = self.write_refusal(set) {
+            return self.fallback(set, claim, now, &FallbackReason::Failed(failure.into()));
+        }
+        let in_flight = match self
+            .prepare(set, Some(claim), Operation::Acquire, now)
+            .await
+        {
+            Ok(in_flight) => in_flight,
+            Err(reason) => return self.fallback(set, claim, now, &reason),
+        };
+        match self.store.try_hold(set, claim, now).await {
+            Ok((placed, clock)) => {
+                // What was answered before says nothing of now. A refusal is not remembered: what is held
+                // comes back.
+                if !placed.repeated && passes(set, &placed.decisions) {
+                    in_flight.complete(set, &placed.decisions, now, clock);
+                }
+                Ok(placed)
+            }
+            Err(HoldError::Refused(error)) => Err(error),
+            Err(HoldError::Failed(failure)) => {
+                // Perhaps it was made, and what is answered in its place holds nothing. A name that its
+                // caller may say again, here or on another node, would end what that one holds.
+                if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
+                    self.store.abandon(claim.id, Ending::Cancel, now);
+                }
+                drop(in_flight);
+                self.note_write_refusal(set, &failure);
+                let undecided = SetFailure::whole(failure, 0..set.charges().len());
+                self.fallback(set, claim, now, &FallbackReason::Failed(undecided))
+            }
+        }
+    }
+
+    fn fallback(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        reason: &FallbackReason,
+    ) -> Result<Placed, StoreError> {
+        let answer = self.fall_back(set, Operation::Acquire, now, reason)?;
+        let mut decisions = answer.decisions.into_vec();
+        for decision in &mut decisions {
+            let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
+            decision.delay = decision.delay.min(most);
+        }
+        Ok(Placed {
+            decisions,
+            held: false,
+            wait: None,
+            repeated: false,
+            degraded: true,
+        })
+    }
+
+    /// What is declared for a caller that has waited in line until the store failed. Its place is
+    /// given back, so what a share admits here is owed.
+    pub(super) fn fall_back_in_queue(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        match error {
+            StoreError::Unavailable(reason) => {
+                let reason = FallbackReason::Failed(Failure::Unreachable(reason).into());
+                self.fallback(set, claim, now, &reason)
+            }
+            other => Err(other),
+        }
+    }
+
+    pub(super) async fn end(
+        self: &Arc<Self>,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        let ended = self.store.end(id, ending, now).await;
+        ended.inspect_err(|error| self.failed(error))
+    }
+
+    pub(super) async fn advance(
+        self: &Arc<Self>,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        let advanced = self.store.advance(id, now).await;
+        advanced.inspect_err(|error| self.failed(error))
+    }
+
+    /// A caller was answered by this error.
+    pub(super) fn failed(self: &Arc<Self>, error: &StoreError) {
+        if let StoreError::Unavailable(reason) = error {
+            self.degraded(reason);
+        }
+    }
+}

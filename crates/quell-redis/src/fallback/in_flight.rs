@@ -1,0 +1,96 @@
+//! Calls in flight: what a call may charge to the store, from before it is sent until its answer is
+//! noted.
+//!
+//! The store may admit it at any moment in between, and a share of the same key must not admit the same
+//! units: see `denial_cache` and `local_share`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use quell::clock::read_again;
+use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::rule::OnFailure;
+use quell_core::time::Now;
+
+use super::denial_cache::{AnswerTime, InFlightCharge};
+use super::local_share::AnsweredCharge;
+use super::{Inner, passes};
+
+/// A call in flight, with a place for each charge of its set.
+#[derive(Debug)]
+pub(super) struct InFlightSet {
+    inner: Arc<Inner>,
+    operation: Operation,
+    /// `None` where nothing is charged, or there is no share that has to know of it.
+    each: Vec<Option<InFlightCharge>>,
+}
+
+impl InFlightSet {
+    pub(super) fn new(inner: &Arc<Inner>, set: &LimitSet<'_>, operation: Operation) -> Self {
+        let is_counted = |charge: &&Charge<'_>| {
+            let is_shared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+            operation == Operation::Acquire && is_shared && has_rate(charge)
+        };
+        let each = set.charges().iter().map(|charge| {
+            let charge = Some(charge).filter(is_counted)?;
+            Some(
+                inner
+                    .denial_cache
+                    .add_in_flight(set.key(charge), charge.cost.get()),
+            )
+        });
+        Self {
+            inner: Arc::clone(inner),
+            operation,
+            each: each.collect(),
+        }
+    }
+
+    /// The store decided the set, at `decided` by its clock; it was asked at `now`.
+    pub(super) fn complete(
+        mut self,
+        set: &LimitSet<'_>,
+        decisions: &[Decision],
+        now: Now,
+        decided: u64,
+    ) {
+        let inner = Arc::clone(&self.inner);
+        let answered = AnswerTime {
+            asked: now.monotonic,
+            heard: inner.clock.monotonic(),
+            decided,
+        };
+        let is_charged = self.operation == Operation::Acquire && passes(set, decisions);
+        let each = set.charges().iter().zip(decisions);
+        let each = each.zip(std::mem::take(&mut self.each));
+        for ((charge, decision), flight) in each.filter(|((charge, _), _)| has_rate(charge)) {
+            let is_charged = is_charged && decision.outcome.is_allow();
+            let answer = AnsweredCharge {
+                key: set.key(charge),
+                flight: flight.as_ref(),
+                charge,
+                decision,
+                answered,
+                units: if is_charged { charge.cost.get() } else { 0 },
+            };
+            let now = || read_again(now, &*inner.clock);
+            inner
+                .shares
+                .complete(&inner.denial_cache, &answer, now, Instant::now());
+        }
+    }
+}
+
+impl Drop for InFlightSet {
+    fn drop(&mut self) {
+        for flight in self.each.iter().flatten() {
+            self.inner.denial_cache.remove_in_flight(flight);
+        }
+    }
+}
+
+/// Permits come back: how many are held is not remembered, and no share has any.
+fn has_rate(charge: &Charge<'_>) -> bool {
+    charge.active.limit.lease().is_none()
+}

@@ -1,0 +1,998 @@
+//! Local share: what this node admits by itself while the store is gone, and owes to it afterwards.
+//!
+//! A key starts with the store's last answer, divided by the number of nodes (see `denial_cache`), and
+//! from then on has this node's share of the limit. Two things are kept for it: the state that decides,
+//! and the debt, which is charged to the store when it answers again. The table has the full key, since
+//! the store has to be told which key to charge.
+//!
+//! ```text
+//! admit ---> debt ---begin---> payment ---answered---> nothing owed
+//!              ^                  |-----no answer----> nothing owed: charged once, or not at all
+//!              '---------------unpaid
+//! ```
+//!
+//! The store may still admit calls that are in flight when a share begins: the share leaves room for
+//! their units, and is charged whatever the store then reports as charged.
+//!
+//! The deciding state stays in the table throughout, so that calls during repayment see what was used.
+//! It is dropped when the store has been charged for all of it and [`RECOVERY`] is over. Units whose
+//! payment has no answer are never certain: they are not owed, and count against the share whenever the
+//! store fails again. So a store that keeps losing calls has at most one share admitted beside what it
+//! charges itself.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use quell::clock::{Clock, read_again};
+use quell_core::algorithm::{Algorithm, At, Edges};
+use quell_core::bucket_replay::{charge_anyway, state_with_use};
+use quell_core::charge::{Charge, Entry, Operation, ban, decide};
+use quell_core::cost::Cost;
+use quell_core::debt::Debt;
+use quell_core::decision::Decision;
+use quell_core::key::Key;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::OnFailure;
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+use tokio::sync::watch;
+
+use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
+use crate::link::Failure;
+use crate::sync::Mutex;
+
+/// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
+/// theirs before the store admits anybody: each looks for a store that is gone once a second.
+pub(super) const RECOVERY: Duration = Duration::from_secs(2);
+
+/// Bytes that keys with a state of their own may take. Past that new keys of a rule share
+/// [`OVERFLOW_STATES`], and what these let pass is not charged to the store.
+const MAX_BYTES: usize = 64 * 1_024 * 1_024;
+
+/// States that the keys of a rule share for which there is no room.
+const OVERFLOW_STATES: u64 = 64;
+
+/// Stands where a captured value would, which begins with another byte.
+const OVERFLOW: u8 = 0xff;
+
+/// Bytes of a key beside its name and its states: its share with the allocator's own, a slot of the
+/// table just after that grew, and the pointers and counts of its name.
+const OVERHEAD: usize = size_of::<LocalShare>() + 16 + 64 + 32 + 32;
+
+/// Shares of limits that are kept ready; more are worked out again.
+const MAX_LIMITS: usize = 4_096;
+
+/// A limit and what this node may use of it.
+#[derive(Debug)]
+pub(super) struct SharedLimit {
+    /// The limit on the store.
+    pub(super) whole: ActiveLimit,
+    share: ActiveLimit,
+    /// The share, for counting what is owed.
+    counted: Limit,
+    pub(super) nodes: NonZeroU32,
+}
+
+impl SharedLimit {
+    fn new(whole: &ActiveLimit, nodes: NonZeroU32) -> Option<Self> {
+        // Permits come back only where they are held, so they are not shared.
+        if whole.limit.lease().is_some() {
+            return None;
+        }
+        let share = whole.limit.share(nodes)?;
+        Some(Self {
+            whole: whole.clone(),
+            counted: share.without_warm_up(),
+            share: ActiveLimit {
+                limit: share,
+                ..whole.clone()
+            },
+            nodes,
+        })
+    }
+
+    /// Whether states under it grow with their use.
+    fn grows(&self) -> bool {
+        let algorithm = self.share.limit.algorithm();
+        matches!(
+            algorithm,
+            Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_)
+        )
+    }
+}
+
+/// A charge that this node decides by itself.
+#[derive(Debug)]
+pub(super) struct LocalCharge<'a, 'r> {
+    pub(super) key: Key<'a>,
+    pub(super) charge: &'a Charge<'r>,
+    pub(super) limits: Arc<SharedLimit>,
+    /// Whether the store may have made this charge already: then it is not owed.
+    pub(super) may_be_charged: bool,
+}
+
+/// How the keys of a set are decided apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DecideMode {
+    pub(super) operation: Operation,
+    /// The store answers again, and the other nodes may not have paid yet.
+    pub(super) is_recovering: bool,
+}
+
+/// What the store answered a call about one key.
+#[derive(Debug)]
+pub(super) struct AnsweredCharge<'a, 'r> {
+    pub(super) key: Key<'a>,
+    /// `None`: it could charge nothing that a share has to know of.
+    pub(super) flight: Option<&'a InFlightCharge>,
+    pub(super) charge: &'a Charge<'r>,
+    pub(super) decision: &'a Decision,
+    pub(super) answered: AnswerTime,
+    /// What was charged.
+    pub(super) units: u64,
+}
+
+/// What this node let pass of each key.
+#[derive(Debug, Default)]
+pub(super) struct LocalShares {
+    table: Mutex<Table>,
+    limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
+    /// Keys in the table, those that go on by their share, those that owe, and their bytes: read
+    /// without its lock.
+    keys: AtomicUsize,
+    active: AtomicUsize,
+    /// Decisions that are being made: each counts from before it looks which calls are in flight.
+    deciding: AtomicUsize,
+    owed: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Units of payments that were sent and have no answer.
+    unanswered: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    shares: HashMap<Arc<[u8]>, Box<LocalShare>>,
+    /// Keys with a debt that is to be paid.
+    due: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+    owed: usize,
+    settled: usize,
+    payments: u64,
+    /// Whether some keys share states.
+    has_overflowed: bool,
+    /// Whether other nodes have not paid yet.
+    waits_for_others: bool,
+    /// Whether a server was gone a moment ago, or takes no writes.
+    is_recovering: bool,
+}
+
+/// What this node let pass of one key.
+#[derive(Clone, Debug)]
+struct LocalShare {
+    limits: Arc<SharedLimit>,
+    /// The largest version of the limit since something is owed: what is more than `limits` holds is
+    /// charged under this.
+    largest: Arc<SharedLimit>,
+    /// What decides.
+    state: State,
+    /// The answer of the store that it began with.
+    began_with: Option<LastAnswer>,
+    /// What was let pass and the store knows nothing of.
+    debt: Debt,
+    /// What was let pass and perhaps charged.
+    uncertain: Option<Box<Debt>>,
+    payment: Option<Box<Payment>>,
+    /// Until when the key goes on by its share, once a payment was answered.
+    recovers_until: Option<Instant>,
+    /// Whether the store decides the key again. What it said last is where the state that decides here
+    /// begins anew, should it fail again.
+    is_settled: bool,
+    /// How many bytes of the key are its scope; none: of several keys, and never paid.
+    scope: Option<u32>,
+    /// Whether a ban began here that the store knows nothing of.
+    has_banned: bool,
+    /// Whether something is to be paid that is not on its way.
+    is_due: bool,
+    is_queued: bool,
+}
+
+/// Part of a debt on its way to the store.
+#[derive(Clone, Debug)]
+struct Payment {
+    number: u64,
+    debt: Debt,
+    has_banned: bool,
+    done: PaymentWatch,
+}
+
+/// Says what became of a payment.
+pub(super) type PaymentWatch = watch::Receiver<Option<Result<(), Failure>>>;
+
+/// What is to be charged to the store.
+#[derive(Debug)]
+pub(super) struct PaymentOrder {
+    pub(super) key: Arc<[u8]>,
+    pub(super) scope: usize,
+    pub(super) limits: Arc<SharedLimit>,
+    pub(super) edges: Option<Edges>,
+    pub(super) units: u64,
+    /// For how much longer the key is banned, if a ban began here.
+    pub(super) ban: Option<Duration>,
+    pub(super) done: watch::Sender<Option<Result<(), Failure>>>,
+    number: u64,
+}
+
+/// What became of a payment.
+#[derive(Clone, Debug)]
+pub(super) enum PaymentOutcome {
+    /// Charged, as far as it fits. The store's state rests then, if that is known.
+    Made(Option<Monotonic>),
+    /// It was sent and has no answer. It is not sent again: it may have been charged.
+    Unknown,
+    /// Nothing was charged.
+    Unpaid,
+}
+
+/// What paying a key comes to.
+#[derive(Debug)]
+pub(super) enum PaymentStart {
+    /// Nothing is owed.
+    Nothing,
+    /// Somebody is paying it.
+    Joined(PaymentWatch),
+    /// To be paid by the caller.
+    Started(Box<PaymentOrder>, PaymentWatch),
+}
+
+impl LocalShare {
+    /// A share that begins where the store was last, had it charged so many units more.
+    fn new(
+        local: &LocalCharge<'_, '_>,
+        uncertain: u64,
+        denial_cache: &DenialCache,
+        now: Now,
+    ) -> Self {
+        let limits = Arc::clone(&local.limits);
+        let share = &limits.share;
+        let last = denial_cache.starting_point(local.key, local.charge.active, now.monotonic);
+        let used = last.map_or(0, |last| {
+            let left = last.left / u64::from(limits.nodes.get());
+            share.limit.max().saturating_sub(left)
+        });
+        let used = used.saturating_add(uncertain);
+        let mut state = state_with_use(share, used, local.charge, now);
+        if let Some(left) = last.and_then(|last| last.ban) {
+            ban(&mut state, now, left);
+        }
+        // A key that was never heard of may be fully used.
+        let rests_after = local.charge.active.limit.full_refill();
+        let rests = last.map_or_else(|| now.monotonic.saturating_add(rests_after), |l| l.rest);
+        Self {
+            state,
+            began_with: last.map(|last| last.noted),
+            debt: Debt::new(rests),
+            uncertain: None,
+            largest: Arc::clone(&limits),
+            limits,
+            payment: None,
+            recovers_until: None,
+            is_settled: false,
+            scope: u32::try_from(local.key.scope().len()).ok(),
+            has_banned: false,
+            is_due: false,
+            is_queued: false,
+        }
+    }
+
+    /// Takes over another limit, as when rules change.
+    fn adopt_limit(&mut self, local: &LocalCharge<'_, '_>, now: Now) {
+        if Arc::ptr_eq(&self.limits, &local.limits) {
+            return;
+        }
+        let from = std::mem::replace(&mut self.limits, Arc::clone(&local.limits));
+        let to = &self.limits;
+        let at = local.charge.at(now);
+        self.state.carry(&from.share.limit, &to.share, &at);
+        let payment = self.payment.as_mut().map(|payment| &mut payment.debt);
+        let uncertain = self.uncertain.as_deref_mut();
+        let all = [Some(&mut self.debt), payment, uncertain];
+        let mut is_owed = false;
+        for debt in all.into_iter().flatten() {
+            debt.carry(&from.counted, &to.counted, &at);
+            is_owed |= debt.units(&to.counted, &at) > 0;
+        }
+        if !is_owed || to.whole.limit.max() >= self.largest.whole.limit.max() {
+            self.largest = Arc::clone(to);
+        }
+    }
+
+    /// The store has failed again.
+    fn resume(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
+        let uncertain = self.uncertain.take();
+        let units = uncertain.clone().map_or(0, |mut debt| {
+            debt.units(&self.limits.counted, &local.charge.at(now))
+        });
+        *self = Self {
+            uncertain,
+            scope: self.scope,
+            is_queued: self.is_queued,
+            ..Self::new(local, units, denial_cache, now)
+        };
+    }
+
+    /// Notes what was let pass and perhaps charged.
+    fn add_uncertain(&mut self, units: u64, at: &At) {
+        let debt = &self.debt;
+        let uncertain = self.uncertain.get_or_insert_with(|| debt.emptied().into());
+        uncertain.add(&self.limits.counted, units, at);
+    }
+
+    fn owes(&self) -> bool {
+        self.is_due || self.payment.is_some()
+    }
+
+    fn is_recovering(&self, now: Instant, waits_for_others: bool) -> bool {
+        self.recovers_until
+            .is_some_and(|until| waits_for_others || now < until)
+    }
+
+    /// Whether nobody needs it any more.
+    fn is_over(&self, now: Now) -> bool {
+        let rests = || {
+            let limit = &self.limits.share.limit;
+            self.state.time_to_rest(limit, now).is_zero()
+        };
+        let is_known = self.is_settled && self.uncertain.is_none();
+        !self.owes() && (is_known || rests())
+    }
+
+    fn bytes(&self, name: &[u8]) -> usize {
+        let payment = self.payment.as_ref().map_or(0, |payment| {
+            size_of::<Payment>() + payment.debt.heap_bytes()
+        });
+        let uncertain = self.uncertain.as_ref();
+        let uncertain = uncertain.map_or(0, |debt| size_of::<Debt>() + debt.heap_bytes());
+        let states = self.state.heap_bytes() + self.debt.heap_bytes();
+        OVERHEAD + name.len() + states + uncertain + payment
+    }
+}
+
+impl Table {
+    /// Whatever is changed of a share is taken out and put back under one lock.
+    fn take(&mut self, name: &[u8]) -> Option<(Arc<[u8]>, Box<LocalShare>)> {
+        let (name, share) = self.shares.remove_entry(name)?;
+        self.bytes = self.bytes.saturating_sub(share.bytes(&name));
+        self.owed = self.owed.saturating_sub(usize::from(share.owes()));
+        self.settled = self.settled.saturating_sub(usize::from(share.is_settled));
+        Some((name, share))
+    }
+
+    fn put(&mut self, name: Arc<[u8]>, mut share: Box<LocalShare>) {
+        if share.is_due && !share.is_queued {
+            share.is_queued = true;
+            self.due.push_back(Arc::clone(&name));
+        }
+        self.bytes = self.bytes.saturating_add(share.bytes(&name));
+        self.owed += usize::from(share.owes());
+        self.settled += usize::from(share.is_settled);
+        self.shares.insert(name, share);
+    }
+
+    /// Drops what nobody needs any more, and gives its memory back. Where there is no room at all,
+    /// nobody is waited for whose key the store decides again.
+    fn sweep(&mut self, now: Now, instant: Instant, is_full: bool) {
+        let (mut freed, mut settled) = (0, 0);
+        self.shares.retain(|name, share| {
+            let has_recovered = share.recovers_until.is_some_and(|until| instant >= until)
+                && !self.waits_for_others
+                && !self.is_recovering;
+            share.is_settled |= has_recovered && !share.owes();
+            let is_over = share.is_over(now) || (is_full && share.is_settled);
+            freed += if is_over { share.bytes(name) } else { 0 };
+            settled += usize::from(share.is_settled && !is_over);
+            !is_over
+        });
+        (self.bytes, self.settled) = (self.bytes.saturating_sub(freed), settled);
+        self.has_overflowed &= self.shares.values().any(|share| share.scope.is_none());
+        self.shrink();
+    }
+
+    /// Gives room back that is not needed any more, a part at a time.
+    fn shrink(&mut self) {
+        if self.shares.len() < self.shares.capacity() / 4 {
+            self.shares.shrink_to(self.shares.len() * 2);
+        }
+        if self.due.len() < self.due.capacity() / 4 {
+            self.due.shrink_to(self.due.len() * 2);
+        }
+    }
+
+    /// Under which name the use of `key` is kept, and whether others share it: none that is taken, by
+    /// another key of the same set.
+    fn name(
+        &mut self,
+        key: Key<'_>,
+        now: Now,
+        most: usize,
+        is_taken: impl Fn(&[u8]) -> bool,
+    ) -> (Arc<[u8]>, bool) {
+        if let Some((name, _)) = self.shares.get_key_value(key.as_bytes()) {
+            return (Arc::clone(name), false);
+        }
+        let bytes = OVERHEAD + key.as_bytes().len();
+        let has_room = |table: &Self| table.bytes.saturating_add(bytes) <= most;
+        if has_room(self) && !self.has_overflowed {
+            return (key.as_bytes().into(), false);
+        }
+        let number = key.as_bytes().iter().fold(0_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        });
+        let shared = |step: u64| {
+            let number = number.wrapping_add(step) % OVERFLOW_STATES;
+            [key.scope(), &[OVERFLOW], &number.to_be_bytes()].concat()
+        };
+        let mut free = (0..OVERFLOW_STATES).map(shared);
+        let Some(shared) = free.find(|name| !is_taken(name)) else {
+            return (key.as_bytes().into(), false);
+        };
+        let shared: Arc<[u8]> = shared.into();
+        // At most once for each shared state: it is there from then on, until it is at rest.
+        if !self.shares.contains_key(&shared) {
+            if !has_room(self) {
+                self.sweep(now, Instant::now(), true);
+            }
+            if has_room(self) {
+                return (key.as_bytes().into(), false);
+            }
+        }
+        self.has_overflowed = true;
+        (shared, true)
+    }
+}
+
+impl Table {
+    fn answered(
+        &mut self,
+        key: &[u8],
+        units: u64,
+        noted: LastAnswer,
+        charge: &Charge<'_>,
+        now: Now,
+        instant: Instant,
+    ) {
+        let waits = self.waits_for_others;
+        let share = self.shares.get(key).filter(|share| !share.is_settled);
+        let Some(goes_on) = share.map(|share| share.owes() || share.is_recovering(instant, waits))
+        else {
+            return;
+        };
+        if (goes_on && units == 0) || share.is_some_and(|share| share.scope.is_none()) {
+            return;
+        }
+        let Some((name, mut share)) = self.take(key) else {
+            return;
+        };
+        if goes_on {
+            // What the store decided before the answer that a share begins with is in it.
+            if !share
+                .began_with
+                .is_some_and(|first| noted.is_before(&first))
+            {
+                let limit = &share.limits.share.limit;
+                charge_anyway(limit, &mut share.state, units, &charge.at(now));
+            }
+            self.put(name, share);
+        } else if share.uncertain.is_some() {
+            share.is_settled = true;
+            self.put(name, share);
+        }
+        self.shrink();
+    }
+}
+
+impl LocalShares {
+    /// What this node may use of a charge's limit; `None` if it is not to be shared, or a share would
+    /// be nothing.
+    pub(super) fn local_charge<'a, 'r>(
+        &self,
+        key: Key<'a>,
+        charge: &'a Charge<'r>,
+        on_failure: OnFailure,
+    ) -> Option<LocalCharge<'a, 'r>> {
+        let OnFailure::Share { nodes } = on_failure else {
+            return None;
+        };
+        let whole = charge.active;
+        let mut all = self.limits.lock();
+        let ready = all.get(&whole.id);
+        let ready = ready.filter(|limits| limits.nodes == nodes && limits.whole == *whole);
+        let limits = match ready {
+            Some(limits) => Arc::clone(limits),
+            None => {
+                let limits = Arc::new(SharedLimit::new(whole, nodes)?);
+                if all.len() >= MAX_LIMITS {
+                    all.clear();
+                }
+                all.insert(whole.id, Arc::clone(&limits));
+                limits
+            }
+        };
+        Some(LocalCharge {
+            key,
+            charge,
+            limits,
+            may_be_charged: false,
+        })
+    }
+
+    /// Decides the parts of a set, all or nothing.
+    pub(super) fn decide(
+        &self,
+        locals: &[LocalCharge<'_, '_>],
+        mode: DecideMode,
+        now: Now,
+        denial_cache: &DenialCache,
+        clock: &dyn Clock,
+    ) -> Vec<Decision> {
+        // A call that is sent later sees this, or is seen below.
+        self.deciding.fetch_add(1, Ordering::AcqRel);
+        let decisions = self.decide_now(locals, mode, now, denial_cache, clock);
+        self.deciding.fetch_sub(1, Ordering::AcqRel);
+        decisions
+    }
+
+    fn decide_now(
+        &self,
+        locals: &[LocalCharge<'_, '_>],
+        mode: DecideMode,
+        now: Now,
+        denial_cache: &DenialCache,
+        clock: &dyn Clock,
+    ) -> Vec<Decision> {
+        let mut table = self.table.lock();
+        let now = read_again(now, clock);
+        let is_full = table.bytes >= MAX_BYTES;
+        let mut held: Vec<(Arc<[u8]>, Box<LocalShare>)> = Vec::with_capacity(locals.len());
+        for local in locals {
+            let is_taken = |name: &[u8]| held.iter().any(|(other, _)| **other == *name);
+            let (name, is_shared) = table.name(local.key, now, MAX_BYTES, is_taken);
+            let found = match mode.operation {
+                Operation::Peek => table.shares.get(&name).cloned(),
+                Operation::Acquire => table.take(&name).map(|(_, share)| share),
+            };
+            let mut share =
+                found.unwrap_or_else(|| LocalShare::new(local, 0, denial_cache, now).into());
+            if is_shared {
+                share.scope = None;
+            }
+            if !mode.is_recovering {
+                share.recovers_until = None;
+            }
+            share.adopt_limit(local, now);
+            if share.is_settled {
+                share.resume(local, denial_cache, now);
+            }
+            held.push((name, share));
+        }
+        let in_flight: Vec<u64> = locals
+            .iter()
+            .map(|local| denial_cache.in_flight(local.key))
+            .collect();
+        let refused = refused_for_calls_in_flight(locals, &held, &in_flight, now, is_full);
+        let decisions =
+            refused.unwrap_or_else(|| decide_held(locals, &mut held, mode.operation, now, is_full));
+        if mode.operation == Operation::Acquire {
+            for (name, share) in held {
+                table.put(name, share);
+            }
+        }
+        self.counted(&table);
+        decisions
+    }
+
+    fn counted(&self, table: &Table) {
+        self.keys.store(table.shares.len(), Ordering::Release);
+        let active = table.shares.len().saturating_sub(table.settled);
+        self.active.store(active, Ordering::Release);
+        self.owed.store(table.owed, Ordering::Release);
+        self.bytes.store(table.bytes, Ordering::Release);
+    }
+
+    /// Keys of which something is still to be charged to the store.
+    pub(super) fn owed(&self) -> usize {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    /// Units of payments so far that were sent and have no answer.
+    pub(super) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all keys take here.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes that the tables have room for, used or not.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        let table = self.table.lock();
+        let share = size_of::<(Arc<[u8]>, Box<LocalShare>)>() + 1;
+        let limit = size_of::<(LimitId, Arc<SharedLimit>)>() + 1;
+        let due = table.due.capacity() * size_of::<Arc<[u8]>>();
+        table.shares.capacity() * share + due + self.limits.lock().capacity() * limit
+    }
+
+    /// Whether nothing is kept of any key.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the store decides all keys, and nothing is owed.
+    pub(super) fn is_settled(&self) -> bool {
+        self.active.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether `key` was paid so lately that others may not have.
+    pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
+        let table = self.table.lock();
+        let share = table.shares.get(key);
+        share.is_some_and(|share| share.is_recovering(now, table.waits_for_others))
+    }
+
+    /// Notes whether other nodes have not paid yet, so that keys that were paid here go on by their shares.
+    pub(super) fn wait_for_others(&self, waits: bool) {
+        self.table.lock().waits_for_others = waits;
+    }
+
+    /// Forgets what was used of a key.
+    pub(super) fn forget(&self, key: &[u8]) {
+        let mut table = self.table.lock();
+        table.take(key);
+        table.shrink();
+        self.counted(&table);
+    }
+
+    /// Whether no share decides, or is in force: calls are answered by the store alone.
+    pub(super) fn is_idle(&self) -> bool {
+        self.deciding.load(Ordering::Acquire) == 0 && self.is_settled()
+    }
+
+    /// Whether something is owed of `key`.
+    pub(super) fn owes(&self, key: &[u8]) -> bool {
+        let table = self.table.lock();
+        table.shares.get(key).is_some_and(|share| share.owes())
+    }
+
+    /// The store answered a call, and charged so many units to its key. Of a share of which nothing is
+    /// owed no more is needed than what is not certain; any other goes on, without what was charged
+    /// beside it.
+    pub(super) fn complete(
+        &self,
+        denial_cache: &DenialCache,
+        answer: &AnsweredCharge<'_, '_>,
+        now: impl FnOnce() -> Now,
+        instant: Instant,
+    ) {
+        let AnsweredCharge {
+            key,
+            flight,
+            charge,
+            decision,
+            answered,
+            units,
+        } = *answer;
+        let note = |is_alone: bool| {
+            let may_complete = || !is_alone || self.is_idle();
+            match flight {
+                Some(flight) => {
+                    denial_cache.complete(flight, charge, decision, answered, may_complete)
+                }
+                None if is_alone => {
+                    denial_cache.note(key, charge, decision, answered);
+                    may_complete()
+                }
+                None => true,
+            }
+        };
+        if note(true) {
+            return;
+        }
+        let mut table = self.table.lock();
+        note(false);
+        let noted = LastAnswer::new(decision, answered);
+        table.answered(key.as_bytes(), units, noted, charge, now(), instant);
+        self.counted(&table);
+    }
+
+    /// Begins to pay what is owed of `key`, unless somebody does.
+    pub(super) fn begin(
+        &self,
+        key: &[u8],
+        now: Now,
+        edges: impl Fn(&Limit) -> Option<Edges>,
+    ) -> PaymentStart {
+        let mut table = self.table.lock();
+        let joined = match table.shares.get(key) {
+            Some(share) if share.owes() => share.payment.as_ref().map(|paid| paid.done.clone()),
+            _ => return PaymentStart::Nothing,
+        };
+        if let Some(done) = joined {
+            return PaymentStart::Joined(done);
+        }
+        let Some((key, mut share)) = table.take(key) else {
+            return PaymentStart::Nothing;
+        };
+        table.payments += 1;
+        let number = table.payments;
+        let begun = share.begin(&key, number, now, edges);
+        table.put(key, share);
+        self.counted(&table);
+        begun
+    }
+
+    /// Notes what became of a payment.
+    pub(super) fn finish(&self, order: &PaymentOrder, outcome: &PaymentOutcome, now: Now) {
+        let mut table = self.table.lock();
+        let Some((key, mut share)) = table.take(&order.key) else {
+            return;
+        };
+        if let Some(payment) = share.payment.take_if(|paid| paid.number == order.number) {
+            if matches!(outcome, PaymentOutcome::Unknown) {
+                self.unanswered.fetch_add(order.units, Ordering::Relaxed);
+            }
+            share.finish(*payment, outcome, order, now);
+        }
+        table.put(key, share);
+        self.counted(&table);
+    }
+
+    /// How many keys wait to be paid.
+    pub(super) fn due(&self) -> usize {
+        self.table.lock().due.len()
+    }
+
+    /// The next key to be paid, with the length of its scope.
+    pub(super) fn next_due(&self) -> Option<(Arc<[u8]>, usize)> {
+        let mut table = self.table.lock();
+        while let Some(name) = table.due.pop_front() {
+            let Some(share) = table.shares.get_mut(&name) else {
+                continue;
+            };
+            share.is_queued = false;
+            if share.is_due {
+                return Some((name, share.scope.map_or(0, |scope| scope as usize)));
+            }
+        }
+        None
+    }
+
+    /// Queues a key again whose turn it was.
+    pub(super) fn requeue(&self, key: &[u8]) {
+        let mut table = self.table.lock();
+        if let Some((name, share)) = table.take(key) {
+            table.put(name, share);
+        }
+    }
+
+    /// Drops what nobody needs any more. While any server is recovering no share is over: calls about its
+    /// keys go on by shares, and would begin with another.
+    pub(super) fn sweep(&self, now: Now, instant: Instant, is_recovering: bool) {
+        let mut table = self.table.lock();
+        table.is_recovering = is_recovering;
+        table.sweep(now, instant, false);
+        self.counted(&table);
+        if table.shares.is_empty() {
+            *self.limits.lock() = HashMap::new();
+        }
+    }
+}
+
+impl LocalShare {
+    fn begin(
+        &mut self,
+        key: &Arc<[u8]>,
+        number: u64,
+        now: Now,
+        edges: impl Fn(&Limit) -> Option<Edges>,
+    ) -> PaymentStart {
+        self.is_due = false;
+        let now_edges = edges(&self.limits.whole.limit);
+        let at = At {
+            edges: now_edges,
+            ..At::plain(now)
+        };
+        let units = self.debt.units(&self.limits.counted, &at);
+        let limits = match units > self.limits.whole.limit.max() {
+            true => &self.largest,
+            false => &self.limits,
+        };
+        let ban = self.state.banned_for(now.monotonic);
+        let ban = ban.filter(|_| self.has_banned);
+        let Some(scope) = self.scope.filter(|_| units > 0 || ban.is_some()) else {
+            return PaymentStart::Nothing;
+        };
+        let (sender, done) = watch::channel(None);
+        self.payment = Some(Box::new(Payment {
+            number,
+            debt: self.debt.take(),
+            has_banned: std::mem::take(&mut self.has_banned),
+            done: done.clone(),
+        }));
+        let order = PaymentOrder {
+            key: Arc::clone(key),
+            scope: scope as usize,
+            limits: Arc::clone(limits),
+            edges: edges(&limits.whole.limit),
+            units,
+            ban,
+            done: sender,
+            number,
+        };
+        PaymentStart::Started(Box::new(order), done)
+    }
+
+    fn finish(
+        &mut self,
+        payment: Payment,
+        outcome: &PaymentOutcome,
+        order: &PaymentOrder,
+        now: Now,
+    ) {
+        let at = At {
+            edges: order.edges,
+            ..At::plain(now)
+        };
+        let counted = &self.limits.counted;
+        match outcome {
+            PaymentOutcome::Made(rests) => {
+                // Later payments of the same outage begin no new time.
+                self.recovers_until
+                    .get_or_insert_with(|| Instant::now() + RECOVERY);
+                if let Some(rests) = rests {
+                    self.debt.drain_from(counted, *rests, &at);
+                }
+            }
+            PaymentOutcome::Unknown => self.add_uncertain(order.units, &at),
+            PaymentOutcome::Unpaid => {
+                let since = self.debt.units(counted, &at);
+                self.debt = payment.debt;
+                self.debt.add(counted, since, &at);
+                self.has_banned |= payment.has_banned;
+                self.is_due = true;
+            }
+        }
+    }
+}
+
+fn passes(locals: &[LocalCharge<'_, '_>], decisions: &[Decision]) -> bool {
+    let mut each = locals.iter().zip(decisions);
+    each.all(|(local, decision)| decision.outcome.is_allow() || local.charge.shadow)
+}
+
+/// The refusal of what would pass but for so many units of calls in flight, which the store may admit.
+/// Nothing is charged, and no ban comes nearer.
+fn refused_for_calls_in_flight(
+    locals: &[LocalCharge<'_, '_>],
+    held: &[(Arc<[u8]>, Box<LocalShare>)],
+    in_flight: &[u64],
+    now: Now,
+    is_full: bool,
+) -> Option<Vec<Decision>> {
+    if in_flight.iter().all(|units| *units == 0) {
+        return None;
+    }
+    let peek = |held: &mut [_]| decide_held(locals, held, Operation::Peek, now, is_full);
+    if !passes(locals, &peek(&mut held.to_vec())) {
+        return None;
+    }
+    let mut held = held.to_vec();
+    for (((_, share), local), units) in held.iter_mut().zip(locals).zip(in_flight) {
+        if *units > 0 {
+            let at = local.charge.at(now);
+            charge_anyway(&share.limits.share.limit, &mut share.state, *units, &at);
+        }
+    }
+    let decisions = peek(&mut held);
+    (!passes(locals, &decisions)).then_some(decisions)
+}
+
+fn decide_held(
+    locals: &[LocalCharge<'_, '_>],
+    held: &mut [(Arc<[u8]>, Box<LocalShare>)],
+    operation: Operation,
+    now: Now,
+    is_full: bool,
+) -> Vec<Decision> {
+    let has_no_room = |local: &LocalCharge<'_, '_>| is_full && local.limits.grows();
+    let has_say = |local: &LocalCharge<'_, '_>| !local.charge.shadow;
+    let is_stopped = locals
+        .iter()
+        .any(|local| has_no_room(local) && has_say(local));
+    let operation = match is_stopped {
+        true => Operation::Peek,
+        false => operation,
+    };
+    let charges = locals.iter().map(|local| match has_no_room(local) {
+        // In shadow it is not charged, as what does not fit.
+        true => under(local, Cost::new(u64::MAX).unwrap_or(local.charge.cost)),
+        false => under(local, local.charge.cost),
+    });
+    let charges: Vec<Charge<'_>> = charges.collect();
+    let is_banned = |share: &LocalShare| share.state.banned_for(now.monotonic).is_some();
+    let was_banned: Vec<bool> = held.iter().map(|(_, share)| is_banned(share)).collect();
+    let mut entries: Vec<Entry<'_, '_>> = charges
+        .iter()
+        .zip(held.iter_mut())
+        .map(|(charge, (_, share))| Entry {
+            charge,
+            state: &mut share.state,
+        })
+        .collect();
+    let mut decisions = decide(now, operation, &mut entries);
+    let is_charged = passes(locals, &decisions) && operation == Operation::Acquire;
+    let each = held.iter_mut().zip(locals).zip(&mut decisions);
+    for ((((_, share), local), decision), was_banned) in each.zip(was_banned) {
+        if decision.banned && !was_banned {
+            share.has_banned = true;
+            share.is_due = true;
+        }
+        if is_charged && decision.outcome.is_allow() {
+            let at = local.charge.at(now);
+            let units = local.charge.cost.get();
+            if local.may_be_charged {
+                share.add_uncertain(units, &at);
+            } else {
+                share.debt.add(&local.limits.counted, units, &at);
+                share.is_due = share.scope.is_some();
+            }
+        }
+        if has_no_room(local) {
+            *decision = super::deny(local.charge);
+        }
+    }
+    decisions
+}
+
+/// The charge under a node's share of its limit.
+fn under<'a>(local: &'a LocalCharge<'_, '_>, cost: Cost) -> Charge<'a> {
+    let mut under = Charge::alone(&local.limits.share, cost);
+    under.shadow = local.charge.shadow;
+    under.edges = local.charge.edges;
+    under
+}
+
+/// A payment as the store is asked for it.
+impl PaymentOrder {
+    pub(super) fn charge(&self) -> Charge<'_> {
+        let mut charge = Charge::alone(&self.limits.whole, Cost::ONE);
+        charge.edges = self.edges;
+        charge.on_failure = Some(OnFailure::Share {
+            nodes: self.limits.nodes,
+        });
+        charge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two keys of one set that would share a state: each would be charged to a copy of it.
+    #[test]
+    fn keys_of_one_set_share_no_state() {
+        let mut table = Table::default();
+        let mut names: Vec<Arc<[u8]>> = Vec::new();
+        for user in 0..OVERFLOW_STATES {
+            let key = format!("rule{user}");
+            let key = Key::of_parts(key.as_bytes(), 4);
+            let is_taken = |name: &[u8]| names.iter().any(|other| **other == *name);
+            let (name, is_shared) = table.name(key, Now::from_nanos(0), 0, is_taken);
+            assert!(is_shared && !is_taken(&name), "{user}");
+            names.push(name);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Repay: probes a store that is gone, and charges to it what was admitted meanwhile.
+//!
+//! A background task does both for as long as there is work, whether or not calls come. A call on a key
+//! waits until the key's debt is paid, so that no caller finds a fresh burst there. Each payment is a task
+//! of its own: it is not cancelled with the call that started it. If the debt no longer fits, the payment
+//! fills the key up.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quell::store::Action;
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::limit::Limit;
+use quell_core::rule::CalendarEdges;
+use quell_core::time::{Monotonic, Now};
+use tokio::runtime::Handle;
+
+use super::Inner;
+use super::local_share::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch};
+use crate::link::{Endpoint, Failure};
+use crate::script_request::SetFailure;
+
+/// Payments that are on their way at once in the background.
+const MAX_CONCURRENT: usize = 64;
+
+/// Keys of servers that take no payment now that are passed over in one round, where others may: so
+/// many take a few milliseconds.
+const MAX_SKIPPED: usize = 4_096;
+
+/// Between two looks, while something is to be done.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two looks at a store that refuses what is owed, or while only time has to pass.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// The task that looks and pays; says that it is no more when it ends, however it ends.
+struct RepayTask {
+    inner: Weak<Inner>,
+    is_over: bool,
+}
+
+impl Drop for RepayTask {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade().filter(|_| !self.is_over) {
+            inner.repaying.is_lost();
+            // Nobody would look whether it is over.
+            inner.outage.forget();
+        }
+    }
+}
+
+/// A payment on its way: what became of it is noted when it ends, however it ends.
+struct RunningPayment {
+    inner: Arc<Inner>,
+    order: Box<PaymentOrder>,
+    outcome: PaymentOutcome,
+    result: Result<(), Failure>,
+}
+
+impl Drop for RunningPayment {
+    fn drop(&mut self) {
+        let now = self.inner.clock.now();
+        self.inner.shares.finish(&self.order, &self.outcome, now);
+        self.order.done.send_replace(Some(self.result.clone()));
+    }
+}
+
+impl Inner {
+    /// Whether there is anything to do without being asked.
+    pub(super) fn has_work(&self) -> bool {
+        !self.shares.is_empty()
+            || self.store.link.is_any_gone()
+            || self.recovery.is_any()
+            || self.outage.is_on()
+    }
+
+    /// Sees to it that a task looks for what is gone, pays what is owed, and says when it is over.
+    pub(super) fn keep_repaying(self: &Arc<Self>) {
+        if !self.has_work() || !self.repaying.begins() {
+            return;
+        }
+        let mut task = RepayTask {
+            inner: Arc::downgrade(self),
+            is_over: false,
+        };
+        // Outside of a runtime there is none.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let mut pause = MIN_PAUSE;
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(inner) = task.inner.upgrade() else {
+                    return;
+                };
+                pause = inner.repay(pause).await;
+                task.is_over = inner.repaying.ends(|| inner.has_work());
+                if task.is_over {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Does what there is to do; returns how long to wait before the next time.
+    async fn repay(self: &Arc<Self>, pause: Duration) -> Duration {
+        self.probe_gone().await;
+        self.probe_read_only().await;
+        let is_paid = self.pay_all().await;
+        if is_paid {
+            self.recovery.has_paid();
+        }
+        self.exchange_debts().await;
+        let now = Instant::now();
+        let is_recovering = self.recovery.sweep(now);
+        self.shares
+            .sweep(self.clock.now(), now, self.recovery.is_any());
+        self.check_for_end().await;
+        if self.store.link.is_any_gone() || (is_paid && (is_recovering || self.shares.owed() > 0)) {
+            return MIN_PAUSE;
+        }
+        (pause * 2).min(MAX_PAUSE)
+    }
+
+    /// Tries those who are gone again whose pause is over.
+    async fn probe_gone(&self) {
+        if !self.store.link.is_any_gone() {
+            return;
+        }
+        let now = Instant::now();
+        let endpoints = self.store.link.endpoints();
+        let mut probes = Vec::new();
+        for endpoint in &endpoints {
+            if let Some((_, is_due)) = endpoint.breaker.gone(now) {
+                self.recovery.gone(endpoint, now);
+                // What it says is noted on the way.
+                probes.extend(is_due.then(|| self.store.probe(endpoint)));
+            }
+        }
+        join_all(probes).await;
+    }
+
+    /// Looks whether those take writes again that refused some.
+    async fn probe_read_only(&self) {
+        let endpoints = self.recovery.readonly();
+        let looks = endpoints
+            .iter()
+            .filter(|endpoint| !endpoint.breaker.is_open());
+        let looks = looks.map(|endpoint| async move {
+            if self.store.probe(endpoint).await.is_ok() {
+                self.recovery.takes_writes(endpoint, Instant::now());
+            }
+        });
+        join_all(looks).await;
+    }
+
+    /// Tells other nodes whether this one owes, and hears whether they do, if it is time for that.
+    async fn exchange_debts(&self) {
+        let link = &self.store.link;
+        let is_gone = link.is_any_gone() && !link.is_spread();
+        if is_gone || !self.recovery.is_due(Instant::now()) {
+            return;
+        }
+        let owes = self.shares.owed() > 0 && self.recovery.is_waited_for();
+        let others = self.store.others_owe(self.node, owes).await;
+        let waits = self.recovery.hear(others.ok(), Instant::now());
+        self.shares.wait_for_others(waits);
+    }
+
+    /// Pays what is owed of all keys whose server takes it; says whether all was paid.
+    async fn pay_all(self: &Arc<Self>) -> bool {
+        let link = &self.store.link;
+        let max_skipped = if link.is_spread() { MAX_SKIPPED } else { 1 };
+        let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
+        let mut refusing: Vec<Arc<Endpoint>> = Vec::new();
+        while left > 0 && skipped < max_skipped {
+            // Before the first of them, so that nobody thinks that all have paid.
+            self.exchange_debts().await;
+            let mut payments = Vec::new();
+            while left > 0 && skipped < max_skipped && payments.len() < MAX_CONCURRENT {
+                left -= 1;
+                let Some((key, scope)) = self.shares.next_due() else {
+                    break;
+                };
+                let endpoint = link.endpoint_of(&self.store.names.of_parts(&key, scope));
+                let mut others = refusing.iter();
+                if endpoint.breaker.is_open() || others.any(|other| Arc::ptr_eq(other, &endpoint)) {
+                    self.shares.requeue(&key);
+                    skipped += 1;
+                } else if let Some(paid) = self.pay(&key, self.clock.now()) {
+                    payments.push(async move { (endpoint, result_of(paid).await) });
+                }
+            }
+            for (endpoint, result) in join_all(payments).await {
+                is_all &= result.is_ok();
+                // A value of somebody else's under one key says nothing of the others.
+                if result.is_err_and(|failure| !matches!(failure, Failure::Foreign(_))) {
+                    refusing.push(endpoint);
+                }
+            }
+        }
+        is_all && skipped == 0
+    }
+
+    /// Waits until what is owed of the keys of a set is paid, or was tried: each attempt limits its time.
+    pub(super) async fn repaid(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        now: Now,
+    ) -> Result<(), Failure> {
+        if self.shares.owed() == 0 {
+            return Ok(());
+        }
+        let payments = set.charges().iter().filter_map(|charge| {
+            let paid = self.pay(set.key(charge).as_bytes(), now)?;
+            Some(result_of(paid))
+        });
+        let payments: Vec<_> = payments.collect();
+        if payments.is_empty() {
+            return Ok(());
+        }
+        join_all(payments).await.into_iter().collect()
+    }
+
+    /// Begins to pay what is owed of a key, or joins who does; `None`: nothing is owed.
+    fn pay(self: &Arc<Self>, key: &[u8], now: Now) -> Option<PaymentWatch> {
+        let edges = |limit: &Limit| {
+            let calendar = limit.calendar();
+            calendar.map(|unit| self.store.calendar.edges(unit, now.wall))
+        };
+        match self.shares.begin(key, now, edges) {
+            PaymentStart::Nothing => None,
+            PaymentStart::Joined(paid) => Some(paid),
+            PaymentStart::Started(order, paid) => {
+                let mut payment = RunningPayment {
+                    inner: Arc::clone(self),
+                    order,
+                    outcome: PaymentOutcome::Unpaid,
+                    result: Err(Failure::Unreachable("the payment was given up".to_owned())),
+                };
+                tokio::spawn(async move {
+                    payment.result = payment.make(now).await;
+                    drop(payment);
+                });
+                Some(paid)
+            }
+        }
+    }
+}
+
+async fn result_of(mut paid: PaymentWatch) -> Result<(), Failure> {
+    let done = paid.wait_for(Option::is_some).await;
+    let result = done.ok().and_then(|done| done.clone());
+    result.unwrap_or_else(|| Err(Failure::Unreachable("the payment was given up".to_owned())))
+}
+
+impl RunningPayment {
+    async fn make(&mut self, now: Now) -> Result<(), Failure> {
+        let Self {
+            inner,
+            order,
+            outcome,
+            ..
+        } = self;
+        let (inner, mut charge) = (&**inner, order.charge());
+        if let Some(left) = order.ban {
+            let set = LimitSet::from_key_bytes(&order.key, order.scope, &charge);
+            let ban = Action::Ban(left);
+            inner.store.try_administer(&set, ban, now).await?;
+        }
+        let (mut is_made, mut rests) = (false, None);
+        if let Some(cost) = Cost::new(order.units) {
+            charge.cost = cost;
+            let set = &LimitSet::from_key_bytes(&order.key, order.scope, &charge);
+            // A refusal would count towards a ban.
+            if charge.active.limit.ban().is_none() {
+                let decided = inner.store.try_decide(set, Operation::Acquire, now);
+                (is_made, rests) = inner.answer(set, outcome, decided).await?;
+            }
+            if !is_made {
+                let paid = inner.store.try_pay(set, now);
+                (_, rests) = inner.answer(set, outcome, paid).await?;
+            }
+        }
+        *outcome = PaymentOutcome::Made(rests);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Awaits the answer to an attempt to pay: whether it was allowed, and when the store's state rests.
+    async fn answer(
+        &self,
+        set: &LimitSet<'_>,
+        outcome: &mut PaymentOutcome,
+        attempt: impl Future<Output = Result<(Vec<Decision>, u64), SetFailure>>,
+    ) -> Result<(bool, Option<Monotonic>), Failure> {
+        let asked = self.clock.monotonic();
+        // Should this task end here, nobody knows.
+        *outcome = PaymentOutcome::Unknown;
+        let answer = attempt.await;
+        let is_uncertain = |undecided: &SetFailure| !undecided.uncertain.is_empty();
+        if !answer.as_ref().is_err_and(is_uncertain) {
+            *outcome = PaymentOutcome::Unpaid;
+        }
+        let (decisions, decided) = answer.map_err(|undecided| undecided.failure)?;
+        let heard = self.note(set, &decisions, asked, decided);
+        let decision = decisions.first();
+        let is_allowed = decision.is_some_and(|decision| decision.outcome.is_allow());
+        let rests = decision.map(|decision| heard.saturating_add(decision.reset_after));
+        Ok((is_allowed, rests))
+    }
+}

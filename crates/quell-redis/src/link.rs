@@ -1,0 +1,409 @@
+//! Sends commands to the server that has a key now.
+//!
+//! A command is sent once. It is sent again only if the server said that it did not run it (it is a
+//! replica, it is loading, the key moved, the script is not loaded), or if it was never sent because there
+//! was no connection. If a connection breaks with commands in flight, nobody knows whether they ran: they
+//! fail, and nothing is charged twice.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, ServerErrorKind, Value};
+
+use crate::sync::sleep;
+use crate::url::{Address, Shape, StoreUrl};
+
+mod cluster;
+mod command;
+mod connection;
+mod endpoint;
+#[cfg(test)]
+pub(crate) mod fake;
+mod node;
+mod reply;
+mod search;
+mod sentinel;
+mod settings;
+mod shared_task;
+mod slot_tags;
+
+use cluster::{Cluster, slot_of};
+use command::Command;
+pub(crate) use endpoint::Endpoint;
+use node::Node;
+use search::Search;
+use sentinel::Sentinel;
+pub(crate) use settings::Settings;
+
+/// Why a command has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The command was not handed to the system to send: no connection stands, or what was sent before
+    /// has no answer.
+    Unreachable(String),
+    /// The command was handed to the system to send, and the connection broke, or there was no answer
+    /// in time: nobody knows whether it ran.
+    Unknown(String),
+    /// The store answers, and more calls wait for it than it answers in time: this one, which came
+    /// last, was not sent.
+    Overloaded,
+    /// The server refused the command and did not run it.
+    Refused(String),
+    /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
+    /// cluster is down. Nobody else was found in time who could.
+    NotReady(String),
+    /// The keys of the command are on their way from one server to another, and were so until its
+    /// time was over. Both servers are there, and ran nothing.
+    Moving(String),
+    /// The server does not know the script. It is sent along in the same call, so nobody sees this.
+    NoScript,
+    /// A value stands under one of our names that is none of ours.
+    Foreign(String),
+}
+
+impl Failure {
+    /// Whether the server takes no writes at all now, whatever they are about.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        let words = ["NOREPLICAS ", "OOM command", "MISCONF "];
+        matches!(self, Self::Refused(reason) if words.iter().any(|word| reason.contains(word)))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(reason) => write!(f, "not reachable: {reason}"),
+            Self::Unknown(reason) => write!(f, "{reason}"),
+            Self::Overloaded => f.write_str("more calls wait for it than it answers in time"),
+            Self::Refused(reason) => write!(f, "it refused: {reason}"),
+            Self::NotReady(reason) => write!(f, "it takes no calls now: {reason}"),
+            Self::Moving(reason) => write!(f, "its keys move to another server: {reason}"),
+            Self::NoScript => f.write_str("it forgets scripts at once"),
+            Self::Foreign(reason) => write!(
+                f,
+                "a key of ours holds something that Quell did not write: {reason}; give Quell a \
+                 database of its own"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What became of one attempt.
+#[derive(Debug)]
+pub(crate) enum AttemptFailure {
+    /// It is over, one way or the other.
+    Failed(Failure),
+    /// Not run: somebody else has the key, from now on.
+    Moved(Address),
+    /// Not run: somebody else has the key, for this once.
+    Ask(Address),
+    /// Not run: this server is no primary (any more), or not yet up, or has not all of the keys. To be
+    /// asked again; this is the failure if that is of no use.
+    Away(Failure),
+}
+
+/// The way to the servers.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// One server, always at the same address.
+    Single(Arc<Node>),
+    /// One primary at a time, as sentinels say.
+    Sentinel(Sentinel),
+    /// Many primaries, each with some of the keys.
+    Cluster(Arc<Cluster>),
+}
+
+impl Link {
+    /// The way to the servers at `url`, by which a call may take so long.
+    pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
+        let settings = Arc::new(Settings::new(url, timeout));
+        match url.shape() {
+            Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
+            Shape::Sentinel { sentinels, name } => {
+                Self::Sentinel(Sentinel::new(sentinels, name, settings))
+            }
+            Shape::Cluster(seeds) => {
+                slot_tags::prepare();
+                Self::Cluster(Arc::new(Cluster::new(seeds, settings)))
+            }
+        }
+    }
+
+    /// What one script may see together: keys with the same of these.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => 0,
+            Self::Cluster(_) => slot_of(key),
+        }
+    }
+
+    /// What a name has between its braces to lie in the slot of `key`; `None` where there are no slots.
+    pub(crate) fn tag_of(&self, key: &[u8]) -> Option<u32> {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => None,
+            Self::Cluster(_) => Some(slot_tags::tag_of(slot_of(key))),
+        }
+    }
+
+    /// Keys in the groups that one script may see together.
+    pub(crate) fn together<'k>(&self, keys: &'k [Vec<u8>]) -> Vec<&'k [Vec<u8>]> {
+        match self {
+            _ if keys.is_empty() => Vec::new(),
+            Self::Single(_) | Self::Sentinel(_) => vec![keys],
+            Self::Cluster(_) => keys.chunks(1).collect(),
+        }
+    }
+
+    /// Whether there is nobody else to ask.
+    pub(crate) const fn is_single(&self) -> bool {
+        matches!(self, Self::Single(_))
+    }
+
+    /// Whether several servers have the keys.
+    pub(crate) const fn is_spread(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Who is asked about `key`.
+    pub(crate) fn endpoint_of(&self, key: &[u8]) -> Arc<Endpoint> {
+        match self {
+            Self::Single(node) => Arc::clone(node.endpoint()),
+            Self::Sentinel(sentinel) => Arc::clone(sentinel.endpoint()),
+            Self::Cluster(cluster) => cluster.endpoint_of(slot_of(key)),
+        }
+    }
+
+    /// All who are asked, as far as is known.
+    pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        match self {
+            Self::Single(node) => vec![Arc::clone(node.endpoint())],
+            Self::Sentinel(sentinel) => vec![Arc::clone(sentinel.endpoint())],
+            Self::Cluster(cluster) => cluster.endpoints(),
+        }
+    }
+
+    /// Whether anybody is thought to be gone. Cheap: asked before every call.
+    pub(crate) fn is_any_gone(&self) -> bool {
+        match self {
+            Self::Single(node) => node.endpoint().breaker.is_open(),
+            Self::Sentinel(sentinel) => sentinel.endpoint().breaker.is_open(),
+            Self::Cluster(cluster) => cluster.is_any_gone(),
+        }
+    }
+
+    /// What a key about which `place` is asked may have between its braces; `None`: nobody asks it
+    /// about anything (any more).
+    pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
+        match self {
+            Self::Single(_) | Self::Sentinel(_) => Some(String::new()),
+            Self::Cluster(cluster) => cluster.tag_at(endpoint),
+        }
+    }
+
+    /// Asks the others who has the keys of a place that does not answer.
+    pub(crate) async fn find_successor(&self, endpoint: &Arc<Endpoint>) {
+        match self {
+            Self::Single(_) => {}
+            Self::Sentinel(sentinel) => sentinel.find_successor().await,
+            Self::Cluster(cluster) => cluster.find_successor(endpoint).await,
+        }
+    }
+
+    /// Gives up the connections to a place, as to a machine that went away without a word: nothing
+    /// comes back on them, and the system would wait for a quarter of an hour.
+    pub(crate) fn hang_up(&self, endpoint: &Arc<Endpoint>) {
+        match self {
+            Self::Single(node) => node.hang_up(),
+            Self::Sentinel(sentinel) => sentinel.hang_up(),
+            Self::Cluster(cluster) => cluster.hang_up(endpoint),
+        }
+    }
+
+    /// Sends `command`, which is about `key`, to the server that has it, and tries again while servers
+    /// say that they ran nothing.
+    ///
+    /// All of it takes as long as a command may, not counting the time that it is with a connection,
+    /// which limits that by itself. So whatever runs out of time here was not sent.
+    pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
+        let command = &Command::from(command);
+        let call = async {
+            match self {
+                Self::Single(node) => call_single(node, command).await,
+                Self::Sentinel(sentinel) => sentinel.call(command).await,
+                Self::Cluster(cluster) => cluster.call(key, command).await,
+            }
+        };
+        let timeout = self.timeout();
+        let (mut call, mut end) = (pin!(call), pin!(sleep(timeout)));
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            if command.is_on_connection() {
+                return Poll::Pending;
+            }
+            end.as_mut().poll(context).map(|()| {
+                let reason = command.reason().map(|reason| format!(": {reason}"));
+                let reason = reason.unwrap_or_default();
+                let reason = format!("no answer within {timeout:?}{reason}");
+                Err(Failure::Unreachable(reason))
+            })
+        })
+        .await
+    }
+
+    fn timeout(&self) -> Duration {
+        match self {
+            Self::Single(node) => node.settings().timeout,
+            Self::Sentinel(sentinel) => sentinel.settings().timeout,
+            Self::Cluster(cluster) => cluster.settings().timeout,
+        }
+    }
+}
+
+async fn call_single(node: &Arc<Node>, command: &Command) -> Result<Value, Failure> {
+    let search = Search::begin(node.settings().timeout);
+    loop {
+        match node.call(command).await {
+            Ok(value) => return Ok(value),
+            Err(AttemptFailure::Failed(failure)) => return Err(failure),
+            Err(AttemptFailure::Moved(_) | AttemptFailure::Ask(_)) => {
+                return Err(Failure::Refused(
+                    "this server is one of a cluster: write redis+cluster:// in place of redis://"
+                        .to_owned(),
+                ));
+            }
+            Err(AttemptFailure::Away(failure)) => {
+                tracing::debug!(?node, %failure, "asking again");
+                search.pause(failure).await?;
+            }
+        }
+    }
+}
+
+/// What an error of a server or a connection means.
+fn judge(error: &RedisError) -> AttemptFailure {
+    let text = || match error.detail() {
+        Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
+        None => error.to_string(),
+    };
+    let Some(code) = error.code() else {
+        // Not a word of the server's: it may have run the command.
+        return AttemptFailure::Failed(Failure::Unknown(format!(
+            "the connection broke before the answer: {error}"
+        )));
+    };
+    if let Some((host, port)) = error.redirect_node() {
+        let there = redirected(host, port);
+        return match error.kind() {
+            redis::ErrorKind::Server(ServerErrorKind::Ask) => AttemptFailure::Ask(there),
+            _ => AttemptFailure::Moved(there),
+        };
+    }
+    match error.kind() {
+        redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
+            AttemptFailure::Failed(Failure::NoScript)
+        }
+        _ => match code {
+            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
+                AttemptFailure::Away(Failure::NotReady(text()))
+            }
+            "TRYAGAIN" => AttemptFailure::Away(Failure::Moving(text())),
+            "WRONGTYPE" => AttemptFailure::Failed(Failure::Foreign(text())),
+            _ => of_script(text()),
+        },
+    }
+}
+
+/// `HOST:PORT` and a slot, as redis-rs takes them apart.
+fn redirected(host: &str, _slot: u16) -> Address {
+    match host.rsplit_once(':') {
+        Some((host, port)) => Address::new(host, port.parse().unwrap_or_default()),
+        None => Address::new(host, 0),
+    }
+}
+
+/// What the error of one question means that a script decided among others. `None`: this server may
+/// not write, so it is asked again on its own.
+pub(crate) fn of_entry(text: String) -> Option<Failure> {
+    if text.contains("READONLY ") {
+        return None;
+    }
+    match of_script(text) {
+        AttemptFailure::Failed(failure) => Some(failure),
+        AttemptFailure::Moved(_) | AttemptFailure::Ask(_) | AttemptFailure::Away(_) => None,
+    }
+}
+
+/// Errors inside a script carry the error of the command that failed in their text, before Redis 7
+/// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
+fn of_script(text: String) -> AttemptFailure {
+    // An error of the script's own, and not of a command in it: it can make nothing of what it read.
+    let is_own = text.starts_with("user_script:") || text.contains(" user_script:");
+    if is_own || text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
+        return AttemptFailure::Failed(Failure::Foreign(text));
+    }
+    if text.contains("-READONLY ") {
+        return AttemptFailure::Away(Failure::NotReady(text));
+    }
+    // A key that a script found by itself is on its way to another server: nothing was written.
+    if text.contains("non local key") {
+        return AttemptFailure::Away(Failure::Moving(text));
+    }
+    AttemptFailure::Failed(Failure::Refused(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let half = redis::parse_redis_value(b"*2\r\n$5\r\nab").unwrap_err();
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [half, broken.into()] {
+            let judged = judge(&error);
+            let is_unknown = matches!(judged, AttemptFailure::Failed(Failure::Unknown(_)));
+            assert!(is_unknown, "{error:?}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn errors_inside_a_script_are_told_apart_as_redis_6_and_7_say_them() {
+        let away = "ERR Error running script (call to f_1): @user_script:2: @user_script: 2: -READONLY You can't write against a read only replica.";
+        assert!(matches!(
+            of_script(away.to_owned()),
+            AttemptFailure::Away(_)
+        ));
+        for foreign in [
+            "ERR Error running script (call to f_1): @user_script:1: -WRONGTYPE Operation against a key",
+            "ERR user_script:9: QUELLFOREIGN a value that Quell did not write script: 1",
+            "ERR Error running script (call to f_1): @user_script:7: user_script:7: attempt to index a nil value",
+            "ERR user_script:7: bad argument #1 to 'min' (number expected, got nil) script: 1, on @user_script:7.",
+            "user_script:7: bad argument #1 to 'min' (number expected, got nil)",
+        ] {
+            let failure = of_script(foreign.to_owned());
+            assert!(matches!(
+                failure,
+                AttemptFailure::Failed(Failure::Foreign(_))
+            ));
+        }
+        for full in [
+            "ERR Error running script (call to f_1): @user_script:4: -OOM command not allowed",
+            "OOM command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:4.",
+        ] {
+            let failure = of_script(full.to_owned());
+            assert!(matches!(
+                failure,
+                AttemptFailure::Failed(Failure::Refused(_))
+            ));
+        }
+    }
+}

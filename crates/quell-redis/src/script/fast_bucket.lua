@@ -1,0 +1,50 @@
+-- Decides a limit set: all limits are charged or none is. Also what is done to keys by hand.
+--
+-- KEYS are the states, ARGV[1] the head, ARGV[i + 1] what is charged on KEYS[i]. Instants and
+-- durations are microseconds. Numbers are doubles, and every one of them is a whole number below
+-- 2^53, so all arithmetic here is exact; what would be longer is worked out by the caller, or here
+-- by `muldiv`. docs/decisions/0030 says why, and crates/quell-redis/src/encode.rs writes what this
+-- reads. The answer is one string of doubles: an array of as many numbers costs three times as much.
+--
+-- A state is the limit under which it was charged, what was used, and refusals and bans if there
+-- are any. It says what its numbers mean, so no server has to know which limit another had.
+--
+-- There are three ways, each for what the one before does not know: one plain bucket; sets in which
+-- nothing is out of the ordinary; everything. The first two make no functions, because making those
+-- of the third costs more than all that they do (docs/decisions/0033).
+local call, unpack, pack = redis.call, struct.unpack, struct.pack
+local sub, byte, floor = string.sub, string.byte, math.floor
+local head = ARGV[1]
+-- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund
+local op = byte(head, 1)
+
+local mono, wall, least, length = -1, -1, 0, 0
+if #head > 1 then mono, wall, least, length = unpack('>dddd', head, 2) end
+if mono < 0 then
+  local time = call('TIME')
+  mono = time[1] * 1000000 + time[2]
+  wall = mono
+end
+
+-- The usual call: one bucket without a ban, in whole units. It answers with one number for the limit.
+if op < 2 and #KEYS == 1 and byte(ARGV[2], 1) % 2 == 1 then
+  local key = KEYS[1]
+  local _, limit, need, full = unpack('>BBc0dd', ARGV[2])
+  local raw = call('GET', key)
+  if not raw or (#raw == #limit + 7 and string.find(raw, limit, 1, true) == 1) then
+    local ahead, late = 0, false
+    if raw then
+      ahead = unpack('>I7', raw, #limit + 1) - mono
+      if ahead < 0 then ahead = 0 elseif ahead > full then ahead, late = full, true end
+    end
+    local new = ahead + need
+    local fits = new <= full
+    if op == 1 and (fits or late) then
+      if late and not fits then new = full end
+      local expiry = (new - new % 1000) / 1000 + 502
+      if expiry < least then expiry = least end
+      call('PSETEX', key, string.format('%d', expiry), pack('>c0I7', limit, mono + new))
+    end
+    return pack('>dBd', mono, fits and 9 or 8, ahead)
+  end
+end

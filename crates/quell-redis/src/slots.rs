@@ -1,0 +1,249 @@
+//! Claims on a cluster, where the id of a hold does not tell which slot has its record.
+//!
+//! ```text
+//! write pointer --> claim                              one slot: one script decides, waiting included
+//! write pointer + peek at all limits --> claim in each slot --> confirm           several slots
+//!                                            '--one refuses--> take back the others
+//! ```
+//!
+//! A pointer in the id's own slot lists the slots that have its records; a call that ends a hold reads it.
+//! The pointer is written first, and not at all if no other process will end the claim (an acquire that
+//! waits): that takes one round trip.
+//!
+//! In several slots every charge is a hold at first, so that it can be taken back exactly; charges that are
+//! final become so when all slots have passed. A claim never waits for its turn in several slots: where a
+//! limit says wait, the set is refused. Attempts at the same id are numbered: a later attempt finds what an
+//! earlier one charged and takes it over, and an attempt does not take back what a later one owns.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use quell_core::hold::{Claim, HoldId};
+use quell_core::time::Now;
+use redis::Value;
+
+mod hold_location;
+mod hold_lookup;
+mod pointer;
+mod spread;
+
+pub(crate) use hold_location::HoldLocation;
+pub(crate) use pointer::{Pointer, PointerCache};
+
+use crate::hold::{ClaimReply, HoldError, hold_time};
+use crate::link::Failure;
+use crate::script_request::{ScriptRequest, strange};
+use crate::store::RedisStore;
+use pointer::MAX_STATES;
+use quell::store::StoreError;
+pub(crate) use spread::SlotContext;
+use spread::SpreadClaim;
+
+/// How often a pointer is written while others write it, too.
+const MAX_TRIES: usize = 5;
+
+/// Pauses after which a claim is made again that another attempt at the same overtook: longer than that
+/// takes for the rest of its way.
+const RETRY_PAUSES: [Duration; 4] = [
+    Duration::from_millis(2),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::ZERO,
+];
+
+/// How long a claim may wait before its pointer has to stand for longer.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+
+/// What is said to a set that is wider than an answer.
+const TOO_WIDE: &str = "one query holds at most 256 limits on a cluster: ask for them in several";
+
+/// Whether an id may be asked for.
+enum PointerState {
+    /// It may, and points here.
+    Free(Pointer),
+    /// It was, and this is the answer.
+    Answered(ClaimReply),
+}
+
+impl RedisStore {
+    /// Makes a claim on a cluster.
+    pub(crate) async fn claim_in_slots(
+        &self,
+        request: &ScriptRequest<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<ClaimReply, HoldError> {
+        if request.names.len() > MAX_STATES {
+            return Err(HoldError::Refused(StoreError::Unable(TOO_WIDE)));
+        }
+        let group = match request.groups.as_slice() {
+            [] => return self.claim_nothing(request, claim, now).await,
+            [group] => group,
+            _ => return self.claim_spread(request, claim, now).await,
+        };
+        let pointer = match self.claim_pointer(request, claim, now).await? {
+            PointerState::Answered(claimed) => return Ok(claimed),
+            PointerState::Free(pointer) => pointer,
+        };
+        let hold_location = self.location(claim.id, request.names.clone());
+        let claimed = self.claim_at(request, group, claim, &hold_location.record, None, now);
+        let claimed = self.in_time(&hold_location.record, claimed).await?;
+        let longest = claimed.longest_wait();
+        if longest > FIRST_WAIT {
+            self.prolong(claim.id, &pointer, longest).await;
+        }
+        Ok(claimed)
+    }
+
+    /// Makes a claim in several slots. Who is overtaken by another attempt at the same looks again a
+    /// little later what became of that.
+    async fn claim_spread(
+        &self,
+        request: &ScriptRequest<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<ClaimReply, HoldError> {
+        for pause in RETRY_PAUSES {
+            if let Some(claimed) = SpreadClaim::claim(self, request, claim, now).await? {
+                return Ok(claimed);
+            }
+            // Not all at the same moment.
+            let share = u32::try_from(random() % 256).unwrap_or(0);
+            tokio::time::sleep(pause + pause * share / 256).await;
+        }
+        Ok(ClaimReply::taken())
+    }
+
+    /// Answers a claim on no limits: there is nothing to hold, and perhaps the id is known.
+    async fn claim_nothing(
+        &self,
+        request: &ScriptRequest<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<ClaimReply, HoldError> {
+        let earlier = match self.pointer_cache.get(claim.id) {
+            Some(remembered) => Some(Pointer::clone(&remembered)),
+            None if claim.hold.is_some() => self.pointer(claim.id).await?,
+            None => None,
+        };
+        let Some(earlier) = earlier else {
+            return Ok(ClaimReply::default());
+        };
+        let hold_lookup = self.look_up(&earlier, request, claim, now).await?;
+        Ok(hold_lookup.unwrap_or_default())
+    }
+
+    /// Writes where the id of a claim points to, unless nobody else will end it or it is known.
+    async fn claim_pointer(
+        &self,
+        request: &ScriptRequest<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<PointerState, HoldError> {
+        let keep = hold_time(request.set, claim).unwrap_or_default();
+        let is_one = request.groups.len() == 1;
+        let remembered = self.pointer_cache.get(claim.id);
+        let mut expected = remembered.as_ref().map(|pointer| pointer.write());
+        let mut seen = remembered.as_ref().map(|pointer| Pointer::clone(pointer));
+        for _ in 0..MAX_TRIES {
+            let mut new = Pointer {
+                attempt: 1,
+                nonce: if is_one { 0 } else { random() },
+                keep,
+                answer: None,
+                states: request.names.clone(),
+            };
+            if let Some(earlier) = &seen {
+                let is_here = is_one && self.is_one_slot(&earlier.states, &request.names);
+                if !is_here
+                    && let Some(claimed) = self.look_up(earlier, request, claim, now).await?
+                {
+                    return Ok(PointerState::Answered(claimed));
+                }
+                new.attempt = earlier.attempt.saturating_add(1);
+                new.keep = keep.max(earlier.keep);
+                new.add(&earlier.states);
+                // The script finds out whether it is known.
+                if is_here && earlier.has(&new.states) && earlier.keep >= keep {
+                    new = earlier.clone();
+                }
+            }
+            if new.states.len() > MAX_STATES {
+                return Ok(PointerState::Answered(ClaimReply::taken()));
+            }
+            let written = match keep.is_zero() {
+                true => None,
+                false => {
+                    let expected = expected.as_deref().unwrap_or_default();
+                    let first = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
+                    let first = first.min(FIRST_WAIT);
+                    self.write_pointer(claim.id, expected, &new, first).await?
+                }
+            };
+            let Some(was) = written else {
+                self.pointer_cache.set(claim.id, new.clone());
+                return Ok(PointerState::Free(new));
+            };
+            let mut earlier = hold_location::read(&was)?;
+            expected = Some(was);
+            if let Some(remembered) = &remembered {
+                earlier.add(&remembered.states);
+            }
+            seen = Some(earlier);
+        }
+        Err(HoldError::Refused(StoreError::HoldTaken))
+    }
+
+    fn is_one_slot(&self, states: &[Vec<u8>], others: &[Vec<u8>]) -> bool {
+        let mut slots = states
+            .iter()
+            .chain(others)
+            .map(|state| self.link.group_of(state));
+        let first = slots.next();
+        slots.all(|slot| Some(slot) == first)
+    }
+
+    /// Lets a pointer stand as long as what begins to be held after `wait`. Should that fail it stands
+    /// for three minutes longer than the lease that is renewed, and the next renewal tries again.
+    pub(crate) async fn prolong(&self, id: &HoldId, pointer: &Pointer, wait: Duration) {
+        if pointer.keep.is_zero() {
+            return;
+        }
+        let written = pointer.write();
+        if let Err(failure) = self.write_pointer(id, &written, pointer, wait).await {
+            tracing::debug!(%failure, ?id, "where it points to is not written anew");
+        }
+    }
+
+    /// Writes a pointer if nothing stands there or what is expected; else returns what does.
+    async fn write_pointer(
+        &self,
+        id: &HoldId,
+        expected: &[u8],
+        pointer: &Pointer,
+        wait: Duration,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let name = self.names.pointer(id.as_bytes());
+        if let Some(isolation) = &self.test_isolation {
+            isolation.note_names([name.clone()]);
+        }
+        let written = pointer.write();
+        let expiry = pointer.expiry(wait).max(self.min_expiry());
+        let keys = [name];
+        let arguments = [
+            expiry.to_string().into_bytes(),
+            expected.to_vec(),
+            written.clone(),
+        ];
+        match self.run(&self.scripts.point, &keys, &arguments).await? {
+            Value::BulkString(stands) if stands == written => Ok(None),
+            Value::BulkString(stands) => Ok(Some(stands)),
+            reply => Err(strange(&reply)),
+        }
+    }
+}
+
+/// Any number.
+fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}

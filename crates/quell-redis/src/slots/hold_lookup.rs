@@ -1,0 +1,122 @@
+//! Looks up an id that was claimed before, to answer a repeated claim.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quell_core::hold::{Claim, HoldId};
+use quell_core::time::Now;
+use redis::Value;
+
+use super::hold_location::HoldLocation;
+use super::pointer::Pointer;
+use crate::answer::{RawDecision, Reply};
+use crate::hold::ClaimReply;
+use crate::link::Failure;
+use crate::script_request::{ScriptRequest, strange};
+use crate::store::{Opcode, RedisStore};
+use crate::ticks::MAX_UNITS;
+
+/// What one slot knows of an id.
+struct HoldLookup {
+    stands: bool,
+    /// Whether it is a part of a set that spans slots.
+    is_part: bool,
+    /// Names and units.
+    places: Vec<(Vec<u8>, u64)>,
+    answer: Vec<RawDecision>,
+    clock: u64,
+}
+
+impl HoldLookup {
+    /// `None` if that is no reply; `Some(None)` if nothing is known.
+    fn read(reply: &Value) -> Option<Option<Self>> {
+        let mut reply = Reply::of(reply)?;
+        let clock = reply.natural()?;
+        let Ok(status) = u64::try_from(reply.number()?) else {
+            return Some(None);
+        };
+        let is_part = reply.natural()? != 0;
+        let count = reply.natural()?;
+        let mut place = |_| Some((reply.bytes()?.to_vec(), reply.natural()?));
+        let places = (0..count).map(&mut place).collect::<Option<_>>()?;
+        let mut answer = Vec::new();
+        while !reply.is_over() {
+            answer.push(RawDecision::read(&mut reply, clock)?);
+        }
+        Some(Some(Self {
+            stands: status == 0,
+            is_part,
+            places,
+            answer,
+            clock,
+        }))
+    }
+}
+
+impl RedisStore {
+    /// What is answered to a claim since its id is known where `earlier` points to; `None` if it is
+    /// not, or an attempt at the same never came to its end.
+    pub(super) async fn look_up(
+        &self,
+        earlier: &Pointer,
+        request: &ScriptRequest<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Option<ClaimReply>, Failure> {
+        let locations = self.locations(claim.id, &earlier.states);
+        let looks = locations
+            .iter()
+            .map(|location| self.look_up_at(claim.id, location, now));
+        let mut found = Vec::new();
+        for look in join_all(looks).await {
+            found.extend(look?);
+        }
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let places = || found.iter().flat_map(|found| &found.places);
+        let mut standing = found.iter().filter(|found| found.stands).peekable();
+        let Some(clock) = standing.peek().map(|found| found.clock) else {
+            return Ok(Some(ClaimReply::taken()));
+        };
+        let raw = match &earlier.answer {
+            Some(answer) => RawDecision::read_all(answer, clock),
+            None => standing
+                .find(|found| !found.is_part)
+                .map(|found| found.answer.clone()),
+        };
+        let Some(raw) = raw else {
+            // Nobody was told yet that all is held. Whoever asks for the same goes on with it.
+            let is_same = places().all(|place| request.names.contains(&place.0));
+            return Ok((!is_same).then(ClaimReply::taken));
+        };
+        let is_same = request
+            .set
+            .charges()
+            .iter()
+            .zip(&request.names)
+            .all(|(charge, name)| {
+                let is_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
+                let units = charge.cost.get().min(MAX_UNITS);
+                let is_it = |place: &(Vec<u8>, u64)| place.0 == *name && place.1 == units;
+                charge.shadow || is_for_good || places().any(is_it)
+            });
+        Ok(Some(match is_same {
+            true => ClaimReply::repeated(raw, clock),
+            false => ClaimReply::taken(),
+        }))
+    }
+
+    async fn look_up_at(
+        &self,
+        id: &HoldId,
+        location: &HoldLocation,
+        now: Now,
+    ) -> Result<Option<HoldLookup>, Failure> {
+        let head = self.head(Opcode::LookUp, Duration::ZERO, now);
+        let arguments = [head, Vec::new(), id.as_bytes().to_vec()];
+        let keys = std::slice::from_ref(&location.record);
+        let reply = self.run(&self.scripts.hold, keys, &arguments).await?;
+        HoldLookup::read(&reply).ok_or_else(|| strange(&reply))
+    }
+}

@@ -1,0 +1,102 @@
+//! Makes a shared store behave like one process, for scenarios.
+//!
+//! In production a changed limit reaches a key when it is next charged, since nobody knows all keys. A
+//! scenario describes one process, where a change reaches all keys at once. So here every charged key is
+//! remembered, changes are applied to all of them, and all can be deleted afterwards.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use parking_lot::Mutex;
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+/// Keys by name, and what is still to be done to them.
+#[derive(Debug, Default)]
+pub(crate) struct TestIsolation {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The limit under which each key was last charged.
+    keys: BTreeMap<Vec<u8>, LimitId>,
+    /// Names that are not those of states.
+    others: BTreeSet<Vec<u8>>,
+    limits: HashMap<LimitId, ActiveLimit>,
+    changes: Vec<Change>,
+}
+
+/// Something to do before the next call.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// Names of states to delete.
+    pub(crate) forgotten: Vec<Vec<u8>>,
+    /// Names of states to carry over to this limit at this instant.
+    pub(crate) carried: Vec<Vec<u8>>,
+    pub(crate) carried_to: Option<(ActiveLimit, Now)>,
+}
+
+impl TestIsolation {
+    pub(crate) fn adopt(&self, changes: &Changes) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        for active in &changes.added {
+            inner.limits.insert(active.id, active.clone());
+        }
+        for replaced in &changes.replaced {
+            let (Some(to), Some(at)) = (inner.limits.get(&replaced.to), replaced.at) else {
+                continue;
+            };
+            let mut carried = Vec::new();
+            for (name, limit) in &mut inner.keys {
+                if *limit == replaced.from {
+                    *limit = replaced.to;
+                    carried.push(name.clone());
+                }
+            }
+            inner.changes.push(Change {
+                carried,
+                carried_to: Some((to.clone(), at)),
+                ..Change::default()
+            });
+        }
+        for removed in &changes.removed {
+            let mut forgotten = Vec::new();
+            inner.keys.retain(|name, limit| {
+                if limit == removed {
+                    forgotten.push(name.clone());
+                }
+                limit != removed
+            });
+            inner.changes.push(Change {
+                forgotten,
+                ..Change::default()
+            });
+        }
+    }
+
+    pub(crate) fn note_states(&self, keys: impl Iterator<Item = (Vec<u8>, LimitId)>) {
+        self.inner.lock().keys.extend(keys);
+    }
+
+    /// Remembers names that no change of limits reaches.
+    pub(crate) fn note_names(&self, names: impl IntoIterator<Item = Vec<u8>>) {
+        self.inner.lock().others.extend(names);
+    }
+
+    pub(crate) fn take_changes(&self) -> Vec<Change> {
+        std::mem::take(&mut self.inner.lock().changes)
+    }
+
+    /// Every name that may stand in the store.
+    pub(crate) fn take_all(&self) -> Vec<Vec<u8>> {
+        let mut inner = self.inner.lock();
+        let forgotten = std::mem::take(&mut inner.changes);
+        let forgotten = forgotten.into_iter().flat_map(|change| change.forgotten);
+        let mut names: Vec<_> = forgotten.collect();
+        names.extend(std::mem::take(&mut inner.keys).into_keys());
+        names.extend(std::mem::take(&mut inner.others));
+        names
+    }
+}

@@ -1,0 +1,249 @@
+//! Wakes a waiting caller when someone ahead of it leaves, on whatever node.
+//!
+//! The script that ends a hold writes the id of the first waiter behind it to a stream. While anybody waits
+//! in this process, one of the waiters reads the stream for all of them every few milliseconds. On a
+//! cluster each slot has a stream; only those with waiters are read, a bounded number at a time. A lost
+//! message costs time only: a waiter goes on at its turn at the latest.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, select};
+use parking_lot::Mutex;
+use quell_core::hold::{Ending, HoldId};
+use quell_core::time::Now;
+use redis::{Cmd, Value};
+use tokio::sync::Notify;
+
+use crate::hold::hold_id;
+use crate::store::{RedisStore, StoreClock};
+
+/// How often the stream is read while anybody waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Streams that are read at a time: who waits in one of more hears of it later, and the servers have
+/// 3,200 of these calls a second from a process at the most.
+const MAX_STREAMS: usize = 64;
+
+/// Messages of one read.
+const MAX_MESSAGES: usize = 1_000;
+
+/// Pauses before each attempt to end the hold of a caller that is gone. After the last it ends by
+/// itself, when its time is over.
+const RETRY_PAUSES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+];
+
+/// How long one of these may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Those of this process that wait.
+#[derive(Debug, Default)]
+pub(crate) struct TurnNotifications {
+    inner: Mutex<Inner>,
+    /// Whoever has it reads the stream.
+    reader: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: HashMap<HoldId, Waiter>,
+    /// Those in which somebody waits, by name.
+    streams: BTreeMap<Arc<[u8]>, Stream>,
+    /// The name of the stream that was read last.
+    read: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    notify: Arc<Notify>,
+    stream: Arc<[u8]>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    waiters: usize,
+    /// The last message that was read.
+    last: String,
+}
+
+impl TurnNotifications {
+    /// Takes `id` among those who wait and are called by this stream, from when the clock of the
+    /// server that has it read so many microseconds.
+    pub(crate) fn add(&self, id: &HoldId, stream: &[u8], clock: u64, is_own: bool) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        if inner.waiting.contains_key(id) {
+            return;
+        }
+        let from = match is_own {
+            true => (clock / 1_000).saturating_sub(1),
+            false => 0,
+        };
+        let name: Arc<[u8]> = stream.into();
+        let stream = inner.streams.entry(Arc::clone(&name)).or_insert(Stream {
+            waiters: 0,
+            last: format!("{from}-0"),
+        });
+        stream.waiters += 1;
+        let waiter = Waiter {
+            notify: Arc::default(),
+            stream: name,
+        };
+        inner.waiting.insert(id.clone(), waiter);
+    }
+
+    pub(crate) fn remove(&self, id: &HoldId) {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let Some(waiter) = inner.waiting.remove(id) else {
+            return;
+        };
+        if let Some(stream) = inner.streams.get_mut(&waiter.stream) {
+            stream.waiters = stream.waiters.saturating_sub(1);
+            if stream.waiters == 0 {
+                inner.streams.remove(&waiter.stream);
+            }
+        }
+    }
+
+    fn notify(&self, ids: &[HoldId]) {
+        let inner = self.inner.lock();
+        for waiter in ids.iter().filter_map(|id| inner.waiting.get(id)) {
+            waiter.notify.notify_one();
+        }
+    }
+
+    fn notify_of(&self, id: &HoldId) -> Option<Arc<Notify>> {
+        let inner = self.inner.lock();
+        inner.waiting.get(id).map(|one| Arc::clone(&one.notify))
+    }
+
+    /// The streams that are to be read now, and from where on: those after the one that was read last,
+    /// in turn.
+    fn due(&self) -> Vec<(Arc<[u8]>, String)> {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let from = match &inner.read {
+            Some(read) => Bound::Excluded(Arc::clone(read)),
+            None => Bound::Unbounded,
+        };
+        let after = inner.streams.range((from, Bound::Unbounded));
+        let in_turn = after.chain(inner.streams.iter());
+        let most = MAX_STREAMS.min(inner.streams.len());
+        let due = in_turn.take(most);
+        let due: Vec<_> = due
+            .map(|(name, stream)| (Arc::clone(name), stream.last.clone()))
+            .collect();
+        inner.read = due.last().map(|(name, _)| Arc::clone(name));
+        due
+    }
+
+    /// Wakes the waiters that the stream of this name names.
+    fn dispatch(&self, name: &[u8], reply: &Value) {
+        let Value::Array(streams) = reply else {
+            return;
+        };
+        let Some(Value::Array(stream)) = streams.first() else {
+            return;
+        };
+        let Some(Value::Array(messages)) = stream.get(1) else {
+            return;
+        };
+        for message in messages {
+            let Value::Array(message) = message else {
+                continue;
+            };
+            if let Some(Value::BulkString(at)) = message.first()
+                && let Some(stream) = self.inner.lock().streams.get_mut(name)
+            {
+                stream.last = String::from_utf8_lossy(at).into_owned();
+            }
+            if let Some(Value::Array(fields)) = message.get(1)
+                && let Some(Value::BulkString(id)) = fields.get(1)
+                && let Some(id) = hold_id(id)
+            {
+                self.notify(&[id]);
+            }
+        }
+    }
+}
+
+impl RedisStore {
+    /// Completes when `id` is called.
+    pub(crate) async fn wait_for_notification(&self, id: &HoldId) {
+        let Some(notify) = self.turn_notifications.notify_of(id) else {
+            return std::future::pending().await;
+        };
+        let mut woken = pin!(notify.notified());
+        let reader = match select(woken.as_mut(), pin!(self.turn_notifications.reader.lock())).await
+        {
+            Either::Left(_) => return,
+            Either::Right((reader, _)) => reader,
+        };
+        loop {
+            self.read_streams().await;
+            let pause = pin!(tokio::time::sleep(POLL_INTERVAL));
+            if let Either::Left(_) = select(woken.as_mut(), pause).await {
+                break;
+            }
+        }
+        drop(reader);
+    }
+
+    async fn read_streams(&self) {
+        let due = self.turn_notifications.due();
+        let reads = due.iter().map(|(name, last)| async move {
+            let mut read = Cmd::new();
+            read.arg("XREAD").arg("COUNT").arg(MAX_MESSAGES);
+            read.arg("STREAMS").arg(&**name).arg(last);
+            if let Ok(reply) = self.call(name, &read).await {
+                self.turn_notifications.dispatch(name, &reply);
+            }
+        });
+        join_all(reads).await;
+    }
+
+    /// Whether instants are the store's own.
+    pub(crate) fn uses_own_clock(&self) -> bool {
+        self.clock() == StoreClock::Own
+    }
+
+    /// Ends the hold of a caller that is gone, in a task of its own.
+    pub(crate) fn end_later(&self, id: &HoldId, ending: Ending, now: Now) {
+        self.turn_notifications.remove(id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            tracing::debug!(?id, "no runtime: the hold ends when its time is over");
+            return;
+        };
+        let arguments = self.ending(id, ending, now);
+        let (store, id) = (self.clone(), id.clone());
+        runtime.spawn(async move { store.end_with_retries(&id, &arguments).await });
+    }
+
+    /// Ends a hold, however often that has to be said: said again it changes nothing.
+    async fn end_with_retries(&self, id: &HoldId, arguments: &[Vec<u8>]) {
+        for pause in RETRY_PAUSES {
+            tokio::time::sleep(pause).await;
+            let ended = tokio::time::timeout(ATTEMPT_TIMEOUT, self.end_unawaited(id, arguments));
+            match ended.await {
+                Ok(Ok((woken, expired))) => {
+                    self.turn_notifications.notify(&woken);
+                    self.hold_gauges.remove(id);
+                    self.hold_gauges.add_expired(expired);
+                    return;
+                }
+                Ok(Err(failure)) => {
+                    tracing::debug!(%failure, "a hold of a caller that is gone stands");
+                }
+                Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
+            }
+        }
+    }
+}

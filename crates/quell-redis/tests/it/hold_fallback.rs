@@ -1,0 +1,212 @@
+//! Fallback answers for holds while the store is gone.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use quell::{AskError, Cost, Limit, Query};
+use quell_core::rule::OnFailure;
+use quell_redis::{RedisStore, RedisStoreBuilder};
+
+use crate::fallback::{Node, declaring, share};
+use crate::limits::{SECOND, built, rules};
+use crate::patience::{PATIENCE, until_it};
+use crate::proxy::{Proxy, Weather};
+use crate::server::Server;
+
+const HOLD: Duration = Duration::from_secs(60);
+
+/// A store where nobody is.
+fn nowhere() -> RedisStoreBuilder {
+    let url = format!("redis://127.0.0.1:{}", crate::server::free_port());
+    RedisStore::builder(url.parse().unwrap())
+}
+
+fn rate() -> Limit {
+    built(Limit::fixed_window(10, 3_600 * SECOND).build())
+}
+
+fn permits() -> Limit {
+    built(Limit::concurrency(10).build())
+}
+
+fn query(cost: u64) -> Query<'static> {
+    let query = Query::new("d").entry("user", "a");
+    query.cost(Cost::new(cost).unwrap())
+}
+
+#[tokio::test]
+async fn a_share_of_a_rate_is_used_at_once_and_nothing_is_held() {
+    let node = Node::new(nowhere(), declaring(&[rate()], share(2)));
+    let reserve = async |name| node.limiter.reserve(&query(3), HOLD, Some(name)).await;
+    let first = reserve("a").await.unwrap();
+    assert!(first.is_allow() && first.degraded);
+    assert_eq!(first.id, None, "nothing to settle");
+    let second = reserve("b").await.unwrap();
+    assert!(!second.is_allow() && second.degraded, "5 of 10 on 2 nodes");
+    let settled = node.limiter.settle("d", "a", 1).await;
+    assert!(matches!(settled, Err(AskError::Store(_))), "{settled:?}");
+    // Nobody stands in a line meanwhile: it is refused at once.
+    let waited = node.limiter.acquire(&query(3)).await.unwrap();
+    assert!(!waited.is_allow() && waited.degraded);
+}
+
+#[tokio::test]
+async fn permits_are_refused_or_let_pass_as_declared() {
+    let declared = [
+        (share(2), false),
+        (Some(OnFailure::Deny), false),
+        (Some(OnFailure::Allow), true),
+    ];
+    for (on_failure, passes) in declared {
+        let node = Node::new(nowhere(), declaring(&[permits(), rate()], on_failure));
+        for _ in 0..20 {
+            let verdict = node.limiter.try_acquire(&query(1)).await.unwrap();
+            assert_eq!(verdict.is_allow(), passes, "{on_failure:?}");
+            assert!(verdict.degraded);
+            assert_eq!(verdict.id, None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_declares_nothing_has_no_answer() {
+    let node = Node::new(nowhere(), declaring(&[permits()], None));
+    let asked = node.limiter.try_acquire(&query(1)).await;
+    assert!(matches!(asked, Err(AskError::Store(_))), "{asked:?}");
+}
+
+/// A claim whose answer is lost may have been made. Nobody else knows the name that was made up for it;
+/// a name that its caller may say again, on any node, is left alone.
+#[tokio::test]
+async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::new(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let weak = RedisStore::builder(url.parse().unwrap()).timeout(3 * SECOND);
+    let rules = declaring(&[rate()], Some(OnFailure::Deny));
+    let (weak, sure) = (
+        Node::new(weak, rules.clone()),
+        Node::new(server.store(), rules),
+    );
+    // The script is known there, so that each call below is one command.
+    let known = weak.limiter.reserve(&query(1), HOLD, Some("known")).await;
+    assert!(known.unwrap().id.is_some());
+    assert!(weak.limiter.cancel("d", "known").await.is_ok());
+    proxy.set(Weather::NoAnswers);
+    for (name, cost) in [(Some("named"), 3), (None, 4)] {
+        let lost = weak
+            .limiter
+            .reserve(&query(cost), HOLD, name)
+            .await
+            .unwrap();
+        assert!(lost.degraded && lost.id.is_none(), "{lost:?}");
+    }
+    until_it("what nobody can say again is taken back", async || {
+        sure.peek("a").await.remaining == Some(7)
+    })
+    .await;
+    let again = sure.limiter.reserve(&query(3), HOLD, Some("named")).await;
+    assert!(again.unwrap().is_allow());
+    let settled = sure.limiter.settle("d", "named", 2).await.unwrap();
+    assert!(!settled.repeated, "it stood until now");
+    assert_eq!(sure.peek("a").await.remaining, Some(8));
+    proxy.set(Weather::Fine);
+}
+
+/// Who stands in line when the store fails gets the declared answer at its turn, and its place back.
+#[tokio::test]
+async fn who_waits_when_the_store_fails_is_answered_as_declared() {
+    let declared = [
+        (share(2), None),
+        (Some(OnFailure::Deny), Some(false)),
+        (Some(OnFailure::Allow), Some(true)),
+    ];
+    for (on_failure, passes) in declared {
+        let server = Server::start(&[]);
+        let proxy = Proxy::new(server.port()).await;
+        let url = format!("redis://127.0.0.1:{}", proxy.port);
+        let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND);
+        let rules = declaring(&[rate()], on_failure);
+        let node = Node::new(store, rules.clone());
+        let sure = Node::new(server.store(), rules);
+        assert!(node.limiter.acquire(&query(10)).await.unwrap().is_allow());
+        let asked = query(3);
+        let waits = node.limiter.acquire(&asked);
+        let fails = async {
+            until_it("it has its place", async || {
+                node.limiter.waiting() == 1
+                    && sure.peek("a").await.reset_after > Some(3_600 * SECOND)
+            })
+            .await;
+            proxy.set(Weather::NoAnswers);
+            node.clock.advance(3_601 * SECOND);
+        };
+        let (verdict, ()) = tokio::join!(waits, fails);
+        let verdict = verdict.unwrap();
+        assert!(verdict.degraded, "{on_failure:?} {verdict:?}");
+        if let Some(passes) = passes {
+            assert_eq!(verdict.is_allow(), passes, "{on_failure:?}");
+        }
+        assert_eq!(verdict.id, None);
+        assert_eq!(node.limiter.waiting(), 0);
+        proxy.set(Weather::Fine);
+        until_it("its place is given back", async || {
+            sure.peek("a").await.reset_after <= Some(3_600 * SECOND)
+        })
+        .await;
+    }
+}
+
+/// What was reserved at the store is used where a share begins, as what was acquired there: nobody else
+/// may ever have asked about the key.
+#[tokio::test]
+async fn what_was_reserved_leaves_less_of_a_share() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+    let node = Node::new(store, declaring(&[rate()], share(1)));
+    let reserved = node.limiter.reserve(&query(6), HOLD, Some("a")).await;
+    let reserved = reserved.unwrap();
+    assert!(reserved.is_allow() && !reserved.degraded);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    for _ in 0..10 {
+        let verdict = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+        assert!(verdict.degraded);
+        passed += u64::from(verdict.is_allow());
+    }
+    assert_eq!(passed, 4, "of 10, of which 6 are reserved");
+}
+
+/// As `debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share`, of a reservation.
+#[tokio::test]
+async fn what_is_being_reserved_is_no_part_of_a_share() {
+    let server = Server::start(&[]);
+    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+    let node = Node::new(store, declaring(&[rate()], share(1)));
+    let watcher = Node::new(server.store(), rules(&[rate()]));
+    let before = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+    assert!(before.is_allow() && !before.degraded);
+    let query = query(6);
+    let mut first = pin!(node.limiter.reserve(&query, HOLD, Some("a")));
+    let is_pending = poll_fn(|context| Poll::Ready(first.as_mut().poll(context).is_pending()));
+    assert!(is_pending.await);
+    until_it("it is charged", async || {
+        watcher.peek("a").await.remaining == Some(3)
+    })
+    .await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    let mut ask = async || {
+        for _ in 0..10 {
+            let verdict = node.ask("a", 1).await;
+            assert!(verdict.degraded);
+            passed += u64::from(verdict.is_allow());
+        }
+        passed
+    };
+    assert_eq!(ask().await, 3, "while it is on its way");
+    assert!(first.await.unwrap().is_allow());
+    assert_eq!(ask().await, 3, "and after it was answered");
+}

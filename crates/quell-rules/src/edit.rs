@@ -1,0 +1,361 @@
+//! Edit: changes fields of one rule, or of its overrides, in a text of rules, and leaves every other
+//! byte as it is.
+//!
+//! The bytes of a value are known from the parser, so comments, order and layout stay. What comes out
+//! is read again as a whole: it must be sound, and differ in that one rule only.
+
+use std::fmt;
+use std::ops::Range;
+
+use quell_core::rule::DomainRules;
+
+use crate::hint;
+use crate::load::{LoadedRules, parse_str};
+use crate::problem::{Problem, Sink};
+use crate::yaml::{self, Form, Node, Pair};
+
+mod node;
+mod value;
+
+pub use value::Assignment;
+
+/// A new field stands after the first of these that the rule, or the override, has.
+const NEIGHBOURS: [&str; 8] = [
+    "rate",
+    "refill",
+    "limit",
+    "window",
+    "algorithm",
+    "name",
+    "burst",
+    "when",
+];
+
+/// A text of rules in which one rule says something else.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EditedRules {
+    /// The text.
+    pub text: String,
+    /// What it said.
+    pub before: LoadedRules,
+    /// What it says.
+    pub after: LoadedRules,
+}
+
+/// Why fields cannot be set. The text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EditError {
+    /// The rules have mistakes as they are.
+    Before(Vec<Problem>),
+    /// They would have.
+    After(Vec<Problem>),
+    /// There is no such rule.
+    NoRule {
+        /// What was asked for.
+        name: String,
+        /// The rule that was meant, perhaps.
+        meant: Option<String>,
+    },
+    /// Rules of several domains have the name.
+    Ambiguous {
+        /// The rule.
+        name: String,
+        /// The domains.
+        domains: Vec<String>,
+    },
+    /// A field stands twice on the command line.
+    Twice(String),
+    /// A rule with another name is another rule.
+    Name,
+    /// The rule has fewer overrides.
+    NoOverride {
+        /// The field that was said.
+        field: String,
+        /// How many it has.
+        count: usize,
+    },
+    /// The field cannot be set where it stands.
+    NotHere {
+        /// The field, or the rule if it cannot be changed at all.
+        what: String,
+        /// How it is written.
+        how: &'static str,
+    },
+    /// Other rules would change as well.
+    Others(Vec<String>),
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const BY_HAND: &str = "pull the rules, edit them and push them";
+        match self {
+            Self::Before(problems) => list(f, "the rules have mistakes already:", problems),
+            Self::After(problems) => list(f, "the rule would not be sound:", problems),
+            Self::NoRule { name, meant } => match meant {
+                Some(meant) => write!(f, "no rule `{name}`, did you mean `{meant}`?"),
+                None => write!(f, "no rule `{name}`: write the name of one that is there"),
+            },
+            Self::Ambiguous { name, domains } => write!(
+                f,
+                "several domains have a rule `{name}`: say which with --domain, one of {}",
+                domains.join(", ")
+            ),
+            Self::Twice(field) => write!(f, "`{field}` stands twice: write it once"),
+            Self::Name => write!(
+                f,
+                "a rule with another name is another rule, and begins afresh: {BY_HAND}"
+            ),
+            Self::NoOverride { field, count: 0 } => write!(
+                f,
+                "`{field}`: the rule has no overrides: write all that it shall have, as in \
+                 'overrides=[{{when: {{tenant: acme}}, rate: 1000/s}}]'"
+            ),
+            Self::NoOverride { field, count } => write!(
+                f,
+                "`{field}`: the last override is overrides[{}]; to add one, {BY_HAND}",
+                count.saturating_sub(1)
+            ),
+            Self::NotHere { what, how } => write!(f, "{what} is written {how}: {BY_HAND}"),
+            Self::Others(names) => {
+                write!(f, "{} would change as well: {BY_HAND}", names.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for EditError {}
+
+fn list(f: &mut fmt::Formatter<'_>, head: &str, problems: &[Problem]) -> fmt::Result {
+    f.write_str(head)?;
+    problems
+        .iter()
+        .try_for_each(|problem| write!(f, "\n  {problem}"))
+}
+
+/// Sets fields of the rule `rule` in `text`, which `name` stands for in messages, or of its overrides
+/// (`overrides[0].rate=1000/s`). `domain` may be left out if only one has such a rule.
+///
+/// ```
+/// use quell_rules::set_fields;
+///
+/// let text = "domain: shop\nrules:\n  - name: api # ours\n    rate: 100/s # a lot\n";
+/// let set = ["rate=200/s".parse()?, "burst=500".parse()?];
+/// let edited = set_fields("shop.yaml", text, None, "api", &set)?;
+/// assert_eq!(
+///     edited.text,
+///     "domain: shop\nrules:\n  - name: api # ours\n    rate: 200/s # a lot\n    burst: 500\n"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`EditError`], with the parser's own words where a field or a value is wrong.
+pub fn set_fields(
+    name: &str,
+    text: &str,
+    domain: Option<&str>,
+    rule: &str,
+    assignments: &[Assignment],
+) -> Result<EditedRules, EditError> {
+    let before = parse_str(name, text).map_err(EditError::Before)?;
+    let domain = find_domain(&before.domains, domain, rule)?;
+    check(assignments)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // It was parsed above, without problems.
+    let roots = yaml::documents(text.as_bytes(), &mut Sink::new(name));
+    let node = find_rule(&roots, domain, rule).ok_or_else(|| EditError::NotHere {
+        what: format!("the rule `{rule}`"),
+        how: "by way of an alias",
+    })?;
+    let mut edits = Vec::with_capacity(assignments.len());
+    for assignment in assignments {
+        edits.push(edit(text, node, assignment)?);
+    }
+    let edited = apply(text, edits);
+    let after = parse_str(name, &edited).map_err(EditError::After)?;
+    let others = others(&before.domains, &after.domains, (domain, rule));
+    if !others.is_empty() {
+        return Err(EditError::Others(others));
+    }
+    Ok(EditedRules {
+        text: edited,
+        before,
+        after,
+    })
+}
+
+fn check(assignments: &[Assignment]) -> Result<(), EditError> {
+    for (index, assignment) in assignments.iter().enumerate() {
+        let field = assignment.field();
+        let mut earlier = assignments.iter().take(index);
+        if earlier.any(|earlier| earlier.field() == field) {
+            return Err(EditError::Twice(field.to_owned()));
+        }
+        if field == "name" {
+            return Err(EditError::Name);
+        }
+        let is_over = |other: &Assignment| other.over().is_some();
+        if field == "overrides" && assignments.iter().any(is_over) {
+            return Err(EditError::Twice(field.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The domain whose rule `rule` is meant.
+fn find_domain<'d>(
+    domains: &'d [DomainRules],
+    name: Option<&str>,
+    rule: &str,
+) -> Result<&'d str, EditError> {
+    let asked = || {
+        let such = |domain: &&DomainRules| name.is_none_or(|name| *domain.domain == *name);
+        domains.iter().filter(such)
+    };
+    let has_it = |domain: &&DomainRules| domain.rules.iter().any(|other| *other.name == *rule);
+    let mut having = asked().filter(has_it);
+    match (having.next(), having.next()) {
+        (Some(only), None) => Ok(&only.domain),
+        (Some(_), Some(_)) => Err(EditError::Ambiguous {
+            name: rule.to_owned(),
+            domains: asked()
+                .filter(has_it)
+                .map(|domain| domain.domain.to_string())
+                .collect(),
+        }),
+        (None, _) => {
+            let all = asked().flat_map(|domain| &domain.rules);
+            let names: Vec<&str> = all.map(|rule| &*rule.name).collect();
+            Err(EditError::NoRule {
+                name: rule.to_owned(),
+                meant: hint::meant(rule, &names).map(str::to_owned),
+            })
+        }
+    }
+}
+
+/// The map that is the rule.
+fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<&'n Node> {
+    let is_domain = |root: &&Node| {
+        let name = root.get("domain").and_then(Node::text);
+        name == Some(domain)
+    };
+    let lists = roots.iter().filter(is_domain);
+    let mut rules = lists
+        .filter_map(|root| root.get("rules"))
+        .flat_map(Node::items);
+    rules.find(|node| node.get("name").and_then(Node::text) == Some(rule))
+}
+
+/// The map that is an override of the rule, or the alias that stands for it.
+fn find_override<'n>(
+    rule: &'n Node,
+    index: usize,
+    assignment: &Assignment,
+) -> Result<&'n Node, EditError> {
+    let list = rule.get("overrides");
+    if let Some(alias) = list.filter(|list| list.is_alias()) {
+        return Ok(alias);
+    }
+    let items = list.map_or(&[][..], Node::items);
+    items.get(index).ok_or_else(|| EditError::NoOverride {
+        field: assignment.field().to_owned(),
+        count: items.len(),
+    })
+}
+
+/// Bytes that take the place of others.
+#[derive(Debug)]
+struct Edit {
+    range: Range<usize>,
+    text: String,
+}
+
+fn edit(text: &str, rule: &Node, assignment: &Assignment) -> Result<Edit, EditError> {
+    let field = assignment.name();
+    let not_here = |how| EditError::NotHere {
+        what: format!("`{}`", assignment.field()),
+        how,
+    };
+    let node = match assignment.over() {
+        None => rule,
+        Some(index) => find_override(rule, index, assignment)?,
+    };
+    if node.is_alias() {
+        return Err(not_here("by way of an alias"));
+    }
+    if let Some(value) = node.get(field) {
+        if !value.is_exact() {
+            return Err(not_here("in lines of its own"));
+        }
+        return Ok(Edit {
+            range: value.bytes.clone(),
+            text: assignment.written().to_owned(),
+        });
+    }
+    let neighbour = neighbour(node.pairs()).ok_or_else(|| not_here("nowhere yet"))?;
+    let end = neighbour.node.bytes.end;
+    let pair = format!("{field}: {}", assignment.written());
+    if node.form == Form::Inline {
+        return Ok(Edit {
+            range: end..end,
+            text: format!(", {pair}"),
+        });
+    }
+    // A line below, where comments stand behind values.
+    let rest = text.get(end..).unwrap_or_default();
+    let line = rest.find('\n').map_or(rest, |length| &rest[..length]);
+    let newline = if line.ends_with('\r') { "\r\n" } else { "\n" };
+    let end = end + line.trim_end_matches('\r').len();
+    let indent = " ".repeat(neighbour.key_at.column.saturating_sub(1));
+    Ok(Edit {
+        range: end..end,
+        text: format!("{newline}{indent}{pair}"),
+    })
+}
+
+/// The pair below which a new one stands.
+fn neighbour(pairs: &[Pair]) -> Option<&Pair> {
+    let find = |name: &&str| {
+        let is_it = |pair: &&Pair| *pair.key == **name && pair.node.is_exact();
+        pairs.iter().find(is_it)
+    };
+    NEIGHBOURS.iter().find_map(find)
+}
+
+fn apply(text: &str, mut edits: Vec<Edit>) -> String {
+    // Those at one place in the order in which they were said.
+    edits.sort_by_key(|edit| edit.range.start);
+    let mut edited = String::with_capacity(text.len() + 64);
+    let mut done = 0;
+    for edit in &edits {
+        edited.push_str(text.get(done..edit.range.start).unwrap_or_default());
+        edited.push_str(&edit.text);
+        done = edit.range.end;
+    }
+    edited.push_str(text.get(done..).unwrap_or_default());
+    edited
+}
+
+/// Rules other than `this` that are not the same on both sides.
+fn others(before: &[DomainRules], after: &[DomainRules], this: (&str, &str)) -> Vec<String> {
+    let changes = crate::RuleChanges::between_domains(before, after);
+    let changed = changes.rules().iter();
+    let other = changed.filter(|change| (&*change.domain, &*change.rule) != this);
+    let mut names: Vec<String> = other
+        .map(|change| format!("{}/{}", change.domain, change.rule))
+        .collect();
+    let order = |domains: &[DomainRules]| -> Vec<(String, Vec<String>)> {
+        let names = |domain: &DomainRules| {
+            let rules = domain.rules.iter().map(|rule| rule.name.to_string());
+            (domain.domain.to_string(), rules.collect())
+        };
+        domains.iter().map(names).collect()
+    };
+    if names.is_empty() && order(before) != order(after) {
+        names.push("the order of the rules".to_owned());
+    }
+    names
+}

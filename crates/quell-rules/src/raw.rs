@@ -1,0 +1,246 @@
+//! Raw: a rules document as it was written, every field optional, each with its place.
+
+use std::sync::Arc;
+
+use quell_core::cost::Cost;
+use quell_core::rule::{Matcher, OnMissing, Per};
+
+use crate::cursor::{Cursor, Fields, Shape};
+use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
+use crate::hint;
+use crate::path::{Span, Spanned};
+use crate::period::{flag, whole};
+use crate::problem::Sink;
+
+mod failure;
+mod gateway_entries;
+mod limit;
+mod matching;
+
+pub(crate) use failure::{FailureWord, RawFailure};
+pub(crate) use gateway_entries::default_prefix;
+pub use gateway_entries::wrong_address;
+pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
+use matching::{read_matchers, read_per};
+
+/// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
+pub(crate) const MAX_NAME: usize = 255;
+
+/// What to tell of a file of tests that stands where rules should.
+pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
+
+/// What to tell of a document whose rules may not have been written yet.
+const NO_RULES: &str = "the document has no rules: write `rules: []` if it is to have none";
+
+/// One document.
+#[derive(Debug)]
+pub(crate) struct RawDocument {
+    pub(crate) span: Span,
+    pub(crate) domain: Option<Spanned<Arc<str>>>,
+    pub(crate) rules: Vec<RawRule>,
+    /// `defaults: shadow`.
+    pub(crate) shadow: Option<Spanned<bool>>,
+    /// What holds of these for rules that do not say it themselves.
+    pub(crate) failure: RawFailure,
+    /// The entry whose value keeps keys together.
+    pub(crate) colocate: Option<Spanned<Arc<str>>>,
+}
+
+/// One rule.
+#[derive(Debug)]
+pub(crate) struct RawRule {
+    pub(crate) span: Span,
+    pub(crate) name: Option<Spanned<Arc<str>>>,
+    pub(crate) matchers: Vec<Matcher>,
+    pub(crate) per: Vec<Per>,
+    pub(crate) on_missing: Option<Spanned<OnMissing>>,
+    pub(crate) limit: RawLimit,
+    pub(crate) unlimited: Option<Spanned<bool>>,
+    pub(crate) overrides: Vec<RawOverride>,
+    pub(crate) cost: Option<Spanned<Cost>>,
+    pub(crate) shadow: Option<Spanned<bool>>,
+    pub(crate) failure: RawFailure,
+    /// Whether something in it was told as a problem already.
+    pub(crate) broken: bool,
+}
+
+/// One override.
+#[derive(Debug)]
+pub(crate) struct RawOverride {
+    pub(crate) span: Span,
+    pub(crate) when: Option<Spanned<Vec<Matcher>>>,
+    pub(crate) limit: RawLimit,
+    pub(crate) unlimited: Option<Spanned<bool>>,
+    pub(crate) broken: bool,
+}
+
+impl RawDocument {
+    /// Reads a document; `None` if it is no map.
+    pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        if let (Some(tests), None) = (cursor.key("tests"), cursor.key("domain")) {
+            sink.problem(&tests, TESTS);
+            return None;
+        }
+        let fields = cursor.fields(&DOCUMENT, sink)?;
+        let domain = fields.read("domain", sink, |text| name(text, "domain"));
+        let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));
+        let mut shadow = None;
+        let mut failure = RawFailure::default();
+        if let Some(fields) = fields
+            .get("defaults")
+            .and_then(|defaults| defaults.fields(&DEFAULTS, sink))
+        {
+            shadow = fields.read("shadow", sink, flag);
+            failure = RawFailure::read(&fields, sink);
+        }
+        let document = Self {
+            span: cursor.span().clone(),
+            domain,
+            rules: rules.unwrap_or_default(),
+            shadow,
+            failure,
+            colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
+        };
+        if fields.lacks("domain") {
+            sink.problem(
+                &document.span,
+                "the document has no domain: write `domain: NAME`",
+            );
+        }
+        // Other mistakes may be why.
+        if fields.lacks("rules") && sink.count() == 0 {
+            sink.problem(&document.span, NO_RULES);
+        }
+        Some(document)
+    }
+}
+
+/// A name of something: not empty, not too long, nothing invisible.
+pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
+    if text.is_empty() {
+        return Err(format!("an empty {what}: write a name"));
+    }
+    if text.len() > MAX_NAME {
+        return Err(format!(
+            "a {what} of {} bytes: write at most {MAX_NAME}",
+            text.len()
+        ));
+    }
+    if text.chars().any(char::is_control) || text.trim() != text {
+        let shown = hint::shorten(text);
+        return Err(format!(
+            "`{shown}` begins or ends with a space or has control characters: write a visible {what}"
+        ));
+    }
+    Ok(Arc::from(text))
+}
+
+fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
+    // What every rule was commented out of looks like what is half written.
+    if let Some(Shape::Null) = cursor.shape() {
+        sink.problem(cursor.span(), NO_RULES);
+        return Vec::new();
+    }
+    let rule = "a rule such as `{name: login, rate: 5/min}`";
+    let items = cursor.items(rule, sink).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|rule| RawRule::read(rule, sink))
+        .collect()
+}
+
+impl RawRule {
+    fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let before = sink.count();
+        let fields = cursor.fields(&RULE, sink)?;
+        if fields.lacks("name") {
+            sink.problem(cursor.span(), "the rule has no name: write `name: NAME`");
+        }
+        let mut rule = Self {
+            span: cursor.span().clone(),
+            name: fields.read("name", sink, |text| name(text, "name")),
+            matchers: fields
+                .get("match")
+                .map(|m| read_matchers(&m, sink))
+                .unwrap_or_default(),
+            per: fields
+                .get("per")
+                .map(|per| read_per(&per, sink))
+                .unwrap_or_default(),
+            on_missing: fields.read("on_missing", sink, on_missing),
+            limit: RawLimit::read(&fields, sink),
+            unlimited: fields.read("unlimited", sink, unlimited),
+            overrides: Vec::new(),
+            cost: fields.read("cost", sink, cost),
+            shadow: fields.read("shadow", sink, flag),
+            failure: RawFailure::read(&fields, sink),
+            broken: false,
+        };
+        rule.broken = sink.count() > before;
+        rule.overrides = read_overrides(&fields, sink);
+        Some(rule)
+    }
+}
+
+fn on_missing(text: &str) -> Result<OnMissing, String> {
+    match text {
+        "skip" => Ok(OnMissing::Skip),
+        "shared_key" => Ok(OnMissing::SharedKey),
+        _ => Err(hint::no_such("value", text, &["skip", "shared_key"])),
+    }
+}
+
+fn unlimited(text: &str) -> Result<bool, String> {
+    match flag(text)? {
+        true => Ok(true),
+        false => Err("a limit is the default: leave `unlimited` out".to_owned()),
+    }
+}
+
+/// A cost of at least 1.
+pub(crate) fn cost(text: &str) -> Result<Cost, String> {
+    let peek = "a cost of 0 charges nothing: write at least 1";
+    Cost::new(whole(text)?).ok_or_else(|| peek.to_owned())
+}
+
+fn read_overrides(fields: &Fields<'_>, sink: &mut Sink) -> Vec<RawOverride> {
+    let Some(list) = fields.get("overrides") else {
+        return Vec::new();
+    };
+    let item = "an override such as `{when: {tenant: acme}, rate: 1000/s}`";
+    let items = list.items(item, sink).unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| RawOverride::read(item, sink))
+        .collect()
+}
+
+impl RawOverride {
+    fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let before = sink.count();
+        let fields = cursor.fields(&OVERRIDE, sink)?;
+        let when = fields.get("when");
+        if fields.lacks("when") {
+            let message = "the override has no `when`: write `when: {ENTRY: VALUE}`";
+            sink.problem(cursor.span(), message);
+        }
+        let when = when.map(|when| when.spanned(read_matchers(&when, sink)));
+        let is_empty = |when: &Spanned<Vec<Matcher>>| when.value.is_empty();
+        if let Some(when) = when
+            .as_ref()
+            .filter(|when| is_empty(when) && sink.count() == before)
+        {
+            let message = "it would match everything: write at least one entry, or change the rule";
+            sink.problem(&when.span, message);
+        }
+        let mut read = Self {
+            span: cursor.span().clone(),
+            when,
+            limit: RawLimit::read(&fields, sink),
+            unlimited: fields.read("unlimited", sink, unlimited),
+            broken: false,
+        };
+        read.broken = sink.count() > before;
+        Some(read)
+    }
+}

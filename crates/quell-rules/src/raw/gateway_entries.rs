@@ -1,0 +1,440 @@
+//! Gateway entries: checks patterns for `method`, `path`, `host` and `remote_address`.
+//!
+//! Gateways and the `tower` layer fill these entries in a normal spelling. A pattern that can match
+//! none of their values is a mistake; a pattern in another spelling is normalized like the values.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use quell_core::path::{PathError, PathReading, normalize};
+use quell_core::rule::{Pattern, Prefix};
+
+use crate::hint;
+use crate::path::Span;
+use crate::problem::Sink;
+
+const METHOD: &str = "method";
+const PATH: &str = "path";
+const HOST: &str = "host";
+const ADDRESS: &str = "remote_address";
+
+/// The methods that clients send (RFC 9110, RFC 5789).
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+/// The patterns that a text means for an entry.
+pub(super) struct PatternReading {
+    pub(super) patterns: Vec<Pattern>,
+    /// What may surprise the author of the rule.
+    pub(super) warning: Option<String>,
+}
+
+impl PatternReading {
+    fn one(pattern: Pattern) -> Self {
+        Self {
+            patterns: vec![pattern],
+            warning: None,
+        }
+    }
+}
+
+/// The patterns that `text` means for `entry`; an error says what to write.
+pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String> {
+    match entry {
+        METHOD => method(text),
+        PATH => path(text),
+        HOST => host(text),
+        ADDRESS => address(text),
+        _ => network(text).map(PatternReading::one),
+    }
+}
+
+/// Why no caller has this value of an entry, if it looks like an address and is none; says what to
+/// write.
+#[must_use]
+pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
+    let text = str::from_utf8(value).ok()?;
+    let begins = text.starts_with(|c: char| c.is_ascii_digit() || c == ':');
+    // In any of its spellings.
+    let is_address = || {
+        ["0.0.0.0/0", "::/0"]
+            .iter()
+            .any(|all| Pattern::parse(all).matches(value))
+    };
+    let is_wrong = entry == ADDRESS && begins && !is_address();
+    is_wrong.then(|| {
+        format!(
+            "`{}` is no address, so no caller has such a key: write one such as 10.0.0.1",
+            hint::shorten(text)
+        )
+    })
+}
+
+/// How many bits of an address tell keys apart unless that is said.
+pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
+    (entry == ADDRESS).then_some(Prefix::DEFAULT)
+}
+
+/// Warns of a name that is nearly a known one: a rule that waits for it never applies.
+pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
+    let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
+    if entry.contains(is_notation) {
+        let parts = entry.split(is_notation).filter(|part| !part.is_empty());
+        let parts: Vec<&str> = parts.collect();
+        let meant = hint::shorten(&parts.join(", "));
+        let meant = if parts.len() > 1 {
+            format!("[{meant}]")
+        } else {
+            meant
+        };
+        let entry = hint::shorten(entry);
+        sink.warn(
+            span,
+            format!("`{entry}` is the name of one entry as it stands: did you mean `{meant}`?"),
+        );
+    } else if let Some(meant) = meant(entry) {
+        let entry = hint::shorten(entry);
+        sink.warn(
+            span,
+            format!(
+                "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to \
+                 calls with an entry of that very name only"
+            ),
+        );
+    }
+}
+
+fn meant(entry: &str) -> Option<&'static str> {
+    let known = [METHOD, PATH, HOST, ADDRESS];
+    if known.contains(&entry) || entry.len() > 2 * ADDRESS.len() {
+        return None;
+    }
+    let lower = entry.to_ascii_lowercase().replace(['-', ' '], "_");
+    // Of four letters many words are near.
+    let is_near = |name: &str| match name.len() {
+        ..=4 => name == lower,
+        5..=8 => strsim::osa_distance(name, &lower) <= 1,
+        _ => strsim::osa_distance(name, &lower) <= 3,
+    };
+    known.into_iter().find(|name| is_near(name))
+}
+
+fn method(text: &str) -> Result<PatternReading, String> {
+    let shown = hint::shorten(text);
+    if let Some(list) = several(text, &[',', '|', ' ', '/']) {
+        return Err(format!(
+            "`{shown}` is no method that clients send: write a list, `{list}`"
+        ));
+    }
+    let capitals = text.to_ascii_uppercase();
+    if matches!(capitals.as_str(), "ANY" | "ALL") {
+        return Err(format!(
+            "`{shown}` is no method that clients send: leave `method` out for any"
+        ));
+    }
+    if capitals == text {
+        let mut near = METHODS.iter();
+        let near = near.find(|known| strsim::osa_distance(known, text) == 1);
+        let is_other = !METHODS.contains(&text) && !text.contains('*');
+        let warning = near
+            .filter(|_| is_other)
+            .map(|known| format!("clients send no method `{shown}`, did you mean `{known}`?"));
+        let patterns = vec![Pattern::parse(text)];
+        return Ok(PatternReading { patterns, warning });
+    }
+    if METHODS.contains(&capitals.as_str()) {
+        return Err(format!(
+            "methods are in capitals, and `{shown}` is none that clients send: write `{capitals}`"
+        ));
+    }
+    Ok(PatternReading {
+        patterns: vec![Pattern::parse(text)],
+        warning: Some(format!(
+            "methods of a gateway are read in capitals, so `{shown}` is none of them: write \
+             `{}`, unless the callers name this entry themselves",
+            hint::shorten(&capitals)
+        )),
+    })
+}
+
+/// Several values that stand in one text between any of these, as a list.
+fn several(text: &str, between: &[char]) -> Option<String> {
+    let parts = text.split(between).map(str::trim);
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    (parts.len() > 1).then(|| format!("[{}]", hint::shorten(&parts.join(", "))))
+}
+
+/// A path in its normal spelling; `/api/*` is also `/api`, since `/api/` is.
+fn path(text: &str) -> Result<PatternReading, String> {
+    let shown = hint::shorten(text);
+    if let Some(advice) = other_notation(text) {
+        return Err(format!("nothing matches `{shown}`: {advice}"));
+    }
+    if let Some((before, _)) = text.split_once(['?', '#']) {
+        let before = hint::shorten(before);
+        return Err(format!(
+            "a path has no query and no fragment, so nothing matches `{shown}`: write `{before}`"
+        ));
+    }
+    if text.is_empty() {
+        return Err("a path begins with `/`: write `/` for the root".to_owned());
+    }
+    let one_star = single_stars(text);
+    let text = one_star.as_str();
+    let starts_with_star = text.starts_with('*') && text.len() > 1;
+    let whole = if starts_with_star {
+        format!("/{text}")
+    } else {
+        text.to_owned()
+    };
+    let reading = PathReading {
+        keep_encoded_slashes: true,
+        ..PathReading::default()
+    };
+    let read = normalize(whole.as_bytes(), reading).map_err(|error| match error {
+        PathError::NoSlash => format!(
+            "a path begins with `/`, so nothing matches `{shown}`: write `{}`",
+            hint::shorten(&with_slash(text))
+        ),
+        error => format!("nothing matches `{shown}`: {error}"),
+    })?;
+    let read = String::from_utf8_lossy(&read);
+    let read = match read.strip_prefix('/') {
+        Some(rest) if starts_with_star => rest,
+        _ => &*read,
+    };
+    let is_same = read == text || !text.is_ascii();
+    let warning = if is_same {
+        placeholder(text)
+    } else {
+        let read = hint::shorten(read);
+        Some(format!(
+            "the paths of calls are read as `{read}`, and so is `{shown}`: write `{read}`"
+        ))
+    };
+    let stem = read.strip_suffix("/*").filter(|stem| !stem.is_empty());
+    let patterns = [Some(read), stem].into_iter().flatten();
+    Ok(PatternReading {
+        patterns: patterns.map(Pattern::parse).collect(),
+        warning,
+    })
+}
+
+/// The path that `text` without a slash at its beginning was meant to be.
+fn with_slash(text: &str) -> String {
+    if ["any", "all"]
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(text))
+    {
+        return "\"*\"".to_owned();
+    }
+    // ` /login`, `./login` and `!/login` have nothing that is a name before it.
+    match text.split_once('/') {
+        Some((before, rest)) if !before.contains(char::is_alphanumeric) => format!("/{rest}"),
+        _ => format!("/{text}"),
+    }
+}
+
+/// What to write in place of a path that is written in another notation than ours.
+fn other_notation(text: &str) -> Option<String> {
+    if let Some((_, rest)) = text.split_once("://") {
+        let path = rest.find('/').and_then(|slash| rest.get(slash..));
+        let path = path.and_then(|path| path.split(['?', '#']).next());
+        let path = hint::shorten(path.unwrap_or("/"));
+        return Some(format!(
+            "a path has no scheme and no host: write `{path}`, and the host as `host`"
+        ));
+    }
+    for between in [",", "|", " "] {
+        let parts: Vec<&str> = text.split(between).map(str::trim).collect();
+        if parts.len() > 1 && parts.iter().all(|part| part.starts_with('/')) {
+            let list = hint::shorten(&parts.join(", "));
+            return Some(format!("one text is one path: write a list, `[{list}]`"));
+        }
+    }
+    if text.starts_with('^') || text.contains(['\\', '[', '|']) {
+        return Some(
+            "it is no regular expression, only `*` means something, any run of characters: write \
+             a path such as `/api/*`"
+                .to_owned(),
+        );
+    }
+    let is_placeholder = |part: &&str| {
+        let begins = part.starts_with('{') && part.ends_with('}');
+        begins || (part.starts_with('<') && part.ends_with('>'))
+    };
+    text.split('/').any(|part| is_placeholder(&part)).then(|| {
+        let parts = text.split('/');
+        let parts = parts.map(|part| if is_placeholder(&part) { "*" } else { part });
+        let path = hint::shorten(&parts.collect::<Vec<_>>().join("/"));
+        format!(
+            "names of parts mean nothing here, and `*` is any run of characters: write `{path}`"
+        )
+    })
+}
+
+/// Warns of parts that mean something to others only, but may stand in a path.
+fn placeholder(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let is_name = |part: &&str| part.strip_prefix(':').is_some_and(|name| !name.is_empty());
+    // `/.*` is what begins with a dot, `/api/.*` was hardly meant so.
+    let is_any = parts.len() > 2 && parts.last() == Some(&".*");
+    if !is_any && !path.ends_with('$') && !parts.iter().any(is_name) {
+        return None;
+    }
+    let parts = parts.iter();
+    let parts = parts.map(|part| {
+        if is_name(part) || *part == ".*" {
+            "*"
+        } else {
+            part
+        }
+    });
+    let meant = parts.collect::<Vec<_>>().join("/");
+    let (shown, meant) = (
+        hint::shorten(path),
+        hint::shorten(meant.trim_end_matches('$')),
+    );
+    Some(format!(
+        "`{shown}` is read as it stands, only `*` is any run of characters: did you mean `{meant}`?"
+    ))
+}
+
+/// The same glob, in which no star follows another.
+fn single_stars(glob: &str) -> String {
+    let mut text = String::with_capacity(glob.len());
+    for character in glob.chars() {
+        if character != '*' || !text.ends_with('*') {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// A host, without its port and in small letters.
+fn host(text: &str) -> Result<PatternReading, String> {
+    let shown = hint::shorten(text);
+    if text.contains('/') {
+        let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let name = hint::shorten(rest.split('/').next().unwrap_or_default());
+        return Err(format!(
+            "a host has no scheme and no path, so nothing matches `{shown}`: write `{name}`"
+        ));
+    }
+    if let Some(list) = several(text, &[',', '|', ' ']) {
+        return Err(format!("`{shown}` is no host: write a list, `{list}`"));
+    }
+    if let Ok(IpAddr::V6(address)) = text.parse::<IpAddr>() {
+        return Err(format!(
+            "a host that is an IPv6 address stands in brackets, so nothing matches `{shown}`: \
+             write `\"[{address}]\"`"
+        ));
+    }
+    let small = text.to_ascii_lowercase();
+    let name = match small.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => &small,
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let warning = if !text.is_ascii() {
+        Some(format!(
+            "browsers send such a name in ASCII, so hardly any call has `{shown}`: write it as \
+             they do, beginning with `xn--`"
+        ))
+    } else if let Some(rest) = name.strip_prefix('.') {
+        let rest = hint::shorten(rest);
+        Some(format!(
+            "no host begins with a dot: for all below it write `\"*.{rest}\"`"
+        ))
+    } else {
+        (name != text).then(|| {
+            let name = hint::shorten(name);
+            format!(
+                "hosts are read in small letters and without a port, and so is `{shown}`: write `{name}`"
+            )
+        })
+    };
+    Ok(PatternReading {
+        patterns: vec![Pattern::parse(name)],
+        warning,
+    })
+}
+
+/// An address is a network of one, so that all of its spellings match.
+fn address(text: &str) -> Result<PatternReading, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(PatternReading::one(Pattern::Network(IpNet::from(
+            address.to_canonical(),
+        ))));
+    }
+    let pattern = network(text)?;
+    let shown = hint::shorten(text);
+    let warning = match &pattern {
+        Pattern::Exact(_) if looks_like_address(text) => {
+            return Err(format!(
+                "`{shown}` is no address, so nothing matches it: write one such as `10.0.0.1`, or \
+                 a network such as `10.0.0.0/8`"
+            ));
+        }
+        Pattern::Exact(_) => Some(format!(
+            "`{shown}` is no address: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`"
+        )),
+        Pattern::Glob(_) if text.contains(|letter| letter != '*') => Some(format!(
+            "`{shown}` is compared as text, and an address has many spellings: write a network such as `{}`",
+            network_of(text).unwrap_or_else(|| "10.0.0.0/8".to_owned())
+        )),
+        Pattern::Glob(_) | Pattern::Network(_) => None,
+    };
+    Ok(PatternReading {
+        patterns: vec![pattern],
+        warning,
+    })
+}
+
+/// The network that `10.0.*` was meant to be.
+fn network_of(glob: &str) -> Option<String> {
+    let numbers: Vec<&str> = glob.trim_end_matches(['*', '.']).split('.').collect();
+    let known: Option<Vec<u8>> = numbers.iter().map(|part| part.parse().ok()).collect();
+    let mut known = known.filter(|known| known.len() < 4)?;
+    let bits = known.len() * 8;
+    known.resize(4, 0);
+    let [a, b, c, d] = known.try_into().ok()?;
+    Some(format!("{}/{bits}", std::net::Ipv4Addr::new(a, b, c, d)))
+}
+
+/// A pattern; what looks like a network must be one.
+fn network(text: &str) -> Result<Pattern, String> {
+    let pattern = Pattern::parse(text);
+    let (Pattern::Exact(_), Some((address, bits))) = (&pattern, text.split_once('/')) else {
+        return Ok(pattern);
+    };
+    let most = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) if looks_like_address(address) => {
+            let (text, address) = (hint::shorten(text), hint::shorten(address));
+            return Err(format!(
+                "`{text}` is no network, `{address}` is no address: write a network such as \
+                 `10.0.0.0/8`"
+            ));
+        }
+        Err(_) => return Ok(pattern),
+    };
+    let (text, bits) = (hint::shorten(text), hint::shorten(bits));
+    Err(format!(
+        "`{text}` is no network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
+        most / 2
+    ))
+}
+
+/// Whether it is made as addresses are: four numbers, or several colons between hexadecimal digits.
+fn looks_like_address(text: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let v4 = text.split('.').count() == 4 && text.split('.').all(is_number);
+    let v6 = text.matches(':').count() > 1
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'));
+    v4 || v6
+}

@@ -1,0 +1,384 @@
+//! Resolve: from a raw document to typed, complete rules.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use quell_core::limit::Limit;
+use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Rule};
+
+use crate::path::{Span, Spanned};
+use crate::problem::{Problem, Sink};
+use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
+
+mod failure;
+mod limit;
+
+/// The domains of all documents read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Domains {
+    list: Vec<DomainRules>,
+    index: HashMap<Arc<str>, usize>,
+    /// Where each rule stands.
+    places: HashMap<(Arc<str>, Arc<str>), String>,
+    /// Of each document the first rule that declares nothing for when a store does not answer, and
+    /// every rule that no shared store can follow.
+    undeclared: Vec<Problem>,
+    /// By what the keys of each domain lie together, as its first document says.
+    together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
+}
+
+impl Domains {
+    /// Adds a document's rules to those of its domain.
+    pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
+        let mut has_undeclared = false;
+        let domain = document.domain.as_ref().map(|field| &field.value);
+        let colocate = document.colocate.as_ref().map(|field| &field.value);
+        if let Some(domain) = &document.domain {
+            self.agree(domain, colocate, sink);
+        }
+        for raw in &document.rules {
+            let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
+            let mut rule = resolve(raw, document, sink);
+            if rule.as_ref().is_some_and(|rule| rule.on_failure.is_none())
+                && !std::mem::replace(&mut has_undeclared, true)
+            {
+                self.undeclared.push(failure::undeclared(raw, sink));
+            }
+            if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
+                keep_together(rule, entry, raw, sink);
+            }
+            if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
+                self.rules(domain).push(rule);
+            }
+        }
+        if let Some(domain) = domain {
+            self.rules(domain);
+        }
+    }
+
+    /// Tells if another document of the domain keeps its keys together by something else.
+    fn agree(&mut self, domain: &Spanned<Arc<str>>, colocate: Option<&Arc<str>>, sink: &mut Sink) {
+        let at = &domain.span.at;
+        let place = format!("{}:{}:{}", sink.file(), at.line, at.column);
+        let before = self
+            .together
+            .entry(Arc::clone(&domain.value))
+            .or_insert_with(|| (colocate.cloned(), place));
+        if before.0.as_ref() == colocate {
+            return;
+        }
+        let message = match &before.0 {
+            Some(entry) => format!(
+                "the same domain has `colocate: {entry}` at {}: write that here too",
+                before.1
+            ),
+            None => format!(
+                "the same domain has no `colocate` at {}: write it there too, or leave it out here",
+                before.1
+            ),
+        };
+        sink.problem(&domain.span, message);
+    }
+
+    /// The domains, and what is missing for servers that share a store.
+    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>) {
+        (self.list, self.undeclared)
+    }
+
+    fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
+        let next = self.list.len();
+        let index = *self.index.entry(Arc::clone(domain)).or_insert(next);
+        if index == next {
+            self.list.push(DomainRules {
+                domain: Arc::clone(domain),
+                rules: Vec::new(),
+            });
+        }
+        &mut self.list[index].rules
+    }
+
+    /// Takes the rule's name in its domain; tells if another has it.
+    fn claim(&mut self, domain: &Arc<str>, raw: &RawRule, sink: &mut Sink) -> bool {
+        let Some(name) = &raw.name else {
+            return false;
+        };
+        let place = format!(
+            "{}:{}:{}",
+            sink.file(),
+            name.span.at.line,
+            name.span.at.column
+        );
+        match self
+            .places
+            .entry((Arc::clone(domain), Arc::clone(&name.value)))
+        {
+            Entry::Vacant(vacant) => {
+                vacant.insert(place);
+                true
+            }
+            Entry::Occupied(before) => {
+                let message = format!(
+                    "domain `{domain}` has a rule `{}` already, at {}: write another name",
+                    name.value,
+                    before.get()
+                );
+                sink.problem(&name.span, message);
+                false
+            }
+        }
+    }
+}
+
+/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, captured
+/// as in every other rule.
+fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
+    let name = &rule.name;
+    match rule.per.iter_mut().find(|per| per.entry == *entry) {
+        Some(per) if per.prefix == default_prefix(entry) => per.colocate = true,
+        Some(_) => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and rule `{name}` cuts `{entry}` to a prefix: \
+                 write `{entry}` without one, or put the rule into another domain"
+            );
+            sink.problem(&raw.span, message);
+        }
+        None => {
+            let message = format!(
+                "the domain has `colocate: {entry}`, and keys of rule `{name}` belong to no `{entry}`: \
+                 write `{entry}` in its `per`, or put the rule into another domain"
+            );
+            sink.problem(&raw.span, message);
+        }
+    }
+}
+
+fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
+    let effect = if raw.broken {
+        None
+    } else {
+        rule_effect(raw, sink)
+    };
+    let overrides = resolve_overrides(raw, effect.is_some(), sink);
+    let on_failure = failure::on_failure(raw, &document.failure, sink);
+    if let Some(effect) = &effect {
+        failure::check_shares(on_failure, (effect, &raw.span), &overrides, sink);
+    }
+    check_ban(raw, sink);
+    if let Some(Effect::Limit(limit)) = &effect {
+        check_cost(raw, limit, &raw.span, sink);
+    }
+    check_missing(raw, sink);
+    check_order(raw, &overrides, sink);
+    for (over, span) in &overrides {
+        if let Effect::Limit(limit) = &over.effect {
+            check_cost(raw, limit, span, sink);
+        }
+    }
+    let overrides = overrides.into_iter().map(|(over, _)| over).collect();
+    let shadow = document.shadow.as_ref().is_some_and(|field| field.value);
+    Some(Rule {
+        name: Arc::clone(&raw.name.as_ref()?.value),
+        matchers: raw.matchers.clone(),
+        per: raw.per.clone(),
+        on_missing: raw
+            .on_missing
+            .as_ref()
+            .map(|field| field.value)
+            .unwrap_or_default(),
+        effect: effect?,
+        overrides,
+        cost: raw.cost.as_ref().map(|field| field.value),
+        shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
+        on_failure,
+    })
+}
+
+/// Warns of a ban that stands on one key for everybody: who is refused often bars all others.
+fn check_ban(raw: &RawRule, sink: &mut Sink) {
+    let bans = raw
+        .overrides
+        .iter()
+        .filter_map(|over| over.limit.ban.as_ref());
+    let Some(ban) = raw.limit.ban.as_ref().or_else(|| bans.into_iter().next()) else {
+        return;
+    };
+    if raw.per.is_empty() {
+        let message =
+            "the rule has one key, so its ban refuses everybody because of one: write `per`";
+        sink.warn(&ban.span, message);
+        return;
+    }
+    if let Some(missing) = raw.on_missing.as_ref()
+        && missing.value == OnMissing::SharedKey
+    {
+        let message = "all callers that lack an entry of `per` share one key, and a ban refuses all \
+                       of them because of one: write `on_missing: skip`, and another rule for them";
+        sink.warn(&missing.span, message);
+    }
+}
+
+/// Warns of a rule whose calls cost more than its limit can ever hold.
+fn check_cost(raw: &RawRule, limit: &Limit, span: &Span, sink: &mut Sink) {
+    let Some(cost) = &raw.cost else {
+        return;
+    };
+    let (cost, most) = (cost.value.get(), limit.max());
+    if cost > most && !limit.is_on_credit() {
+        let message = format!(
+            "every call costs {cost} here and the limit holds {most} at most, so all of them are \
+             refused for good: write a `cost` of at most {most}, or a larger limit"
+        );
+        sink.warn(span, message);
+    }
+}
+
+/// Warns of what says how to do without a value where none is asked for.
+fn check_missing(raw: &RawRule, sink: &mut Sink) {
+    if let (Some(missing), []) = (&raw.on_missing, raw.per.as_slice()) {
+        let message = "it says what a missing entry of `per` means, and the rule has none: write \
+                       `per`, or leave it out";
+        sink.warn(&missing.span, message);
+    }
+}
+
+/// Warns of overrides that never win: the rule matches no such calls, or an earlier one wins always.
+fn check_order(raw: &RawRule, overrides: &[(Override, Span)], sink: &mut Sink) {
+    // Those of single values cannot cover others, and there may be thousands of them.
+    let mut wide: Vec<(usize, &Override)> = Vec::new();
+    for (index, (over, span)) in overrides.iter().enumerate() {
+        if let Some(matcher) = over
+            .when
+            .iter()
+            .find(|when| contradicts(when, &raw.matchers))
+        {
+            let message = format!(
+                "the rule matches no call with such a `{}`, so the override never wins: change \
+                 `when`, or `match` of the rule",
+                matcher.entry
+            );
+            sink.warn(span, message);
+        } else if let Some((before, _)) = wide.iter().find(|(_, wide)| covers(wide, over)) {
+            let message = format!(
+                "overrides[{before}] matches all of these as well and stands first: write this one \
+                 before it"
+            );
+            sink.warn(span, message);
+        }
+        if wide.len() < MAX_WIDE && !over.when.iter().all(is_exact) {
+            wide.push((index, over));
+        }
+    }
+}
+
+/// The most overrides with globs or networks that others are held against.
+const MAX_WIDE: usize = 100;
+
+fn is_exact(matcher: &Matcher) -> bool {
+    let mut patterns = matcher.patterns.iter();
+    patterns.all(|pattern| matches!(pattern, Pattern::Exact(_)))
+}
+
+/// Whether `when` names single values of an entry, of which `matchers` match none.
+fn contradicts(when: &Matcher, matchers: &[Matcher]) -> bool {
+    let mut same = matchers.iter().filter(|other| other.entry == when.entry);
+    is_exact(when) && same.any(|other| !when.patterns.iter().any(|value| meets(other, value)))
+}
+
+/// Whether whatever `narrow` matches `wide` matches, too, as far as single values show it.
+fn covers(wide: &Override, narrow: &Override) -> bool {
+    wide.when.iter().all(|wide| {
+        let mut same = narrow.when.iter().filter(|when| when.entry == wide.entry);
+        same.any(|when| is_exact(when) && when.patterns.iter().all(|value| meets(wide, value)))
+    })
+}
+
+/// Whether a single value is matched.
+fn meets(matcher: &Matcher, value: &Pattern) -> bool {
+    matches!(value, Pattern::Exact(value) if matcher.matches(value.as_bytes()))
+}
+
+/// The effect of a rule where no override wins.
+fn rule_effect(raw: &RawRule, sink: &mut Sink) -> Option<Effect> {
+    let unlimited = raw.unlimited.as_ref().map(|field| &field.span);
+    if let (Some(unlimited), [], false) = (
+        unlimited,
+        raw.overrides.as_slice(),
+        raw.limit.says_something(),
+    ) {
+        let message =
+            "it limits nothing, and other rules that match still apply: leave the rule out";
+        sink.problem(unlimited, message);
+        return None;
+    }
+    effect(&raw.limit, unlimited, &raw.span, sink)
+}
+
+/// The limit that `raw` makes, or none.
+fn effect(
+    raw: &RawLimit,
+    unlimited: Option<&Span>,
+    span: &Span,
+    sink: &mut Sink,
+) -> Option<Effect> {
+    let Some(unlimited) = unlimited else {
+        return limit::build(raw, span, sink).map(Effect::Limit);
+    };
+    if raw.says_something() {
+        let message = "unlimited beside the fields of a limit: write one or the other";
+        sink.problem(unlimited, message);
+        return None;
+    }
+    Some(Effect::Unlimited)
+}
+
+/// Resolves the overrides; with a rule that is not sound what they take over is not looked at.
+fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Span)> {
+    let mut overrides: Vec<(Override, Span)> = Vec::with_capacity(raw.overrides.len());
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (index, over) in raw.overrides.iter().enumerate() {
+        let Some(when) = &over.when else {
+            continue;
+        };
+        match seen.entry(signature(&when.value)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(index);
+            }
+            Entry::Occupied(before) if !over.broken => {
+                let before = before.get();
+                let message =
+                    format!("the same as in overrides[{before}], which wins: leave one out");
+                sink.problem(&when.span, message);
+            }
+            Entry::Occupied(_) => {}
+        }
+        if !sound || over.broken {
+            continue;
+        }
+        if let Some(effect) = override_effect(raw, over, sink) {
+            let when = when.value.clone();
+            overrides.push((Override { when, effect }, over.span.clone()));
+        }
+    }
+    overrides
+}
+
+/// Equal for matchers that are equal.
+fn signature(when: &[Matcher]) -> String {
+    format!("{when:?}")
+}
+
+fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Option<Effect> {
+    let unlimited = over.unlimited.as_ref().map(|field| &field.span);
+    if unlimited.is_some() {
+        return effect(&over.limit, unlimited, &over.span, sink);
+    }
+    if !over.limit.says_something() {
+        let message =
+            "the override changes nothing: write a field of the limit, or `unlimited: true`";
+        sink.problem(&over.span, message);
+        return None;
+    }
+    let all = over.limit.over(&rule.limit, &over.span);
+    limit::build(&all, &over.span, sink).map(Effect::Limit)
+}

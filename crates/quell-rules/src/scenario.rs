@@ -1,0 +1,18 @@
+//! Scenarios: tests for rules, run on a virtual clock against whatever decides.
+//!
+//! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
+//! compares answers, and the [`Report`] is shown like that of a test runner.
+
+mod admin_step;
+mod ending;
+mod expect;
+mod read;
+mod report;
+mod run;
+mod step;
+
+pub use ending::EndAnswer;
+pub use read::{ScenarioFiles, Scenarios, find, is_called_scenario, load, parse_str};
+pub use report::{Answer, DecisionAnswer, Failure, FileReport, Report, TestReport, Unexpected};
+pub use run::{Subject, run};
+pub use step::MAX_REPEAT;

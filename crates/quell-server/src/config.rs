@@ -1,0 +1,559 @@
+//! Configuration: the table of all settings. [`RawConfig`] is what was written, [`Config`] what it means.
+//!
+//! An entry of the table is all that there is of a setting beside its use. Its name makes the key in a
+//! file, the flag and the environment variable, the first paragraph of its docs is the help, and
+//! `docs/cli.md` and `--print-config` are made of them; after the default may stand a check.
+//!
+//! A file is TOML: its errors carry line and column, it has comments, and none of its values means
+//! something else than it says. Rules are YAML since they are documents; settings are a flat list.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quell::store::memory::DEFAULT_MAX_KEYS;
+use quell_protocol::resp::FrameLimits;
+use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
+use serde::{Deserialize, Serialize};
+
+mod authorize;
+mod source;
+mod table;
+mod toml_file;
+mod value;
+
+use table::settings;
+use value::{at_least, host_names, no_shorter_than};
+
+pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
+pub use source::RuleSource;
+pub use table::{FlagShape, Setting};
+pub use value::{FlagValue, SettingValue, whole};
+
+/// Shorter timeouts would end sound clients.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// Shorter intervals would write without a pause.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+settings! {
+    /// Everything that a server needs to know before it starts.
+    Config;
+    /// What was written. Every field may be left out, and none that is unknown is accepted.
+    ///
+    /// Durations are text such as `250ms`, `10s` or `5m`.
+    RawConfig: |raw| raw, "";
+
+    "Rules" {
+        /// A rules file, a directory of them, or a store that rules are pushed to, written as in
+        /// --store; may be repeated (in the variable: with commas)
+        ///
+        /// Default none: `CL.THROTTLE` needs none.
+        rules<SOURCE>: Vec<RuleSource> = Vec::new();
+        /// Be ready with a store of rules that has none yet, or lost them before the start
+        ///
+        /// Default no: every question would be answered with 404.
+        allow_empty_rules<BOOL>: bool = false;
+        /// Put every rule in shadow: it is reported, and refuses nobody
+        shadow<BOOL>: bool = false;
+    }
+    "Listeners" {
+        /// Where HTTP listens, or off
+        ///
+        /// Default loopback: what people try first, and nobody but this machine can reach it.
+        http<ADDR>: Option<SocketAddr> = Some(loopback(8080));
+        /// Where RESP (the protocol of Redis) listens, or off
+        ///
+        /// Default beside a Redis on 6379.
+        resp<ADDR>: Option<SocketAddr> = Some(loopback(6380));
+        /// Accept addresses beyond loopback, without TLS and credentials
+        insecure<BOOL>: bool = false;
+        /// A name under which HTTP may be asked beside addresses and localhost, or * for any; may be
+        /// repeated (in the variable: with commas)
+        ///
+        /// Default none: a page that has its own name point here is refused.
+        allow_host<NAME>: Vec<String> = Vec::new(), host_names;
+    }
+    "State" {
+        /// Where states are kept that several servers share:
+        /// redis://\[USER:PASSWORD@]HOST:PORT/DATABASE,
+        /// redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for
+        /// TLS, or memory
+        ///
+        /// Default in memory, each server for itself.
+        store<URL>: Option<StoreUrl> = None;
+        /// How long a call to the store may take
+        ///
+        /// Default 50 ms: no request should hang on a limit for longer.
+        store_timeout<DURATION>: Duration = DEFAULT_TIMEOUT, no_shorter_than(MIN_TIMEOUT);
+        /// Most keys with a state of their own; further ones share states
+        ///
+        /// Default 10 million: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows
+        /// or logs.
+        max_keys<N>: usize = DEFAULT_MAX_KEYS, at_least(1);
+        /// A directory in which states and bans outlive the process; none: in memory only
+        ///
+        /// Default none: a restart starts afresh.
+        data_dir<DIR>: Option<PathBuf> = None;
+        /// How much a crash may lose, at most; a clean stop loses nothing
+        ///
+        /// Default 10 s: a second of writing at 10 million keys, every five seconds at the most; and
+        /// a burst that comes again after a crash is a small one.
+        snapshot_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
+    }
+    "Logs" {
+        /// A file to write decisions to, as lines of JSON; - for standard output, /dev/stderr for
+        /// standard error; none: nowhere
+        ///
+        /// Default nowhere: each line costs more than its decision.
+        decision_log<FILE>: Option<LogTarget> = None;
+        /// Write every N-th decision
+        decision_log_one_in<N>: NonZeroU64 = NonZeroU64::MIN;
+        /// Write keys as keyed hashes
+        ///
+        /// Default no: a log without keys explains little.
+        decision_log_hash_keys<BOOL>: bool = false;
+        /// What is logged to standard error: error, warn, info, debug, trace, or TARGET=LEVEL with
+        /// commas
+        ///
+        /// For the program that writes the log; the server emits events.
+        log<LEVEL>: String = "info".to_owned();
+        /// How it is logged: text or json
+        ///
+        /// As `log`.
+        log_format<FORMAT>: String = "text".to_owned();
+    }
+    "Bounds" {
+        /// Most connections of each listener
+        ///
+        /// A client that connects when it is full is told so. Default 10,000, as Redis has it: idle
+        /// ones cost a few kilobytes each.
+        max_connections<N>: usize = 10_000, at_least(1);
+        /// Longest body of an HTTP request
+        ///
+        /// Default 256 KiB: 16 descriptors of 64 short entries are a tenth of it.
+        max_body_bytes<BYTES>: usize = 256 * 1_024, at_least(64);
+        /// Longest argument of a RESP command
+        ///
+        /// Default 64 KiB: keys are names, not documents.
+        max_argument_bytes<BYTES>: usize = 64 * 1_024, at_least(64);
+        /// Longest RESP command
+        ///
+        /// Default 256 KiB: what a half-sent command may hold.
+        max_frame_bytes<BYTES>: usize = 256 * 1_024, at_least(1_024);
+        /// Replies that a RESP connection may leave unread before its commands have to wait
+        ///
+        /// In bytes. Default 1 MiB: with what the kernel holds, a client can send a hundred thousand
+        /// commands before it reads the first reply; one that reads as it writes can send any number.
+        max_unsent_bytes<BYTES>: usize = 1_024 * 1_024, at_least(1_024);
+        /// Bytes that buffers of all connections may have together
+        ///
+        /// For half-sent commands and bodies and unread replies; the connection that would need more
+        /// is told so and closed. Default 256 MiB: a thousand of the longest commands, or a quarter of
+        /// a small machine.
+        max_buffer_bytes<BYTES>: usize = 256 * 1_024 * 1_024, at_least(64 * 1_024);
+        /// How long the head of an HTTP request may take to arrive
+        ///
+        /// Of the first request of a connection, from accept on. Default 10 s: a slow phone needs two,
+        /// and a client that connects has something to ask.
+        header_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
+        /// How long the body of an HTTP request may take to arrive
+        ///
+        /// Default 10 s, for the same reason.
+        body_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
+        /// How long an HTTP connection may be silent
+        ///
+        /// It may take as long for its next head, and leave an answer unread for as long. Default
+        /// 75 s, as nginx keeps connections: gateways must not lose a race against us.
+        idle_timeout<DURATION>: Duration = Duration::from_secs(75), no_shorter_than(MIN_TIMEOUT);
+        /// How long a RESP connection may leave a command half sent or a reply unread
+        ///
+        /// Between commands it may be silent for ever, as with Redis, since clients keep pools.
+        stall_timeout<DURATION>: Duration = Duration::from_secs(60), no_shorter_than(MIN_TIMEOUT);
+        /// How long a server that is told to stop goes on serving, not ready, until nobody asks any
+        /// more and its connections are closed
+        ///
+        /// Default 5 s: gateways look every few seconds whether a server is ready.
+        drain_timeout<DURATION>: Duration = Duration::from_secs(5);
+        /// How long a shutdown waits for what is in flight
+        ///
+        /// That is after the drain. Default 10 s: well within the 30 s that container platforms give.
+        shutdown_grace<DURATION>: Duration = Duration::from_secs(10);
+    }
+    "Gateways (/v1/authorize)" {
+        /// At most this much is added to Retry-After, drawn anew for each refusal
+        ///
+        /// Default none: what the header says is then exactly when the call passes.
+        retry_jitter<DURATION>: Duration = Duration::ZERO;
+        /// Answer with X-RateLimit-* fields, too
+        ///
+        /// That is `/v1/authorize`. Default no: no two servers mean the same by them.
+        x_rate_limit_headers<BOOL>: bool = false;
+        /// Which headers `/v1/authorize` makes entries of: a table of its own
+        authorize: Authorize = Authorize::default();
+    }
+}
+
+/// The default address of a listener.
+const fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+impl Config {
+    /// The bounds of a RESP frame.
+    pub(crate) fn frame_limits(&self) -> FrameLimits {
+        FrameLimits {
+            max_bulk: self.max_argument_bytes,
+            max_line: self.max_argument_bytes,
+            max_frame: self.max_frame_bytes,
+            ..FrameLimits::default()
+        }
+    }
+}
+
+impl RawConfig {
+    /// All settings that have a flag and an environment variable.
+    #[must_use]
+    pub fn settings() -> Vec<Setting> {
+        let mut settings = Self::flags();
+        settings.extend(RawAuthorize::flags());
+        settings
+    }
+
+    /// Replaces a setting by the values of its flag or variable.
+    ///
+    /// # Errors
+    /// What is wrong with the values, and what to write.
+    pub fn set(&mut self, setting: &Setting, values: &[OsString]) -> Result<(), String> {
+        (setting.set)(self, values)
+    }
+
+    /// Reads a configuration file; `name` stands for it in errors.
+    ///
+    /// ```
+    /// let raw = quell_server::config::RawConfig::from_toml("quell.toml", "http = 'off'")?;
+    /// assert_eq!(raw.http.as_deref(), Some("off"));
+    /// # Ok::<(), quell_server::config::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError::File`] with line and column if it is no TOML, or has an unknown field.
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| toml_file::mistake(name, text, &error))
+    }
+
+    /// The line, from 1, on which a configuration file of this `text` says `field`, such as
+    /// `max_keys` or `authorize.gateway`.
+    #[must_use]
+    pub fn line_of(text: &str, field: &str) -> Option<usize> {
+        toml_file::line_of(text, field)
+    }
+
+    /// The same as a configuration file.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`] if a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string_pretty(self).map_err(|error| ConfigError::File {
+            file: "the configuration".to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// What this means, with a default for each field that is left out.
+    ///
+    /// # Errors
+    /// [`ConfigError::Field`] for the first value that is impossible.
+    pub fn resolve(&self) -> Result<Config, ConfigError> {
+        let config = self.read()?;
+        if config.http.is_none() && config.resp.is_none() {
+            let reason = "both listeners are off, so nobody could ask: write an address for one";
+            return Err(field("http", reason));
+        }
+        if !config.insecure {
+            check_loopback("http", config.http, self.http.as_deref())?;
+            check_loopback("resp", config.resp, self.resp.as_deref())?;
+        }
+        if config.store.is_some() && config.data_dir.is_some() {
+            let reason = "a directory keeps states of this process, and the store keeps them for all: \
+                          leave data_dir or store out";
+            return Err(field("data_dir", reason));
+        }
+        self.check_argument(config.max_argument_bytes, config.max_frame_bytes)?;
+        Ok(config)
+    }
+
+    /// Refuses arguments that fit into no frame.
+    fn check_argument(&self, argument: usize, frame: usize) -> Result<(), ConfigError> {
+        if argument <= frame {
+            return Ok(());
+        }
+        Err(match self.max_argument_bytes {
+            None => field(
+                "max_frame_bytes",
+                format!(
+                    "a frame of {frame} bytes does not hold an argument of {argument} \
+                     (max_argument_bytes): write at least {argument}, or a smaller \
+                     max_argument_bytes as well"
+                ),
+            ),
+            Some(_) => field(
+                "max_argument_bytes",
+                format!(
+                    "an argument of {argument} bytes does not fit into a frame of {frame}: write at \
+                     most max_frame_bytes"
+                ),
+            ),
+        })
+    }
+}
+
+/// Refuses an address that other machines can reach; `raw` is how it was written.
+fn check_loopback(
+    key: &'static str,
+    address: Option<SocketAddr>,
+    raw: Option<&str>,
+) -> Result<(), ConfigError> {
+    match (address, raw) {
+        (Some(address), Some(text)) if !address.ip().to_canonical().is_loopback() => {
+            let reason = format!(
+                "`{text}` can be reached from other machines, and there are no TLS and no credentials \
+                 yet: write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = \
+                 true) if the network keeps strangers out",
+                address.port()
+            );
+            Err(field(key, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where decisions are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// To standard output, whatever that is: a file, a terminal, a pipe.
+    Stdout,
+    /// To standard error.
+    Stderr,
+    /// To this file, at its end.
+    File(PathBuf),
+}
+
+impl LogTarget {
+    /// Reads a path, or a name of standard output or standard error. Those are written to as they
+    /// are: in a container they are pipes, which cannot be opened once more.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Self::Stdout,
+            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Self::Stderr,
+            file => Self::File(PathBuf::from(file)),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("-"),
+            Self::Stderr => f.write_str("/dev/stderr"),
+            Self::File(file) => file.display().fmt(f),
+        }
+    }
+}
+
+/// Why there is no configuration. The text says what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file is none, or says something that nothing is known of.
+    #[error("{file}: {reason}")]
+    File {
+        /// The file, with line and column if they are known.
+        file: String,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
+    /// The value of a field is impossible.
+    #[error("{field}: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
+}
+
+/// An impossible value.
+fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
+    let reason = reason.into();
+    ConfigError::Field { field, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_protocol::http::Reading;
+
+    use super::*;
+
+    #[test]
+    fn empty_equals_default() {
+        assert_eq!(RawConfig::default().resolve(), Ok(Config::default()));
+        let empty = RawConfig::from_toml("quell.toml", "").unwrap();
+        assert_eq!(empty.resolve(), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_shown_is_what_it_was_resolved_from() {
+        let text = "
+            rules = ['a.yaml', 'redis+cluster://h:1,i:2/0', 'rules.d']
+            http = 'off'
+            resp = '127.0.0.1:0'
+            allow_host = ['quell.internal']
+            decision_log = '-'
+            decision_log_one_in = 10
+            stall_timeout = '1.5s'
+            [authorize]
+            gateway = 'forwarded'
+            entries = [{ entry = 'tenant', headers = ['X-Tenant'] }]
+        ";
+        let config = RawConfig::from_toml("quell.toml", text).unwrap().resolve();
+        let config = config.unwrap();
+        assert_eq!(config.authorize.map.entries.len(), 5);
+        let shown = config.to_raw().to_toml().unwrap();
+        let again = RawConfig::from_toml("shown", &shown).unwrap().resolve();
+        assert_eq!(again, Ok(config), "{shown}");
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        for (text, expected) in [
+            ("prot = 1", "unknown field `prot`"),
+            ("http = 1", "invalid type"),
+            (
+                "http = 'nowhere'",
+                "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
+            ),
+            ("resp = '0.0.0.0:1'", "say --insecure"),
+            (
+                "data_dir = '~/quell'",
+                "data_dir: nobody makes a home directory",
+            ),
+            (
+                "rules = ['~/a.yaml']",
+                "rules: nobody makes a home directory",
+            ),
+            ("decision_log = '~/log'", "the `~` in `~/log`: write it out"),
+            ("allow_host = ['[::1]']", "addresses are always answered"),
+            ("allow_host = ['http://a']", "without scheme and port"),
+            ("rules = ['redis://me@h']", "rules: the login is incomplete"),
+            ("http = 'off'\nresp = 'off'", "both listeners are off"),
+            ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
+            ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
+            ("idle_timeout = '1ms'", "write at least 10ms"),
+            ("max_argument_bytes = 300000", "does not fit into a frame"),
+            (
+                "max_frame_bytes = 2000",
+                "max_frame_bytes: a frame of 2000 bytes does not hold an argument of 65536",
+            ),
+            (
+                "decision_log = '-'\ndecision_log_one_in = 0",
+                "write 1 for all",
+            ),
+            ("[authorize]\ngateway = 'f5'", "write any, original"),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x a']}]",
+                "authorize.entries: `x a` is no name of a header",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['']}]",
+                "a header has an empty name",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x-a']}, {entry = 'a', headers = ['x-b']}]",
+                "authorize.entries: `a` stands twice: write one, with all of its headers",
+            ),
+            (
+                "[authorize]\nentries = [{entry = 'a', headers = ['x-a'], reading = 'ip'}]",
+                "write plain, method, path, host or address",
+            ),
+            (
+                "[authorize]\nprefix = 'x-quell-*'",
+                "authorize.prefix: `x-quell-*` is no name of a header",
+            ),
+            (
+                "[authorize]\nencoded_slashes = 'drop'",
+                "authorize.encoded_slashes: `drop` is nothing to do with `%2F`: write refuse or keep",
+            ),
+        ] {
+            let raw = RawConfig::from_toml("quell.toml", text);
+            let error = raw.and_then(|raw| raw.resolve()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_replaces_one_field_of_the_file() {
+        let file =
+            "shadow = true\nmax_keys = 7\n[authorize]\ngateway = 'original'\nprefix = 'x-a-'";
+        let mut raw = RawConfig::from_toml("quell.toml", file).unwrap();
+        for (key, value) in [("shadow", "no"), ("authorize.prefix", "x-b-")] {
+            let settings = RawConfig::settings();
+            let setting = settings.iter().find(|setting| setting.key == key).unwrap();
+            raw.set(setting, &[value.into()]).unwrap();
+        }
+        let config = raw.resolve().unwrap();
+        assert!(!config.shadow);
+        assert_eq!((config.max_keys, config.rules), (7, Vec::new()));
+        assert_eq!(config.authorize.settings.gateway, "original");
+        assert_eq!(config.authorize.map.prefix.as_deref(), Some("x-b-"));
+    }
+
+    /// The list is what flags, variables, the help and `docs/cli.md` are made of.
+    #[test]
+    fn settings_are_listed_with_names_help_and_default() {
+        let settings = RawConfig::settings();
+        let setting = |key| settings.iter().find(|setting| setting.key == key).unwrap();
+        let slashes = setting("authorize.encoded_slashes");
+        assert_eq!(slashes.flag(), "authorize-encoded-slashes");
+        assert_eq!(slashes.variable(), "QUELL_AUTHORIZE_ENCODED_SLASHES");
+        assert_eq!(slashes.default.as_deref(), Some("refuse"));
+        let timeout = setting("store_timeout");
+        assert_eq!(timeout.help, "How long a call to the store may take");
+        assert_eq!((timeout.heading, timeout.value_name), ("State", "DURATION"));
+        assert_eq!(setting("max_keys").default.as_deref(), Some("10000000"));
+        assert_eq!(setting("rules").default, None);
+        assert!(settings.iter().all(|setting| setting.key != "authorize"));
+    }
+
+    /// Whoever takes the path from another header still means a path.
+    #[test]
+    fn an_entry_from_another_header_is_read_as_before() {
+        let text = "[authorize]\nentries = [{ entry = 'path', headers = ['X-Path'] }, \
+                    { entry = 'host', headers = ['x-site'], reading = 'plain' }, \
+                    { entry = 'tenant', headers = ['x-tenant'] }]";
+        let raw = RawConfig::from_toml("quell.toml", text).unwrap();
+        let map = raw.resolve().unwrap().authorize.map;
+        let reading = |name: &str| {
+            map.entries
+                .iter()
+                .find(|e| e.entry == name)
+                .unwrap()
+                .reading
+        };
+        assert_eq!(reading("path"), Reading::Path);
+        assert_eq!(reading("host"), Reading::Plain, "as it is said");
+        assert_eq!(reading("tenant"), Reading::Plain);
+        assert_eq!(reading("method"), Reading::Method);
+    }
+
+    #[test]
+    fn beyond_loopback_needs_a_word() {
+        let raw = RawConfig::from_toml("quell.toml", "http = '0.0.0.0:8080'\ninsecure = true");
+        let config = raw.unwrap().resolve().unwrap();
+        assert_eq!(config.http.map(|address| address.port()), Some(8080));
+    }
+}

@@ -1,0 +1,161 @@
+//! Table: the macro that makes a configuration of a list of settings.
+
+use std::ffi::OsString;
+
+use super::RawConfig;
+
+/// A setting, for programs that make a flag and an environment variable of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Setting {
+    /// Its key in a configuration file, such as `max_keys` or `authorize.gateway`.
+    pub key: &'static str,
+    /// The heading that a help shows it under.
+    pub heading: &'static str,
+    /// What a help calls its value, such as `BYTES`.
+    pub value_name: &'static str,
+    /// What it does, in one line.
+    pub help: String,
+    /// Its default as it is written; none for lists and for what is off by default.
+    pub default: Option<String>,
+    /// How a flag takes its value.
+    pub shape: FlagShape,
+    pub(super) set: fn(&mut RawConfig, &[OsString]) -> Result<(), String>,
+}
+
+/// How a flag takes the value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagShape {
+    /// Yes or no; the flag alone means yes.
+    Switch,
+    /// One value.
+    Single,
+    /// Several values: the flag may be repeated, and each value may hold several with commas.
+    List,
+}
+
+impl Setting {
+    /// The name of its flag, without the dashes before it: `max-keys`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        self.key.replace(['_', '.'], "-")
+    }
+
+    /// Its environment variable: `QUELL_MAX_KEYS`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("QUELL_{}", self.flag().replace('-', "_").to_uppercase())
+    }
+}
+
+/// The first paragraph of a doc comment, without the backslashes that Markdown needs.
+pub(super) fn first_paragraph(lines: &[&str]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
+    let paragraph = lines.split(|line| line.is_empty()).next();
+    paragraph.unwrap_or_default().join(" ").replace('\\', "")
+}
+
+/// A value as it is written outside of a file.
+pub(super) fn text(raw: impl serde::Serialize) -> Option<String> {
+    match toml::Value::try_from(raw).ok()? {
+        toml::Value::String(text) => Some(text),
+        toml::Value::Array(_) => None,
+        other => Some(other.to_string()),
+    }
+}
+
+/// Makes of a list of settings
+///
+/// - a struct of their values, with its defaults;
+/// - a struct of what was written of them, which reads files;
+/// - the way from each to the other;
+/// - the list of [`Setting`]s, without those that have no `<VALUE>` and thus no flag.
+///
+/// `$place` is where a raw configuration `$root` has the second struct, and `$above` what the keys of
+/// the settings begin with there.
+macro_rules! settings {
+    (
+        $(#[$about:meta])*
+        $config:ident;
+        $(#[$about_raw:meta])*
+        $raw:ident: |$root:ident| $place:expr, $above:literal;
+        $($heading:literal {$(
+            $(#[doc = $doc:literal])*
+            $name:ident $(<$value:ident>)?: $type:ty = $default:expr $(, $check:expr)?;
+        )*})*
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $config {$($(
+            $(#[doc = $doc])*
+            pub $name: $type,
+        )*)*}
+
+        $(#[$about_raw])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $raw {$($(
+            $(#[doc = $doc])*
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub $name: Option<<$type as SettingValue>::Raw>,
+        )*)*}
+
+        impl Default for $config {
+            fn default() -> Self {
+                Self {$($( $name: $default, )*)*}
+            }
+        }
+
+        impl $config {
+            /// The same as it is written, with every default: it resolves to this again.
+            #[must_use]
+            pub fn to_raw(&self) -> $raw {
+                $raw {$($( $name: self.$name.to_raw(), )*)*}
+            }
+        }
+
+        impl $raw {
+            /// Each value by itself.
+            fn read(&self) -> Result<$config, ConfigError> {
+                let default = $config::default();
+                Ok($config {$($(
+                    $name: match &self.$name {
+                        Some(raw) => {
+                            let key = concat!($above, stringify!($name));
+                            let value: $type = SettingValue::read(key, raw)?;
+                            $( $check(&value).map_err(|reason| field(key, reason))?; )?
+                            value
+                        }
+                        None => default.$name,
+                    },
+                )*)*})
+            }
+
+            /// Those that have flags.
+            pub(super) fn flags() -> Vec<Setting> {
+                let mut settings = Vec::new();
+                let default = $config::default().to_raw();
+                $($(
+                    // Unused if there is no flag.
+                    let _help = table::first_paragraph(&[$($doc),*]);
+                    $( settings.push(Setting {
+                        key: concat!($above, stringify!($name)),
+                        heading: $heading,
+                        value_name: stringify!($value),
+                        help: _help,
+                        default: table::text(default.$name),
+                        shape: <<$type as SettingValue>::Raw as FlagValue>::SHAPE,
+                        set: |$root, values| {
+                            $place.$name = Some(FlagValue::parse(values)?);
+                            Ok(())
+                        },
+                    }); )?
+                )*)*
+                settings
+            }
+        }
+    };
+}
+
+pub(super) use settings;

@@ -1,0 +1,119 @@
+//! Reload: rules from files and stores into force, while the server answers.
+
+use std::sync::Arc;
+
+use quell_core::rule::{DomainRules, RuleSet};
+use quell_rules::RuleChanges;
+
+use crate::rules;
+use crate::shared::Shared;
+
+mod follow;
+mod watch;
+
+pub(crate) use follow::follow;
+pub(crate) use watch::{Watch, run};
+
+/// Why rules are read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// Somebody asked for it.
+    Asked,
+    /// A file or directory changed that may be of the rules.
+    FileChanged,
+    /// A store has another version of them.
+    StoreChanged,
+}
+
+/// Reads the rules again and, if they are sound, brings them into force. After a mistake the rules in
+/// force stay; if a store cannot be read, its last rules count. Returns whether the rules in force are
+/// those of files and stores.
+pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
+    // One at a time, so that an older file or version never wins. The turn goes along to the thread
+    // that does the work, which is not over when nobody waits for it any more.
+    let turn = Arc::clone(&shared.reload_turn).lock_owned().await;
+    let (failed, news) = shared.sources.read().await;
+    shared.metrics.reload_failures.add(news);
+    if occasion == Occasion::Asked && failed > news {
+        tracing::warn!("a store of rules still cannot be read: its last rules stay in force");
+    }
+    let shared = Arc::clone(shared);
+    let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        reload_now(&shared, occasion)
+    });
+    work.await.unwrap_or(false) && failed == 0
+}
+
+/// [`reload`] on this thread. Reads files.
+fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
+    let loaded = match shared.sources.load() {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            return fail(shared, problems.iter().map(ToString::to_string).collect());
+        }
+    };
+    let change = changes(&shared.limiter.rules(), &loaded.domains);
+    if let Err(error) = rules::bring_into_force(shared, loaded) {
+        return fail(shared, vec![error.to_string()]);
+    }
+    let is_mended = shared.health.reloaded();
+    shared.metrics.reloads.add(1);
+    let versions = shared.sources.are_in_force();
+    let news: String = versions
+        .iter()
+        .map(|version| format!("; {version}"))
+        .collect();
+    if !change.is_none() {
+        shared.note_change();
+        tracing::info!("reloaded: {change}{news}");
+    } else if is_mended || !versions.is_empty() || occasion == Occasion::Asked {
+        tracing::info!("reloaded: no rule changed{news}");
+    } else {
+        // A file was touched, or one beside them changed: nothing that an operator waits to read.
+        tracing::debug!("reloaded: no rule changed");
+    }
+    true
+}
+
+fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
+    shared.metrics.reload_failures.add(1);
+    tracing::error!("the rules have mistakes; the rules in force stay");
+    for reason in &reasons {
+        tracing::error!("{reason}");
+    }
+    shared.health.reload_failed(reasons);
+    false
+}
+
+/// What differs between the rules in force and those that will be.
+fn changes(before: &RuleSet, after: &[DomainRules]) -> RuleChanges {
+    let before = before.all().map(|(domain, old)| (domain, old.rule()));
+    let after = after.iter().flat_map(|domain| {
+        let rules = domain.rules.iter();
+        rules.map(|rule| (&*domain.domain, rule))
+    });
+    RuleChanges::between(before, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::rule::LimitIds;
+    use quell_core::time::Now;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_by_names() {
+        let parse = |text: &str| quell_rules::parse_str("test", text).unwrap().domains;
+        let before = "domain: d\nrules: [{name: a, rate: 1/s}, {name: b, rate: 1/s}]";
+        let after = "domain: d\nrules: [{name: b, rate: 2/s}, {name: c, rate: 1/s}]";
+        let ids = LimitIds::default();
+        let (set, _) = RuleSet::default().reload(parse(before), Now::default(), &ids);
+        assert!(changes(&set, &parse(before)).is_none());
+        assert_eq!(
+            changes(&set, &parse(after)).to_string(),
+            "1 added (d/c), 1 changed (d/b), 1 removed (d/a)"
+        );
+    }
+}

@@ -1,0 +1,356 @@
+//! A saved state in a snapshot: what the core keeps, in a form that can be serialized.
+//!
+//! Fields and variants are told apart by their order, so that is never changed; what is new goes to
+//! the end and raises the version.
+
+use std::time::Duration;
+
+use quell::store::memory::{Fingerprint, Saved};
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::state::versions::{Version, Versions};
+use quell_core::state::{BanRecord, State, Usage};
+use quell_core::time::{Monotonic, Wall};
+use serde::{Deserialize, Serialize};
+
+use super::limit_record::LimitRecord;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct StateRecord {
+    high: u64,
+    low: u32,
+    overflow: bool,
+    limit: u32,
+    usage: UsageRecord,
+    ban: Option<BanStateRecord>,
+    name: Option<Vec<u8>>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum UsageRecord {
+    Rest,
+    TokenBucket {
+        tat: u128,
+    },
+    Refill {
+        anchor: u64,
+        used: u64,
+    },
+    LeakyBucket {
+        tat: u128,
+    },
+    FixedWindow {
+        start: u64,
+        used: u64,
+    },
+    CalendarWindow {
+        end: u64,
+        used: u64,
+    },
+    SlidingWindow {
+        segments: Vec<(u64, u64)>,
+    },
+    SlidingLog {
+        entries: Vec<(u64, u64)>,
+    },
+    Owing {
+        tat: u128,
+        as_of: u64,
+    },
+    OwingBatches {
+        anchor: u64,
+        used: u64,
+    },
+    WarmingUp {
+        tat: u128,
+        heat: u64,
+        as_of: u64,
+    },
+    /// Of a state that has been asked under several versions of its limit.
+    Versions(Box<Self>, Vec<VersionRecord>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct VersionRecord {
+    limit: LimitRecord,
+    usage: UsageRecord,
+    asked: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BanStateRecord {
+    refusals: Vec<u64>,
+    until: u64,
+    length: Duration,
+    level: u32,
+    quiet_since: u64,
+}
+
+impl From<&Saved> for StateRecord {
+    fn from(saved: &Saved) -> Self {
+        Self {
+            high: saved.fingerprint.high,
+            low: saved.fingerprint.low,
+            overflow: saved.overflow,
+            limit: saved.state.limit.0,
+            usage: UsageRecord::of(&saved.state),
+            ban: saved.state.ban.as_deref().map(BanStateRecord::from),
+            name: saved.name.as_deref().map(<[u8]>::to_vec),
+        }
+    }
+}
+
+impl From<StateRecord> for Saved {
+    fn from(record: StateRecord) -> Self {
+        let (usage, versions) = match record.usage {
+            UsageRecord::Versions(usage, versions) => (*usage, versions),
+            usage => (usage, Vec::new()),
+        };
+        let known: Vec<_> = versions
+            .into_iter()
+            .filter_map(VersionRecord::read)
+            .collect();
+        let versions = (!known.is_empty()).then(|| Box::new(Versions { known }));
+        Self {
+            fingerprint: Fingerprint {
+                high: record.high,
+                low: record.low,
+            },
+            overflow: record.overflow,
+            state: State {
+                limit: LimitId(record.limit),
+                usage: Usage::from(usage),
+                ban: record.ban.map(|ban| Box::new(BanRecord::from(ban))),
+                versions,
+            },
+            name: record.name.map(Vec::into_boxed_slice),
+        }
+    }
+}
+
+impl VersionRecord {
+    fn of(version: &Version) -> Option<Self> {
+        Some(Self {
+            limit: LimitRecord::of_limit(&version.limit)?,
+            usage: UsageRecord::from(&version.usage),
+            asked: version.asked.as_nanos(),
+        })
+    }
+
+    fn read(self) -> Option<Version> {
+        Some(Version {
+            limit: ActiveLimit::try_from(self.limit).ok()?.limit,
+            usage: Usage::from(self.usage),
+            asked: Monotonic::from_nanos(self.asked),
+        })
+    }
+}
+
+impl UsageRecord {
+    fn of(state: &State) -> Self {
+        let usage = Self::from(&state.usage);
+        match state.versions.as_deref() {
+            None => usage,
+            Some(versions) => {
+                let known = versions.known.iter().filter_map(VersionRecord::of);
+                Self::Versions(Box::new(usage), known.collect())
+            }
+        }
+    }
+}
+
+impl From<&Usage> for UsageRecord {
+    fn from(usage: &Usage) -> Self {
+        match usage {
+            Usage::Rest => Self::Rest,
+            Usage::TokenBucket { tat } => Self::TokenBucket { tat: *tat },
+            Usage::Refill { anchor, used } => Self::Refill {
+                anchor: anchor.as_nanos(),
+                used: *used,
+            },
+            Usage::LeakyBucket { tat } => Self::LeakyBucket { tat: *tat },
+            Usage::FixedWindow { start, used } => Self::FixedWindow {
+                start: start.as_nanos(),
+                used: *used,
+            },
+            Usage::CalendarWindow { end, used } => Self::CalendarWindow {
+                end: end.as_nanos(),
+                used: *used,
+            },
+            Usage::SlidingWindow { segments } => Self::SlidingWindow {
+                segments: segments.iter().copied().collect(),
+            },
+            Usage::SlidingLog { entries } => Self::SlidingLog {
+                entries: entries
+                    .iter()
+                    .map(|(at, used)| (at.as_nanos(), *used))
+                    .collect(),
+            },
+            Usage::Owing { tat, as_of } => Self::Owing {
+                tat: *tat,
+                as_of: as_of.as_nanos(),
+            },
+            Usage::OwingBatches { anchor, used } => Self::OwingBatches {
+                anchor: anchor.as_nanos(),
+                used: *used,
+            },
+            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
+                tat: *tat,
+                heat: *heat,
+                as_of: as_of.as_nanos(),
+            },
+            // Holds end with the process: what is charged stays, permits and places do not.
+            Usage::Held(held) => Self::from(&held.usage),
+            Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
+        }
+    }
+}
+
+impl From<UsageRecord> for Usage {
+    fn from(record: UsageRecord) -> Self {
+        let monotonic = Monotonic::from_nanos;
+        match record {
+            UsageRecord::Rest => Self::Rest,
+            UsageRecord::TokenBucket { tat } => Self::TokenBucket { tat },
+            UsageRecord::Refill { anchor, used } => Self::Refill {
+                anchor: monotonic(anchor),
+                used,
+            },
+            UsageRecord::LeakyBucket { tat } => Self::LeakyBucket { tat },
+            UsageRecord::FixedWindow { start, used } => Self::FixedWindow {
+                start: monotonic(start),
+                used,
+            },
+            UsageRecord::CalendarWindow { end, used } => Self::CalendarWindow {
+                end: Wall::from_nanos(end),
+                used,
+            },
+            UsageRecord::SlidingWindow { segments } => Self::SlidingWindow {
+                segments: segments.into(),
+            },
+            UsageRecord::SlidingLog { entries } => Self::SlidingLog {
+                entries: entries
+                    .into_iter()
+                    .map(|(at, used)| (monotonic(at), used))
+                    .collect(),
+            },
+            UsageRecord::Owing { tat, as_of } => Self::Owing {
+                tat,
+                as_of: monotonic(as_of),
+            },
+            UsageRecord::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
+                tat,
+                heat,
+                as_of: monotonic(as_of),
+            },
+            UsageRecord::OwingBatches { anchor, used } => Self::OwingBatches {
+                anchor: monotonic(anchor),
+                used,
+            },
+            // Nobody writes versions of a version.
+            UsageRecord::Versions(usage, _) => Self::from(*usage),
+        }
+    }
+}
+
+impl From<&BanRecord> for BanStateRecord {
+    fn from(record: &BanRecord) -> Self {
+        Self {
+            refusals: record.refusals.iter().map(|at| at.as_nanos()).collect(),
+            until: record.until.as_nanos(),
+            length: record.length,
+            level: record.level,
+            quiet_since: record.quiet_since.as_nanos(),
+        }
+    }
+}
+
+impl From<BanStateRecord> for BanRecord {
+    fn from(record: BanStateRecord) -> Self {
+        let monotonic = Monotonic::from_nanos;
+        Self {
+            refusals: record.refusals.into_iter().map(monotonic).collect(),
+            until: monotonic(record.until),
+            length: record.length,
+            level: record.level,
+            quiet_since: monotonic(record.quiet_since),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::limit::Limit;
+
+    use super::*;
+
+    #[test]
+    fn every_state_is_read_as_it_was_written() {
+        let at = Monotonic::from_nanos;
+        let usages = [
+            Usage::Rest,
+            Usage::TokenBucket { tat: u128::MAX },
+            Usage::Refill {
+                anchor: at(1),
+                used: u64::MAX,
+            },
+            Usage::LeakyBucket { tat: 7 },
+            Usage::Owing {
+                tat: 8,
+                as_of: at(9),
+            },
+            Usage::OwingBatches {
+                anchor: at(10),
+                used: 11,
+            },
+            Usage::WarmingUp {
+                tat: 12,
+                heat: 13,
+                as_of: at(14),
+            },
+            Usage::FixedWindow {
+                start: at(2),
+                used: 3,
+            },
+            Usage::CalendarWindow {
+                end: Wall::from_nanos(4),
+                used: 5,
+            },
+            Usage::SlidingWindow {
+                segments: [(6, 7), (8, 9)].into(),
+            },
+            Usage::SlidingLog {
+                entries: [(at(10), 11), (at(12), 13)].into(),
+            },
+        ];
+        let ban = BanRecord {
+            refusals: vec![at(14), at(15)],
+            until: at(16),
+            length: Duration::new(17, 18),
+            level: 19,
+            quiet_since: at(20),
+        };
+        let version = Version {
+            limit: Limit::per_second(2).burst(60).build().unwrap(),
+            usage: Usage::TokenBucket { tat: 24 },
+            asked: at(25),
+        };
+        for (index, usage) in usages.into_iter().enumerate() {
+            let is_odd = index % 2 == 1;
+            let known = vec![version.clone(); index % 3];
+            let saved = Saved {
+                fingerprint: Fingerprint { high: 21, low: 22 },
+                overflow: is_odd,
+                state: State {
+                    limit: LimitId(23),
+                    usage,
+                    ban: is_odd.then(|| Box::new(ban.clone())),
+                    versions: (index % 3 > 0).then(|| Box::new(Versions { known })),
+                },
+                name: is_odd.then(|| Box::from(&b"k\xff"[..])),
+            };
+            let bytes = postcard::to_stdvec(&StateRecord::from(&saved)).unwrap();
+            let record: StateRecord = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(Saved::from(record), saved);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Admin: an operator bans, forgives and lists keys of a limiter.
+
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::rule::{OnMissing, RuleSet};
+use quell_core::time::Now;
+
+use crate::error::AskError;
+use crate::limiter::Limiter;
+use crate::store::{Action, AdminStore, Banned};
+
+impl<S: AdminStore> Limiter<S> {
+    /// Applies `action` to the keys that `query` would charge; returns how many.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
+        self.administer_at(query, action, self.now()).await
+    }
+
+    /// [`Limiter::administer`] at a given instant.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn administer_at(
+        &self,
+        query: &Query<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.plan(&rules, query, now)?;
+        Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// Applies `action` to one key of one rule, named by its captured entries; the rule's matchers are
+    /// ignored.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownRule`] if there is no such rule or it is unlimited, [`AskError::NoKey`] if
+    /// no query has such a key; else as [`Limiter::try_acquire`].
+    pub async fn administer_key(
+        &self,
+        domain: &str,
+        rule: &str,
+        entries: &Descriptor<'_>,
+        action: Action,
+    ) -> Result<usize, AskError> {
+        let now = self.now();
+        self.administer_key_at(domain, rule, entries, action, now)
+            .await
+    }
+
+    /// [`Limiter::administer_key`] at a given instant.
+    ///
+    /// # Errors
+    /// As [`Limiter::administer_key`].
+    pub async fn administer_key_at(
+        &self,
+        domain: &str,
+        rule: &str,
+        entries: &Descriptor<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, AskError> {
+        let rules = self.rules.load_full();
+        if !rules.has_domain(domain) {
+            return Err(AskError::UnknownDomain);
+        }
+        check_key(&rules, domain, rule, entries)?;
+        let set = rules
+            .select(domain, rule, entries, now, &self.calendar)
+            .ok_or(AskError::UnknownRule)?;
+        Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// Bans that stand, at most `most`, the longest first.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store cannot tell.
+    pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
+        Ok(self.store.bans(most, self.now()).await?)
+    }
+
+    /// How many bans [`Limiter::bans`] could list. Cost: at most a look at each by a store in this
+    /// process, and four trips to one beside it.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store cannot tell.
+    pub async fn ban_count(&self) -> Result<usize, AskError> {
+        Ok(self.store.ban_count(self.now()).await?)
+    }
+}
+
+/// Returns an error if the entries name no key of the rule: no query could ever have that key.
+fn check_key(
+    rules: &RuleSet,
+    domain: &str,
+    name: &str,
+    entries: &Descriptor<'_>,
+) -> Result<(), AskError> {
+    let mut of_domain = rules.domain(domain).iter().map(|in_force| in_force.rule());
+    let Some(rule) = of_domain.find(|rule| &*rule.name == name) else {
+        return Err(AskError::UnknownRule);
+    };
+    let mut per = rule.per.iter();
+    match per.find(|per| entries.get(&per.entry).is_none()) {
+        Some(missing) if rule.on_missing == OnMissing::Skip => Err(AskError::NoKey {
+            rule: rule.name.clone(),
+            entry: missing.entry.clone(),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,258 @@
+//! The suite that every store must pass (feature `conformance`).
+//!
+//! Its heart is a differential test: random traces of queries, peeks, reloads, bans and clock steps
+//! run against the store and against a model that keeps every state in one map and carries use over
+//! at once. Their answers must be equal to the nanosecond, or to the store's own unit. On top stand
+//! the promises that need more than one thread.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quell_core::charge::Operation;
+use quell_core::cost::Cost;
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::rule::DomainRules;
+use quell_core::time::Now;
+
+use crate::clock::ManualClock;
+use crate::limiter::Limiter;
+use crate::store::{Action, AdminStore, HoldStore, Placed, Store};
+
+mod holds;
+mod in_micros;
+mod learning;
+mod model;
+mod model_holds;
+mod rules;
+mod warming;
+
+pub use holds::{Lines, holds_as_model, holds_as_model_in_micros};
+pub use in_micros::InMicros;
+pub use learning::learns_as_model_in_micros;
+pub use model::{Carries, ModelStore};
+use rules::{Random, random_rules};
+pub use warming::warms_as_model_in_micros;
+
+/// A limiter on `store` whose clock stands until it is moved, and that clock.
+fn limiter<S: Store>(store: S, now: Now) -> (Limiter<S>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(now));
+    let limiter = Limiter::builder(store).clock(Arc::clone(&clock) as _);
+    (limiter.build(), clock)
+}
+
+/// An hour before clocks in Berlin go forward, so that calendar windows meet an odd day.
+fn start() -> Now {
+    Now::from_nanos(1_774_742_400_000_000_000)
+}
+
+/// The instant so much later.
+fn later(now: Now, by: Duration) -> Now {
+    Now {
+        monotonic: now.monotonic.saturating_add(by),
+        wall: now.wall.saturating_add(by),
+    }
+}
+
+/// Runs `steps` random steps from `seed` against `store` and the model.
+///
+/// Time only goes forward here: whether a state at rest was already dropped when the clock goes back
+/// is the store's own affair, and what must hold then is proved on the core.
+///
+/// # Panics
+/// When an answer differs; the message names the seed and the step.
+pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
+    same_as(store, ModelStore::default(), seed, steps).await;
+}
+
+/// [`same_as_model`] for a store that counts time in microseconds: what leaves the model is rounded up
+/// to them. With [`Carries::AtNextCall`] the model does as a store that many processes share.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn same_as_model_in_micros<S: AdminStore>(
+    store: S,
+    carries: Carries,
+    seed: u64,
+    steps: usize,
+) {
+    let model = InMicros(ModelStore::new(carries));
+    same_as(store, model, seed, steps).await;
+}
+
+async fn same_as<S: AdminStore, M: AdminStore>(store: S, model: M, seed: u64, steps: usize) {
+    let mut random = Random::new(seed);
+    let (subject, clock) = limiter(store, start());
+    let (model, model_clock) = limiter(model, start());
+    let rules = random_rules(&mut random);
+    reload(&subject, &model, &rules);
+    for step in 0..steps {
+        if random.one_in(50) {
+            let rules = random_rules(&mut random);
+            reload(&subject, &model, &rules);
+        }
+        let now = random.step_clock(subject.now());
+        clock.set(now);
+        model_clock.set(now);
+        let query = random_query(&mut random);
+        if random.one_in(40) {
+            let action = random_action(&mut random);
+            let got = subject.administer(&query, action).await;
+            let expected = model.administer(&query, action).await;
+            assert_eq!(
+                got, expected,
+                "seed {seed} step {step}: {action:?} {query:?}"
+            );
+            continue;
+        }
+        let operation = if random.one_in(5) {
+            Operation::Peek
+        } else {
+            Operation::Acquire
+        };
+        let got = subject.ask(operation, &query, now).await;
+        let expected = model.ask(operation, &query, now).await;
+        assert_eq!(
+            got, expected,
+            "seed {seed} step {step}: {operation:?} {query:?} at {now:?}"
+        );
+    }
+    let got = subject.bans(usize::MAX).await;
+    let expected = model.bans(usize::MAX).await;
+    let (got, expected) = (got.map(|bans| bans.len()), expected.map(|bans| bans.len()));
+    assert_eq!(got, expected, "seed {seed}");
+    assert_eq!(subject.ban_count().await, expected, "seed {seed}");
+}
+
+/// Brings the same rules into force on both.
+fn reload<S: Store, M: Store>(subject: &Limiter<S>, model: &Limiter<M>, rules: &[DomainRules]) {
+    assert_eq!(subject.set_rules(rules.to_vec()), Ok(()));
+    assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
+}
+
+/// Claims of both at `now`; the answer, if there is one.
+async fn claim<S: HoldStore, M: HoldStore>(
+    subject: &Limiter<S>,
+    model: &Limiter<M>,
+    query: &Query<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+    told: &str,
+) -> Option<Placed> {
+    let (ours, theirs) = (subject.rules(), model.rules());
+    let set = subject.plan(&ours, query, now).ok()?;
+    let model_set = model.plan(&theirs, query, now).ok()?;
+    let got = subject.store().hold(&set, claim, now).await;
+    let expected = model.store().hold(&model_set, claim, now).await;
+    assert_eq!(got, expected, "{told} {claim:?}");
+    got.ok()
+}
+
+/// Ends a hold of both.
+async fn end<S: HoldStore, M: HoldStore>(
+    subject: &Limiter<S>,
+    model: &Limiter<M>,
+    id: &HoldId,
+    ending: Ending,
+    now: Now,
+    told: &str,
+) {
+    let got = subject.store().end(id, ending, now).await;
+    let expected = model.store().end(id, ending, now).await;
+    assert_eq!(got, expected, "{told} {id:?} {ending:?}");
+}
+
+fn random_query(random: &mut Random) -> Query<'static> {
+    let count = if random.one_in(3) {
+        2 + random.below(2)
+    } else {
+        1
+    };
+    let descriptors = (0..count).map(|_| {
+        let mut descriptor = Descriptor::new();
+        let cost = if random.one_in(4) {
+            1 + random.below(6)
+        } else {
+            1
+        };
+        descriptor.cost = Cost::new(cost).unwrap_or_default();
+        for name in ["a", "b", "c"] {
+            if !random.one_in(6) {
+                // Some values are no text, some hold what others are joined with.
+                let values: [&[u8]; 6] =
+                    [b"x", b"y", b"x\0", b"\xff\xfe", b"10.1.2.3", b"10.1.9.9"];
+                let value = values.get(random.index(values.len())).copied();
+                descriptor.push(name, value.unwrap_or_default());
+            }
+        }
+        descriptor
+    });
+    Query::with_descriptors("d", descriptors.collect())
+}
+
+fn random_action(random: &mut Random) -> Action {
+    match random.below(3) {
+        0 => Action::Forgive,
+        1 => Action::Lift,
+        _ => Action::Ban(Duration::from_millis(1 + random.below(5_000))),
+    }
+}
+
+/// Many callers at once on few keys: exactly as many are admitted as the limit says.
+///
+/// `run` drives one caller's future to its end on the thread it is called on: a store in this
+/// process is only tested if calls truly meet, so every caller has a thread of its own.
+///
+/// # Panics
+/// When more or fewer are admitted.
+pub fn exact_in_parallel<S: Store>(
+    store: S,
+    callers: usize,
+    calls: usize,
+    run: impl Fn(Pin<&mut dyn Future<Output = ()>>) + Sync,
+) {
+    const LIMIT: u64 = 1_000;
+    let (limiter, _clock) = limiter(store, start());
+    assert_eq!(
+        limiter.set_rules(rules::two_limits(LIMIT, LIMIT * 3 / 2)),
+        Ok(())
+    );
+    let admitted = [AtomicU64::new(0), AtomicU64::new(0)];
+    let call_all = async |caller: usize| {
+        for call in 0..calls {
+            let user = (caller + call) % 2;
+            let name = if user == 0 { "even" } else { "odd" };
+            let verdict = limiter
+                .try_acquire(&Query::new("d").entry("user", name))
+                .await;
+            if verdict.is_ok_and(|verdict| verdict.is_allow())
+                && let Some(count) = admitted.get(user)
+            {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let (call_all, run) = (&call_all, &run);
+            scope.spawn(move || run(pin!(call_all(caller))));
+        }
+    });
+    let total: u64 = admitted
+        .iter()
+        .map(|count| count.load(Ordering::SeqCst))
+        .sum();
+    assert_eq!(
+        total,
+        LIMIT * 3 / 2,
+        "the limit that both users share is used up exactly"
+    );
+    for count in admitted.iter() {
+        assert!(
+            count.load(Ordering::SeqCst) <= LIMIT,
+            "no user is above the limit per user"
+        );
+    }
+}

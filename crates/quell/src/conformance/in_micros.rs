@@ -1,0 +1,117 @@
+//! A store in microseconds: as one that counts in them, such as Redis, would answer.
+
+use std::time::Duration;
+
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+use crate::store::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+};
+
+/// A store whose answers are rounded up to microseconds.
+#[derive(Debug, Default)]
+pub struct InMicros<S>(pub S);
+
+/// Rounds up.
+fn micros(duration: Duration) -> Duration {
+    let micros = duration.as_nanos().div_ceil(1_000);
+    let seconds = u64::try_from(micros / 1_000_000).unwrap_or(u64::MAX);
+    let rest = u32::try_from(micros % 1_000_000).unwrap_or(0);
+    Duration::new(seconds, rest * 1_000)
+}
+
+fn round(decision: &mut Decision) {
+    decision.delay = micros(decision.delay);
+    decision.reset_after = micros(decision.reset_after);
+    if let Outcome::Deny(RetryAfter::After(wait)) = &mut decision.outcome {
+        *wait = micros(*wait);
+    }
+}
+
+impl<S: Store> Store for InMicros<S> {
+    fn install(&self, changes: &Changes) {
+        self.0.install(changes);
+    }
+
+    fn most_holds(&self) -> usize {
+        self.0.most_holds()
+    }
+
+    fn most_learned(&self) -> usize {
+        self.0.most_learned()
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        let mut answer = self.0.decide(charges, operation, now).await?;
+        answer.decisions.iter_mut().for_each(round);
+        Ok(answer)
+    }
+}
+
+impl<S: HoldStore> HoldStore for InMicros<S> {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let mut placed = self.0.hold(set, claim, now).await?;
+        placed.decisions.iter_mut().for_each(round);
+        placed.wait = placed.wait.map(micros);
+        Ok(placed)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        let mut finished = self.0.end(id, ending, now).await?;
+        if let Some(finished) = &mut finished {
+            finished.wait = finished.wait.map(micros);
+        }
+        Ok(finished)
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        let advanced = self.0.advance(id, now).await?;
+        Ok(advanced.map(|(wait, next)| (micros(wait), next)))
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.0.abandon(id, ending, now)
+    }
+}
+
+impl<S: AdminStore> AdminStore for InMicros<S> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        self.0.administer(set, action, now).await
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let mut bans = self.0.bans(most, now).await?;
+        for ban in &mut bans {
+            ban.left = micros(ban.left);
+        }
+        Ok(bans)
+    }
+}

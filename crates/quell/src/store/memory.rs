@@ -1,0 +1,628 @@
+//! Memory store: states in this process, bounded in number, exact, and gone with the process.
+//!
+//! Keys are kept as fingerprints in an open table. A charge on one bucket is a compare-and-swap; a set
+//! of charges locks the few slots around each of its keys, in order. A state at rest is dropped bit by
+//! bit: whoever adds a key looks at a few others, and [`MemoryStore::sweep`] may be called from a timer.
+//!
+//! Past `max_keys` a new key shares one overflow state with the other new keys of its limit and
+//! shard (one of 512): it may be refused early, but nobody is let off. When there is room again, a new key starts
+//! with what its overflow state holds.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quell_core::charge::{
+    Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift,
+};
+use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
+use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS, forgive};
+use quell_core::key::{Key, KeyName, shortened};
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::Changes;
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+
+use crate::clock::{Clock, read_again};
+
+use super::{
+    Action, AdminStore, Answer, Banned, Finished, HoldStore, LocalStore, Placed, Store, StoreError,
+};
+
+mod arena;
+#[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
+mod boxes;
+mod chain;
+mod fingerprint;
+mod hold;
+mod hold_index;
+mod line;
+#[cfg(test)]
+mod models;
+mod registry;
+mod set;
+mod siphash;
+mod spill;
+mod sync;
+#[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
+mod table;
+
+use fingerprint::Raw;
+pub use fingerprint::{Fingerprint, HashKey};
+use hold_index::HoldIndex;
+pub use hold_index::{MAX_IDS, RETENTION};
+use registry::Registry;
+use sync::Mutex;
+pub(crate) use table::{Keeper, LoadKey, Table};
+use table::{LoadedState, PrefetchedKey};
+
+/// Keys unless said: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows or logs.
+pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
+
+/// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
+pub const MAX_NAMED_BANS: usize = 100_000;
+
+/// How old a reading of the clock may be when it is decided by: a thread may lose the processor in
+/// between. A refusal that asks for no longer wait than this reads the clock again.
+const TIME_SLICE: Duration = Duration::from_millis(10);
+
+/// States in this process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    table: Table,
+    registry: Registry,
+    names: Mutex<HashMap<Fingerprint, BanName>>,
+    holds: HoldIndex,
+    next_shard: AtomicUsize,
+    /// Whose readings callers give, where that is known.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+/// What a banned key is called, so that bans can be listed.
+#[derive(Debug)]
+struct BanName {
+    /// The key's bytes, long values cut.
+    name: Box<[u8]>,
+    /// When the ban ends.
+    until: Monotonic,
+}
+
+/// A state as a snapshot holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Stands for the key, under the store's [`HashKey`].
+    pub fingerprint: Fingerprint,
+    /// Whether it is an overflow state, shared by several keys.
+    pub overflow: bool,
+    /// What was used.
+    pub state: State,
+    /// The key's bytes with long values cut, where they are remembered because it is banned.
+    pub name: Option<Box<[u8]>>,
+}
+
+impl MemoryStore {
+    /// An empty store of at most [`DEFAULT_MAX_KEYS`] keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(DEFAULT_MAX_KEYS, HashKey::random())
+    }
+
+    /// An empty store of at most `max_keys` keys (at least 1, at most 2^28) that hashes under `key`.
+    #[must_use]
+    pub fn with(max_keys: usize, key: HashKey) -> Self {
+        Self {
+            table: Table::new(max_keys, key),
+            registry: Registry::default(),
+            names: Mutex::default(),
+            holds: HoldIndex::new(),
+            next_shard: AtomicUsize::new(0),
+            clock: None,
+        }
+    }
+
+    /// Keys that have a state of their own, whether at rest or not.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// The most keys that may have a state of their own.
+    #[must_use]
+    pub const fn max_keys(&self) -> usize {
+        self.table.max_keys()
+    }
+
+    /// Overflow states in use: above zero, the store is or was full.
+    #[must_use]
+    pub fn overflow_states(&self) -> usize {
+        self.table.overflow_states()
+    }
+
+    /// The secret under which keys are hashed, for a snapshot.
+    #[must_use]
+    pub const fn hash_key(&self) -> HashKey {
+        self.table.hash_key()
+    }
+
+    /// Looks at the next `shards` of [`MemoryStore::shard_count`] shards and drops what is at rest.
+    /// A lock is held for less than a microsecond at a time. Returns how many keys went.
+    pub fn sweep(&self, shards: usize, now: Now) -> usize {
+        let keeper = Keeping { store: self, now };
+        let mut gone = 0;
+        for _ in 0..shards.min(self.table.parts()) {
+            let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            if index.is_multiple_of(self.table.parts()) {
+                self.forget_outlived(now);
+                self.forget_names(now);
+            }
+            gone += self.table.sweep(index, now, &keeper);
+        }
+        gone
+    }
+
+    fn forget_outlived(&self, now: Now) {
+        if !self.registry.limits().outlived(now).is_empty() {
+            self.registry.change(|limits| limits.forget_outlived(now));
+        }
+    }
+
+    /// Number of shards, for [`MemoryStore::export`].
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.table.parts()
+    }
+
+    /// Copies of the states in one shard that are not at rest, each of which it locks for a moment.
+    /// One that is moved meanwhile to make room may come twice, the later copy last.
+    #[must_use]
+    pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
+        let states = self.table.export(shard, now, &Keeping { store: self, now });
+        let limits = self.registry.limits();
+        let names = self.names.lock();
+        states
+            .into_iter()
+            .map(|(fingerprint, mut state, overflow)| {
+                // The instants of changes are not kept.
+                limits.follow(&mut state);
+                Saved {
+                    name: state
+                        .ban
+                        .as_ref()
+                        .and_then(|_| names.get(&fingerprint).map(|ban| ban.name.clone())),
+                    fingerprint,
+                    overflow,
+                    state,
+                }
+            })
+            .collect()
+    }
+
+    /// The limits under which exported states can stand.
+    #[must_use]
+    pub fn limits(&self) -> Vec<ActiveLimit> {
+        self.registry.limits().all().cloned().collect()
+    }
+
+    /// Adds what a snapshot holds: its limits, older ones first and under names that this store has
+    /// not seen, and its states, charged under them. What is in force now takes over at `now`, and what
+    /// no rule has any more counts as dropped then.
+    pub fn import(&self, limits: Vec<ActiveLimit>, states: Vec<Saved>, now: Now) {
+        self.registry.change(|known| known.restore(limits, now));
+        let keeper = Keeping { store: self, now };
+        for saved in states {
+            let fingerprint = saved.fingerprint.kept();
+            if let Some(name) = saved.name {
+                self.remember(fingerprint, &name, &saved.state, now);
+            }
+            self.table
+                .import(fingerprint, saved.state, saved.overflow, now, &keeper);
+        }
+    }
+
+    /// `now`, or a later reading of the clock that it was read from.
+    fn read_again(&self, now: Now) -> Now {
+        match &self.clock {
+            Some(clock) => read_again(now, clock),
+            None => now,
+        }
+    }
+
+    /// Remembers the name of a key for as long as it is banned. To be called while its state is held.
+    fn remember(&self, fingerprint: Fingerprint, name: &[u8], state: &State, now: Now) {
+        let mut names = self.names.lock();
+        let Some(left) = state.banned_for(now.monotonic) else {
+            names.remove(&fingerprint);
+            return;
+        };
+        if names.len() < MAX_NAMED_BANS || names.contains_key(&fingerprint) {
+            let ban = BanName {
+                name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
+                until: now.monotonic.saturating_add(left),
+            };
+            names.insert(fingerprint, ban);
+        }
+    }
+
+    /// How much longer a key with a name is banned; forgets the name of one that is not.
+    fn named_ban(&self, fingerprint: Fingerprint, now: Now) -> Option<Duration> {
+        let keeper = Keeping { store: self, now };
+        let mut left = None;
+        self.table.with_state(fingerprint, now, &keeper, |state| {
+            // State under a limit that is gone is as good as gone.
+            let state = state.filter(|state| self.registry.limits().knows(state.limit));
+            left = state.and_then(|state| state.banned_for(now.monotonic));
+            if left.is_none() {
+                // While the state is held, so that no ban begins in between.
+                self.names.lock().remove(&fingerprint);
+            }
+        });
+        left
+    }
+
+    /// The keys with names, the longest ban first.
+    fn named(&self) -> Vec<Fingerprint> {
+        let names = self.names.lock();
+        let mut named: Vec<_> = names.iter().map(|(at, ban)| (ban.until, *at)).collect();
+        drop(names);
+        named.sort_unstable_by_key(|(until, _)| Reverse(*until));
+        named
+            .into_iter()
+            .map(|(_, fingerprint)| fingerprint)
+            .collect()
+    }
+
+    /// Forgets the names of bans that are over, and gives their memory back.
+    fn forget_names(&self, now: Now) {
+        for fingerprint in self.named() {
+            self.named_ban(fingerprint, now);
+        }
+        let mut names = self.names.lock();
+        if names.len() < names.capacity() / 4 {
+            names.shrink_to_fit();
+        }
+    }
+
+    /// Banned keys whose names are remembered.
+    #[must_use]
+    pub fn named_bans(&self) -> usize {
+        self.names.lock().len()
+    }
+
+    fn load_key<'k>(&self, key: Key<'k>, charge: &Charge<'_>) -> LoadKey<'k> {
+        LoadKey {
+            fingerprint: self.table.hash_key().of_bytes(key.as_bytes()),
+            scope: key.scope(),
+            limit: charge.active.id,
+        }
+    }
+
+    /// Brings a loaded state under the limit of the charge that is made on it.
+    fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
+        if state.limit != charge.active.id {
+            self.registry.limits().carry(state, charge, now);
+        }
+    }
+
+    /// Sees to it that a state that was charged at `now` does not stay under a limit that was replaced
+    /// since the caller read the clock.
+    fn leave_replaced(&self, entry: &mut Entry<'_, '_>, read: Now, now: Now) {
+        if self.registry.may_be_late(read.monotonic) {
+            let limits = self.registry.limits();
+            limits.leave_replaced(entry.state, entry.charge, now);
+        }
+    }
+
+    /// Decides on a word where it lies, if that can be.
+    #[inline]
+    fn charge_in_place(
+        &self,
+        key: &PrefetchedKey<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Decision> {
+        let (keyless, first) = (charge.keyless(), now.monotonic);
+        let decided = self
+            .table
+            .decide_in_place(key, &keyless, operation, || first);
+        let decision = decided?.decision();
+        match decision.outcome {
+            // Others who read the clock later may have charged the key before: what seems to be
+            // missing may be no more than the time since this reading.
+            Outcome::Deny(RetryAfter::After(wait)) if wait <= TIME_SLICE => {
+                let later = self.read_again(*now);
+                if later.monotonic.since(first) < wait {
+                    return Some(decision);
+                }
+                if self.registry.may_be_late(first) {
+                    return None;
+                }
+                *now = later;
+                self.charge_in_place_at(key, &keyless, operation, later)
+            }
+            _ => Some(decision),
+        }
+    }
+
+    /// The same at one instant, apart from the way that nearly all calls go.
+    #[cold]
+    fn charge_in_place_at(
+        &self,
+        key: &PrefetchedKey<'_>,
+        charge: &KeylessCharge<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Option<Decision> {
+        let at = || now.monotonic;
+        let decided = self.table.decide_in_place(key, charge, operation, at);
+        decided.map(|decided| decided.decision())
+    }
+
+    fn charge_one(
+        &self,
+        name: Key<'_>,
+        charge: &Charge<'_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Decision {
+        let key = self.table.prefetch(&Raw(name.as_bytes()));
+        if let Some(decision) = self.charge_in_place(&key, charge, operation, now) {
+            return decision;
+        }
+        let key = LoadKey {
+            fingerprint: key.fingerprint,
+            scope: name.scope(),
+            limit: charge.active.id,
+        };
+        let keeper = Keeping {
+            store: self,
+            now: *now,
+        };
+        let (mut chains, mut held) = self.table.load(&key, operation, *now, &keeper);
+        let read = *now;
+        *now = self.read_again(*now);
+        let now = *now;
+        let keeper = Keeping { store: self, now };
+        self.carry(&mut held.state, charge, now);
+        let was_banned = held.state.banned_for(now.monotonic).is_some();
+        let entry = &mut Entry {
+            charge,
+            state: &mut held.state,
+        };
+        let decision = decide_one(now, operation, entry);
+        if operation == Operation::Acquire {
+            self.leave_replaced(entry, read, now);
+            if decision.banned && !was_banned {
+                self.remember(held.fingerprint, name.as_bytes(), &held.state, now);
+            }
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
+        }
+        decision
+    }
+}
+
+/// What the table asks of the store while it holds a lock.
+struct Keeping<'a> {
+    store: &'a MemoryStore,
+    now: Now,
+}
+
+impl Keeper for Keeping<'_> {
+    fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R {
+        act(self.store.registry.limits().limit(id))
+    }
+
+    fn may_drop(&self, state: &State) -> bool {
+        self.store.registry.limits().may_drop(state, self.now)
+    }
+
+    fn group(&self, limit: LimitId) -> u32 {
+        self.store.registry.limits().root(limit).0
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LocalStore for MemoryStore {
+    fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, mut now: Now) -> Decisions {
+        match set.charges() {
+            [] => Decisions::new(),
+            [charge] => {
+                Decisions::from([self.charge_one(set.key(charge), charge, operation, &mut now)])
+            }
+            _ => self.charge_many(set, operation, now),
+        }
+    }
+
+    fn hold_local(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
+
+    fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        self.end_now(id, ending, now)
+    }
+}
+
+impl MemoryStore {
+    #[inline]
+    fn decide_at(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Result<Answer, StoreError> {
+        match charges {
+            Charges::One(key, charge) => {
+                let decision = self.charge_one(key, charge, operation, now);
+                Ok(Answer::from(Decisions::from([decision])))
+            }
+            Charges::Permits(set, id) if operation == Operation::Acquire => {
+                let placed = self.hold_now(set, &Claim::plain(id), *now);
+                placed.map(Answer::from)
+            }
+            Charges::Set(set) | Charges::Permits(set, _) => {
+                Ok(Answer::from(self.decide_local(set, operation, *now)))
+            }
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+        self.clock = Some(Arc::clone(clock));
+    }
+
+    fn most_holds(&self) -> usize {
+        MAX_HOLDS
+    }
+
+    fn most_learned(&self) -> usize {
+        MAX_HOLDS
+    }
+
+    #[inline]
+    fn decide_now(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Answer> {
+        self.decide_at(charges, operation, now).ok()
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        mut now: Now,
+    ) -> Result<Answer, StoreError> {
+        self.decide_at(charges, operation, &mut now)
+    }
+
+    fn install(&self, changes: &Changes) {
+        self.registry.change(|limits| {
+            limits.add(&changes.added);
+            limits.replace(&changes.replaced);
+            limits.drop_all(&changes.dropped);
+            limits.remove(&changes.removed);
+            if let Some(at) = changes.replaced.last().and_then(|latest| latest.at) {
+                limits.forget_outlived(at);
+            }
+        });
+    }
+}
+
+impl HoldStore for MemoryStore {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.hold_now(set, claim, now)
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        Ok(self.end_now(id, ending, now))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        Ok(self.advance_now(id, now))
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        let finished = self.end_now(id, ending, now);
+        finished.map_or_else(Vec::new, |finished| finished.next)
+    }
+}
+
+impl AdminStore for MemoryStore {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let keeper = Keeping { store: self, now };
+        let mut changed = 0;
+        for charge in set.charges() {
+            let key = set.key(charge);
+            let load_key = self.load_key(key, charge);
+            let (mut chains, mut held) =
+                self.table.load(&load_key, Operation::Acquire, now, &keeper);
+            let now = self.read_again(now);
+            self.carry(&mut held.state, charge, now);
+            changed += usize::from(match action {
+                Action::Forgive => {
+                    let used = !held
+                        .state
+                        .time_to_own_rest(&charge.active.limit, now)
+                        .is_zero();
+                    forgive(&mut held.state, &charge.active.limit, &charge.at(now));
+                    used
+                }
+                Action::Lift => lift(&mut held.state, now),
+                Action::Ban(length) => {
+                    ban(&mut held.state, now, length);
+                    true
+                }
+            });
+            self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
+            let is_added = self.table.store(&mut chains, held, now, &keeper);
+            drop(chains);
+            if is_added {
+                self.table.make_way(now, &keeper);
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let mut bans = Vec::new();
+        for fingerprint in self.named() {
+            if bans.len() >= most {
+                break;
+            }
+            let name = {
+                let names = self.names.lock();
+                names.get(&fingerprint).map(|ban| ban.name.clone())
+            };
+            let key = name.and_then(|name| KeyName::parse(&name));
+            if let (Some(key), Some(left)) = (key, self.named_ban(fingerprint, now)) {
+                bans.push(Banned { key, left });
+            }
+        }
+        bans.sort_by_key(|ban| Reverse(ban.left));
+        Ok(bans)
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        let names = self.names.lock();
+        let stand = names.values().filter(|ban| ban.until > now.monotonic);
+        Ok(stand.count())
+    }
+}

@@ -1,0 +1,217 @@
+//! Holds by their ids: what each stands on, and what became of it.
+//!
+//! The holds themselves stand in the states of their keys; here is only the way to them. A record
+//! outlives its hold for a while, so that who asks again gets the same answer and changes nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use quell_core::algorithm::Edges;
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::hold::HoldId;
+use quell_core::limit::LimitId;
+use quell_core::time::Monotonic;
+
+use super::fingerprint::Fingerprint;
+use crate::store::{Counted, HoldStatus, HoldTotals, StoreError};
+
+/// How long the id of a hold that is over is remembered: longer than a caller tries again.
+pub const RETENTION: Duration = Duration::from_secs(120);
+
+/// Ids that are remembered, of holds that stand and of those that are over: some hundred bytes each.
+pub const MAX_IDS: usize = 1_000_000;
+
+/// Parts, each under a lock of its own, that is held while a hold is made or ended.
+const PARTS: usize = 64;
+
+/// All ids.
+#[derive(Debug)]
+pub(super) struct HoldIndex {
+    parts: Box<[Mutex<Part>]>,
+    hasher: RandomState,
+}
+
+/// Some of the ids.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    records: HashMap<HoldId, Record>,
+    /// When something happens to a record by itself.
+    due: BTreeSet<(Monotonic, HoldId)>,
+    totals: HoldTotals,
+}
+
+/// What is known of one id.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) status: HoldStatus,
+    /// The states that it stands on; none once it is over.
+    pub(super) places: Vec<HoldPlace>,
+    /// What was answered.
+    pub(super) decisions: Vec<Decision>,
+    /// Whether its caller waits for its turn.
+    pub(super) waits: bool,
+    /// How long it lasts once taken.
+    pub(super) keep: Duration,
+    due: Monotonic,
+}
+
+/// One state on which a hold stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HoldPlace {
+    /// The key's own.
+    pub(super) own: Fingerprint,
+    /// Where it was charged: the key's own, or the overflow state that it shared.
+    pub(super) charged: Fingerprint,
+    pub(super) limit: LimitId,
+    pub(super) edges: Option<Edges>,
+    pub(super) cost: Cost,
+    /// Whether the cost is the caller's, and can be settled.
+    pub(super) scales: bool,
+    pub(super) is_permit: bool,
+}
+
+impl HoldIndex {
+    pub(super) fn new() -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The part that knows `id`, brought to `now`.
+    pub(super) fn lock(&self, id: &HoldId, now: Monotonic) -> MutexGuard<'_, Part> {
+        let hash = usize::try_from(self.hasher.hash_one(id) % PARTS as u64).unwrap_or(0);
+        let mut part = self.parts[hash % PARTS].lock();
+        part.settle(now);
+        part
+    }
+
+    pub(super) fn totals(&self, now: Monotonic) -> HoldTotals {
+        let mut all = HoldTotals::default();
+        for part in &self.parts {
+            let mut part = part.lock();
+            part.settle(now);
+            all.waiting += part.totals.waiting;
+            all.reservations += part.totals.reservations;
+            all.permits += part.totals.permits;
+            all.expired += part.totals.expired;
+        }
+        all
+    }
+}
+
+impl Part {
+    pub(super) fn get(&mut self, id: &HoldId) -> Option<&mut Record> {
+        self.records.get_mut(id)
+    }
+
+    /// Makes room for one more, if need be by forgetting what was over first.
+    pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
+        while self.records.len() >= MAX_IDS / PARTS {
+            let is_over = |(_, id): &&(Monotonic, HoldId)| {
+                let record = self.records.get(id);
+                record.is_none_or(|record| record.status != HoldStatus::Stands)
+            };
+            let Some(first) = self.due.iter().find(is_over).cloned() else {
+                return Err(StoreError::TooManyHolds);
+            };
+            self.due.remove(&first);
+            self.records.remove(&first.1);
+        }
+        Ok(())
+    }
+
+    /// Remembers a hold that was made at `now` and has `wait` to wait.
+    pub(super) fn insert(
+        &mut self,
+        id: HoldId,
+        mut record: Record,
+        now: Monotonic,
+        wait: Duration,
+    ) {
+        record.due = now.saturating_add(wait.saturating_add(record.keep));
+        self.due.insert((record.due, id.clone()));
+        self.totals.add(record.counted());
+        self.records.insert(id, record);
+    }
+
+    /// Notes that a hold goes on from `now` for its whole time, and no longer waits.
+    pub(super) fn renew(&mut self, id: &HoldId, now: Monotonic) {
+        let Some(record) = self.records.get_mut(id) else {
+            return;
+        };
+        self.due.remove(&(record.due, id.clone()));
+        record.due = now.saturating_add(record.keep);
+        self.due.insert((record.due, id.clone()));
+        if record.waits {
+            self.totals.remove(record.counted());
+            record.waits = false;
+            self.totals.add(record.counted());
+        }
+    }
+
+    /// Notes that a hold is over.
+    pub(super) fn finish(&mut self, id: &HoldId, status: HoldStatus, now: Monotonic) {
+        let Some(mut record) = self.records.remove(id) else {
+            return;
+        };
+        self.due.remove(&(record.due, id.clone()));
+        self.totals.remove(record.counted());
+        self.totals.expired += u64::from(status == HoldStatus::Expired);
+        record.status = status;
+        record.waits = false;
+        record.places = Vec::new();
+        record.decisions = Vec::new();
+        record.due = now.saturating_add(RETENTION);
+        self.due.insert((record.due, id.clone()));
+        self.records.insert(id.clone(), record);
+    }
+
+    /// Lets end what is due, and forgets what was over for long.
+    fn settle(&mut self, now: Monotonic) {
+        while let Some((due, _)) = self.due.first()
+            && *due <= now
+        {
+            let Some((due, id)) = self.due.pop_first() else {
+                return;
+            };
+            let status = self.records.get(&id).map(|record| record.status);
+            match status {
+                Some(HoldStatus::Stands) => self.finish(&id, HoldStatus::Expired, due),
+                _ => {
+                    self.records.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Record {
+    pub(super) fn new(
+        places: Vec<HoldPlace>,
+        decisions: Vec<Decision>,
+        waits: bool,
+        keep: Duration,
+    ) -> Self {
+        Self {
+            status: HoldStatus::Stands,
+            places,
+            decisions,
+            waits,
+            keep,
+            due: Monotonic::ORIGIN,
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        let permits = self.places.iter().filter(|place| place.is_permit);
+        Counted {
+            waits: self.waits,
+            is_reservation: self.places.iter().any(|place| !place.is_permit),
+            permits: permits.fold(0, |sum: u64, place| sum.saturating_add(place.cost.get())),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Waiting on one key without rules, for [`KeyedLimiter`](crate::KeyedLimiter) and
+//! [`UnkeyedLimiter`](crate::UnkeyedLimiter).
+
+use std::time::Duration;
+
+use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::hold::{self, Claim, EndOutcome, Ending, HoldId, WaitLimits};
+use quell_core::state::State;
+use quell_core::time::Now;
+
+use crate::clock::Clock;
+use crate::hold_calls::new_id;
+use crate::waiters::{Waiters, Wakeup};
+
+/// One key of one limit, whose state is read and changed under its lock.
+pub(crate) trait LockedKey {
+    /// Works on its state, under its lock, at the present instant.
+    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R;
+}
+
+/// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn.
+struct WaitGuard<'a, L: LockedKey> {
+    key: &'a L,
+    waiters: &'a Waiters,
+    id: HoldId,
+    is_placed: bool,
+}
+
+impl<L: LockedKey> WaitGuard<'_, L> {
+    fn end(&self, ending: Ending) -> (Now, EndOutcome) {
+        self.key.with(|now, charge, state| {
+            let limit = &charge.active.limit;
+            let ended = hold::end(state, limit, &charge.at(now), &self.id, ending, true);
+            (now, ended)
+        })
+    }
+}
+
+impl<L: LockedKey> Drop for WaitGuard<'_, L> {
+    fn drop(&mut self) {
+        self.waiters.leave(&self.id);
+        if self.is_placed {
+            let (_, ended) = self.end(Ending::Cancel);
+            self.waiters.wake(ended.next.as_slice());
+        }
+    }
+}
+
+/// Waits for a turn that comes within `most`; refused at once if it does not.
+pub(crate) async fn acquire(
+    key: &impl LockedKey,
+    waiters: &Waiters,
+    clock: &impl Clock,
+    most: Duration,
+) -> Decision {
+    let id = new_id("");
+    let has_seat = waiters.enter(&id);
+    let mut guard = WaitGuard {
+        key,
+        waiters,
+        id: id.clone(),
+        is_placed: false,
+    };
+    let claim = Claim {
+        id: &id,
+        hold: None,
+        wait: Some(WaitLimits::of(if has_seat { most } else { Duration::ZERO })),
+        is_named: false,
+    };
+    let (began, decision, turn) = key.with(|now, charge, state| {
+        let entry = Entry { charge, state };
+        let claimed = hold::claim(now, &claim, &mut [entry]);
+        let wait = claimed.as_ref().and_then(|claimed| claimed.wait);
+        let decision = claimed.and_then(|claimed| claimed.decisions.first().copied());
+        (now, decision, wait.unwrap_or_default())
+    });
+    let Some(decision) = decision else {
+        return refused(key);
+    };
+    if !decision.outcome.is_allow() || decision.delay.is_zero() {
+        return decision;
+    }
+    guard.is_placed = true;
+    let after = decision.delay.saturating_sub(turn);
+    let mut turn = began.monotonic.saturating_add(decision.delay);
+    loop {
+        if waiters.wait(&id, turn, clock).await == Wakeup::Moved {
+            let moved = key.with(|now, charge, state| {
+                let entry = Entry { charge, state };
+                hold::advance(now, &id, &mut [entry]).map(|(wait, next)| (now, wait, next))
+            });
+            if let Some((now, wait, next)) = moved {
+                turn = now.monotonic.saturating_add(wait).saturating_add(after);
+                waiters.wake(&next);
+            }
+            continue;
+        }
+        let (now, ended) = guard.end(Ending::Arrive);
+        match ended.wait {
+            Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
+            None => {
+                guard.is_placed = false;
+                let waited = decision.waited_for(now.monotonic.since(began.monotonic));
+                return waited.with_numbers_of(&peek(key));
+            }
+        }
+    }
+}
+
+/// The refusal for a key that already has [`MAX_HOLDS`](hold::MAX_HOLDS) holds.
+fn refused(key: &impl LockedKey) -> Decision {
+    let decision = peek(key);
+    let wait = RetryAfter::After(Duration::from_secs(1));
+    Decision {
+        outcome: match decision.outcome {
+            Outcome::Allow => Outcome::Deny(wait),
+            outcome => outcome,
+        },
+        ..decision
+    }
+}
+
+fn peek(key: &impl LockedKey) -> Decision {
+    key.with(|now, charge, state| decide_one(now, Operation::Peek, &mut Entry { charge, state }))
+}

@@ -1,0 +1,14 @@
+//! What the fuzz targets do with one input: whatever the bytes, no panic, no contradiction, no unbounded
+//! memory. libFuzzer looks for inputs on a nightly compiler; the tests here try a fixed number of
+//! seeded ones on any compiler.
+
+pub mod decide;
+pub mod http_question;
+pub mod path;
+pub mod query_json;
+pub mod resp_frames;
+pub mod rules_file;
+pub mod scenario_file;
+
+#[cfg(test)]
+mod tests;
