@@ -34,6 +34,10 @@ const LINGER_BYTES: usize = 1_024 * 1_024;
 /// its `net.core.somaxconn`, which is the same unless it was changed.
 const BACKLOG: u32 = 4_096;
 
+/// How long a server that stops waits for a call on a connection that is open: the call may have come
+/// already, and the runtime has not heard of it yet. Who connected last has asked nothing so far.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(50);
+
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,

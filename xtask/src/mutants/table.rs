@@ -10,12 +10,13 @@ mod learned;
 mod outage;
 mod rules_store;
 mod scripts;
+mod server;
 
 /// Every mistake that must be caught.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
     let apart = apart.chain(outage::MUTANTS).chain(scripts::MUTANTS);
-    let apart = apart.chain(learned::MUTANTS);
+    let apart = apart.chain(learned::MUTANTS).chain(server::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 

@@ -27,7 +27,7 @@ use super::{ask, origin, reply};
 use crate::budget::BudgetShare;
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, leave};
+use crate::listen::{Accepted, ON_ITS_WAY, leave};
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
@@ -339,9 +339,10 @@ async fn serve(
 /// Waits until the connection has to be told that it closes.
 async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2) {
     loop {
-        match *phase.borrow_and_update() {
-            Phase::Stopping => return,
-            Phase::Draining if http2.is_spoken.load(Ordering::Relaxed) => return,
+        let now = *phase.borrow_and_update();
+        match now {
+            Phase::Draining | Phase::Stopping if http2.is_spoken.load(Ordering::Relaxed) => return,
+            Phase::Stopping => return tokio::time::sleep(ON_ITS_WAY).await,
             _ => {}
         }
         tokio::select! {

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use quell::Operation;
@@ -19,6 +18,7 @@ use tokio::sync::watch;
 use super::origin;
 use super::stream::{Requests, Watched};
 use crate::health::Phase;
+use crate::listen::ON_ITS_WAY;
 use crate::shared::Shared;
 
 /// Room for what comes at once: a dozen questions. A longer one goes to hyper.
@@ -26,10 +26,6 @@ const ROOM: usize = 4 * 1_024;
 
 /// Bytes of answers that are sent before more are made: a dozen of all but the longest.
 const MAX_OUTPUT: usize = 16 * 1_024;
-
-/// How long a server that stops waits for a question of a connection that is open: it may have been
-/// asked already, and the runtime has not heard of it yet. Who connected last has asked nothing so far.
-const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// What a connection has come to.
 pub(super) enum Left {

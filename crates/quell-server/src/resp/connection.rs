@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::buffer::{Input, Output};
 use super::registry::Entry;
 use super::session::{Next, Session};
-use crate::listen::{Accepted, leave};
+use crate::listen::{Accepted, ON_ITS_WAY, leave};
 use crate::shared::Shared;
 
 /// Commands that are answered before other connections of the same thread get a turn: about a
@@ -80,6 +80,8 @@ struct Connection {
     input: Input,
     output: Output,
     watch: Watch,
+    /// The end of the wait for a last call, once the server stops.
+    last_wait: Option<Pin<Box<Sleep>>>,
     /// The client sends no more; what it sent is answered, as with `nc`.
     is_input_over: bool,
 }
@@ -95,6 +97,7 @@ impl Connection {
             input: Input::new(config.max_frame_bytes, shared.buffers.share()),
             output: Output::new(shared.buffers.share_of_answers()),
             watch: Watch::new(config.stall_timeout),
+            last_wait: None,
             is_input_over: false,
         }
     }
@@ -222,7 +225,11 @@ impl Connection {
     fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         self.entry.park(context);
         if shared.connections.is_stopping() && self.output.is_empty() {
-            return Poll::Ready(Err(End::Stopping));
+            let wait = || Box::pin(tokio::time::sleep(ON_ITS_WAY));
+            let last_wait = self.last_wait.get_or_insert_with(wait);
+            if last_wait.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(End::Stopping));
+            }
         }
         let is_idle = self.input.is_empty() && self.output.is_empty();
         match self.watch.poll(context, is_idle) {

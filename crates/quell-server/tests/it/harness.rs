@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use quell::clock::{Clock, ManualClock, SystemClock};
 use quell_core::time::Now;
 use quell_server::config::RawConfig;
-use quell_server::{ServeError, Server};
+use quell_server::{ServeError, Server, ShutdownWait};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -46,6 +46,8 @@ pub(crate) struct Fixture {
     runtime: Option<Runtime>,
     server: Option<Server>,
     config: RawConfig,
+    /// Keeps a thread of the runtime busy until it is dropped.
+    busy: Option<mpsc::Sender<()>>,
 }
 
 impl Fixture {
@@ -89,6 +91,7 @@ impl Fixture {
             runtime: None,
             server: None,
             config,
+            busy: None,
         }
     }
 
@@ -132,12 +135,46 @@ impl Fixture {
         self.runtime().spawn(server.shutdown())
     }
 
+    /// Keeps the threads of its runtime busy while `before` is done, and then stops it without a drain:
+    /// one thread has a look at the sockets only after the server was told to stop, the other never.
+    pub(crate) fn stop_when_busy(
+        &mut self,
+        before: impl FnOnce(),
+    ) -> JoinHandle<Result<(), ServeError>> {
+        let (is_busy, busy) = mpsc::channel();
+        let hold = |go_on: mpsc::Receiver<()>| {
+            let is_busy = is_busy.clone();
+            self.runtime().spawn(async move {
+                is_busy.send(()).unwrap();
+                // Until it is told to go on, or nobody is left to tell it.
+                let _ = go_on.recv();
+            });
+        };
+        let [(go_on, first), (never, second)] = [mpsc::channel(), mpsc::channel()];
+        hold(first);
+        hold(second);
+        for _ in 0..2 {
+            busy.recv_timeout(DEADLINE).unwrap();
+        }
+        before();
+        let server = self.server.take().unwrap();
+        let stopped = self.runtime().spawn(server.shutdown_until(async |wait| {
+            if wait == ShutdownWait::InFlight {
+                std::future::pending().await
+            }
+        }));
+        go_on.send(()).unwrap();
+        self.busy = Some(never);
+        stopped
+    }
+
     pub(crate) fn wait_for<T>(&self, work: JoinHandle<T>) -> T {
         self.runtime().block_on(work).unwrap()
     }
 
     /// Ends it as a crash would.
     pub(crate) fn kill(&mut self) {
+        self.busy = None;
         // With its runtime every task goes, whatever it is about to do.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(DEADLINE);

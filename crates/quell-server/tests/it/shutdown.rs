@@ -172,3 +172,44 @@ fn a_drain_ends_when_its_time_is_over() {
     idle.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");
 }
+
+/// The system has these calls when the server is told to stop, and the runtime hears of them later.
+#[test]
+fn a_call_that_came_before_the_end_is_answered() {
+    let mut server = Fixture::new(SHOP, "");
+    let (http, resp) = (server.http(), server.resp());
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let question = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let ping = ("PING\r\n", "+PONG\r\n");
+    let look = (
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "HTTP/1.1 200 OK",
+    );
+    let calls = [(resp, ping), (http, look), (http, (&question, look.1))];
+    let mut open = calls.map(|(address, (call, answer))| {
+        let mut stream = connect(address);
+        stream.write_all(call.as_bytes()).unwrap();
+        expect(&mut stream, answer);
+        let mut rest = [0; 4_096];
+        if address == http {
+            assert_ne!(stream.read(&mut rest).unwrap(), 0);
+        }
+        stream
+    });
+    let stopped = server.stop_when_busy(|| {
+        for (stream, (_, (call, _))) in open.iter_mut().zip(&calls) {
+            stream.write_all(call.as_bytes()).unwrap();
+        }
+    });
+    for (stream, (_, (call, answer))) in open.iter_mut().zip(&calls) {
+        let mut reply = Vec::new();
+        let end = stream.read_to_end(&mut reply);
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.starts_with(answer), "{end:?} {reply:?} to {call:?}");
+    }
+    server.wait_for(stopped).unwrap();
+}

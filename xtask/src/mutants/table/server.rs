@@ -1,0 +1,23 @@
+//! Mistakes of a server that stops.
+
+use crate::mutants::Mutant;
+
+/// Mistakes that a rolling restart would bring to light.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "a RESP call that came as a drain ends is lost",
+        file: "crates/quell-server/src/resp/connection.rs",
+        original: "if last_wait.as_mut().poll(context).is_ready() {",
+        replacement: "if last_wait.as_mut().poll(context).is_ready() || self.output.is_empty() {",
+        package: "quell-server",
+        caught_by: "shutdown::a_call_that_came_before_the_end_is_answered",
+    },
+    Mutant {
+        name: "an HTTP call that came as a drain ends is lost",
+        file: "crates/quell-server/src/http/connection.rs",
+        original: "Phase::Stopping => return tokio::time::sleep(ON_ITS_WAY).await,",
+        replacement: "Phase::Stopping => return,",
+        package: "quell-server",
+        caught_by: "shutdown::a_call_that_came_before_the_end_is_answered",
+    },
+];
