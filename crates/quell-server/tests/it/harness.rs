@@ -160,7 +160,7 @@ impl Fixture {
         let server = self.server.take().unwrap();
         let stopped = self.runtime().spawn(server.shutdown_until(async |wait| {
             if wait == ShutdownWait::InFlight {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }));
         go_on.send(()).unwrap();
