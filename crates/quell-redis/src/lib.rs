@@ -38,7 +38,6 @@ mod hold_hints;
 mod key;
 mod link;
 mod numbers;
-mod owned_set;
 mod rule_versions;
 mod script;
 mod script_request;

@@ -1,16 +1,15 @@
 //! A limit set as a script request: one script call, or one for each slot of a cluster.
 //!
-//! Keys in one slot are decided by one script call, all or nothing. If a set spans slots, all slots are
-//! asked at the same time and each charges what it allows; if one refuses, the others give back what they
-//! charged. No limit ever admits more than it should, since every charge was allowed when it was made. But
-//! until it is given back, which takes one more round trip, other callers may be refused because of it. If
-//! this process ends in between, or a server is gone, the charge stays and drains as if it had been used.
+//! Keys in one slot are decided by one script call, all or nothing. If a set spans slots, each slot is a
+//! part of it, and all or nothing over them is `quell`'s `split`.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use quell::store::split::{self, Part, PartOutcome};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
@@ -30,6 +29,9 @@ const MAX_EDGE_LOOKUPS: usize = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct SetFailure {
     pub(crate) failure: Failure,
+    /// Places of those charges that `failure` was said of: of a set that spans servers, those of the
+    /// servers that said so. Empty if it was not said of a charge.
+    pub(crate) failed: Vec<usize>,
     /// Places of those charges that were made all the same, or may have been.
     pub(crate) uncertain: Vec<usize>,
 }
@@ -37,11 +39,24 @@ pub(crate) struct SetFailure {
 impl SetFailure {
     /// All of `places` were charged or none, as far as the failure says.
     pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> Self {
-        let is_uncertain = matches!(failure, Failure::Unknown(_));
+        let failed: Vec<usize> = places.collect();
         Self {
-            uncertain: places.filter(|_| is_uncertain).collect(),
+            uncertain: match failure {
+                Failure::Unknown(_) => failed.clone(),
+                _ => Vec::new(),
+            },
+            failed,
             failure,
         }
+    }
+
+    /// Adds that a part of the set on other servers failed, too.
+    fn and(mut self, other: Self) -> Self {
+        self.uncertain.extend(other.uncertain);
+        if self.failure == other.failure {
+            self.failed.extend(other.failed);
+        }
+        self
     }
 }
 
@@ -50,6 +65,7 @@ impl From<Failure> for SetFailure {
     fn from(failure: Failure) -> Self {
         Self {
             failure,
+            failed: Vec::new(),
             uncertain: Vec::new(),
         }
     }
@@ -120,46 +136,65 @@ impl<'a> ScriptRequest<'a> {
             Operation::Acquire => Opcode::Acquire,
             Operation::Peek => Opcode::Peek,
         };
-        let head = self.store.head(opcode, Duration::ZERO, now);
         if let [group] = self.groups.as_slice() {
-            return self.charge_group(group, &head).await;
+            return self.charge_group(group, opcode, now).await;
         }
-        let calls = self
-            .groups
-            .iter()
-            .map(|group| self.in_time(group, self.decide_group(group, &head)));
-        let mut answers = futures_util::future::join_all(calls).await;
-        let passes = self
-            .groups
-            .iter()
-            .zip(&answers)
-            .all(|(group, answer)| answer.as_ref().is_ok_and(|raw| self.passes(group, raw)));
-        let mut uncertain = Vec::new();
-        if operation == Operation::Acquire && !passes {
-            uncertain = self.give_back(&answers, now).await;
-            self.restate(&mut answers, now).await;
+        let groups = self.groups.iter();
+        let slots: Vec<_> = groups.map(|group| self.slot(group, now)).collect();
+        let parts = match operation {
+            Operation::Acquire => split::acquire(&slots).await.parts,
+            Operation::Peek => {
+                let peeked = join_all(slots.iter().map(|slot| slot.decide(opcode))).await;
+                peeked.into_iter().map(PartOutcome::from).collect()
+            }
+        };
+        self.merge(parts)
+    }
+
+    fn slot<'s>(&'s self, group: &'s [usize], now: Now) -> SlotPart<'s> {
+        SlotPart {
+            request: self,
+            group,
+            now,
         }
+    }
+
+    /// What all slots said, in the set's order.
+    fn merge(
+        &self,
+        parts: Vec<PartOutcome<Vec<RawDecision>, Failure>>,
+    ) -> Result<Vec<RawDecision>, SetFailure> {
         let mut all = vec![RawDecision::default(); self.names.len()];
-        let mut failure = None;
-        for (group, answer) in self.groups.iter().zip(answers) {
-            match answer {
-                Ok(raw) => {
-                    for (index, raw) in group.iter().zip(raw) {
-                        if let Some(place) = all.get_mut(*index) {
-                            *place = raw;
-                        }
-                    }
+        let mut failed: Option<SetFailure> = None;
+        let mut kept = Vec::new();
+        for (group, part) in self.groups.iter().zip(parts) {
+            let raw = match part {
+                PartOutcome::Decided(raw) => raw,
+                PartOutcome::Kept { answer, failure } => {
+                    tracing::debug!(%failure, "a refused set stays charged in one slot");
+                    kept.extend(charged(group, &answer));
+                    answer
                 }
-                Err(other) => {
-                    if matches!(other, Failure::Unknown(_)) {
-                        uncertain.extend(group);
-                    }
-                    failure.get_or_insert(other);
+                PartOutcome::Failed(failure) => {
+                    let other = SetFailure::whole(failure, group.iter().copied());
+                    failed = Some(match failed {
+                        Some(first) => first.and(other),
+                        None => other,
+                    });
+                    continue;
+                }
+            };
+            for (index, raw) in group.iter().zip(raw) {
+                if let Some(place) = all.get_mut(*index) {
+                    *place = raw;
                 }
             }
         }
-        match failure {
-            Some(failure) => Err(SetFailure { failure, uncertain }),
+        match failed {
+            Some(mut failure) => {
+                failure.uncertain.extend(kept);
+                Err(failure)
+            }
             None => Ok(all),
         }
     }
@@ -167,75 +202,16 @@ impl<'a> ScriptRequest<'a> {
     async fn charge_group(
         &self,
         group: &[usize],
-        head: &[u8],
+        opcode: Opcode,
+        now: Now,
     ) -> Result<Vec<RawDecision>, SetFailure> {
-        let raw = self.in_time(group, self.decide_group(group, head)).await;
+        let raw = self.slot(group, now).decide(opcode).await;
         raw.map_err(|failure| SetFailure::whole(failure, group.iter().copied()))
     }
 
     /// Charges as much of a set of one limit as fits.
     pub(crate) async fn pay(&self, now: Now) -> Result<Vec<RawDecision>, SetFailure> {
-        let head = self.store.head(Opcode::Pay, Duration::ZERO, now);
-        self.charge_group(&[0], &head).await
-    }
-
-    /// Whether all limits of a group allow that have a say: whether it charged.
-    fn passes(&self, group: &[usize], raw: &[RawDecision]) -> bool {
-        group.iter().zip(raw).all(|(index, raw)| {
-            let charge = self.set.charges().get(*index);
-            raw.allows() || charge.is_some_and(|charge| charge.shadow)
-        })
-    }
-
-    /// Gives back what the groups charged that allowed; returns the places of the charges of which that
-    /// is not certain.
-    async fn give_back(
-        &self,
-        answers: &[Result<Vec<RawDecision>, Failure>],
-        now: Now,
-    ) -> Vec<usize> {
-        let charged = self
-            .groups
-            .iter()
-            .zip(answers)
-            .filter_map(|(group, answer)| {
-                let raw = answer.as_ref().ok()?;
-                self.passes(group, raw).then_some((group, raw))
-            });
-        let refunds = charged.map(|(group, raw)| {
-            let taken = group.iter().zip(raw).filter(|(_, raw)| raw.allows());
-            let indices: Vec<usize> = taken.map(|(index, _)| *index).collect();
-            let at = raw.first().map_or(0, |raw| raw.now());
-            let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
-            let head = self.store.head(Opcode::Refund, length, now);
-            async move {
-                let refunded = self.in_time(&indices, self.run(&indices, &head));
-                let failure = refunded.await.err()?;
-                tracing::debug!(%failure, "a refused set stays charged in one slot");
-                Some(indices)
-            }
-        });
-        let kept = futures_util::future::join_all(refunds).await;
-        kept.into_iter().flatten().flatten().collect()
-    }
-
-    /// Looks again at what was charged and given back, where it was said in the numbers that leave the
-    /// store: those are what was left with the charge.
-    async fn restate(&self, answers: &mut [Result<Vec<RawDecision>, Failure>], now: Now) {
-        let head = self.store.head(Opcode::Peek, Duration::ZERO, now);
-        for (group, answer) in self.groups.iter().zip(answers) {
-            let Ok(raw) = answer else { continue };
-            let is_complete = raw.iter().any(|raw| raw.complete().is_some());
-            if !(is_complete && self.passes(group, raw)) {
-                continue;
-            }
-            if let Ok(peeked) = self.in_time(group, self.decide_group(group, &head)).await {
-                let pairs = raw.iter_mut().zip(peeked);
-                for (place, peeked) in pairs.filter(|(place, _)| place.allows()) {
-                    *place = peeked;
-                }
-            }
-        }
+        self.charge_group(&[0], Opcode::Pay, now).await
     }
 
     /// Does something by hand to each key; returns to how many it made a difference, and a clock.
@@ -276,21 +252,6 @@ impl<'a> ScriptRequest<'a> {
             .await
     }
 
-    async fn decide_group(
-        &self,
-        group: &[usize],
-        head: &[u8],
-    ) -> Result<Vec<RawDecision>, Failure> {
-        let reply = self.run(group, head).await?;
-        match Answer::read(&reply, group.len()) {
-            Some(Answer::Decisions(raw, expired)) => {
-                self.store.hold_gauges.add_expired(expired);
-                Ok(raw)
-            }
-            _ => Err(strange(&reply)),
-        }
-    }
-
     /// Runs the script on some of the charges.
     async fn run(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
         let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
@@ -313,6 +274,80 @@ impl<'a> ScriptRequest<'a> {
         };
         self.run_script(script, args).await
     }
+}
+
+/// The charges of a set that are in one slot of a cluster, or on one server: what one script decides.
+#[derive(Clone, Copy, Debug)]
+struct SlotPart<'a> {
+    request: &'a ScriptRequest<'a>,
+    group: &'a [usize],
+    now: Now,
+}
+
+impl SlotPart<'_> {
+    async fn decide(&self, opcode: Opcode) -> Result<Vec<RawDecision>, Failure> {
+        let Self { request, group, .. } = *self;
+        let head = request.store.head(opcode, Duration::ZERO, self.now);
+        let decided = async {
+            let reply = request.run(group, &head).await?;
+            match Answer::read(&reply, group.len()) {
+                Some(Answer::Decisions(raw, expired)) => {
+                    request.store.hold_gauges.add_expired(expired);
+                    Ok(raw)
+                }
+                _ => Err(strange(&reply)),
+            }
+        };
+        request.in_time(group, decided).await
+    }
+}
+
+impl Part for SlotPart<'_> {
+    type Answer = Vec<RawDecision>;
+    type Failure = Failure;
+
+    async fn acquire(&self) -> Result<Vec<RawDecision>, Failure> {
+        self.decide(Opcode::Acquire).await
+    }
+
+    fn passes(&self, raw: &Vec<RawDecision>) -> bool {
+        let charges = self.request.set.charges();
+        self.group.iter().zip(raw).all(|(index, raw)| {
+            let charge = charges.get(*index);
+            raw.allows() || charge.is_some_and(|charge| charge.shadow)
+        })
+    }
+
+    /// The charge is named by the instant at which it was made, by the clock of its server.
+    async fn refund(&self, raw: &mut Vec<RawDecision>) -> Result<(), Failure> {
+        let charged: Vec<usize> = charged(self.group, raw).collect();
+        if charged.is_empty() {
+            return Ok(());
+        }
+        let at = raw.first().map_or(0, |raw| raw.now());
+        let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
+        let request = self.request;
+        let head = request.store.head(Opcode::Refund, length, self.now);
+        let refund = request.run(&charged, &head);
+        request.in_time(&charged, refund).await?;
+        // The numbers that leave the store are those with the charge; the others are not about it.
+        if raw.iter().any(|raw| raw.complete().is_some())
+            && let Ok(peeked) = self.decide(Opcode::Peek).await
+        {
+            for (place, peeked) in raw.iter_mut().zip(peeked) {
+                if place.allows() {
+                    *place = peeked;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Those of a group that were charged, of a part that passes.
+fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> {
+    let each = group.iter().zip(raw).filter(|(_, raw)| raw.allows());
+    each.map(|(index, _)| *index)
 }
 
 /// Which of a script's arguments are encoded charges.
@@ -399,4 +434,75 @@ impl ScriptRequest<'_> {
 /// A reply that cannot be read. The script may have charged before it was garbled.
 pub(crate) fn strange(reply: &Value) -> Failure {
     Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::charge::Charge;
+    use quell_core::cost::Cost;
+    use quell_core::limit::{ActiveLimit, Limit, LimitId};
+
+    use super::*;
+
+    /// What a server says of a limit that lets the call pass, or not.
+    fn raw(allows: bool) -> RawDecision {
+        const BRIEF: u8 = 8;
+        let bytes = [&[u8::from(allows) | BRIEF][..], &[0; 8]].concat();
+        RawDecision::read_all(&bytes, 7).unwrap()[0]
+    }
+
+    /// Keys of a set that spans slots, the last two of them in one.
+    #[tokio::test]
+    async fn a_failure_of_a_set_tells_which_of_its_charges_it_is_about() {
+        let store = RedisStore::new("redis+cluster://localhost".parse().unwrap());
+        let active = ActiveLimit {
+            id: LimitId::default(),
+            limit: Limit::per_second(1).build().unwrap(),
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let mut set = LimitSet::new();
+        for key in [b"a", b"b", b"c"] {
+            set.add(key, 0, &Charge::alone(&active, Cost::ONE));
+        }
+        let mut request = ScriptRequest::new(&store, &set);
+        assert_eq!(request.groups.len(), 3);
+        request.groups = vec![vec![1], vec![0, 2]];
+        let full = || Failure::Refused("NOREPLICAS not enough".to_owned());
+        let lost = || Failure::Unknown("no answer".to_owned());
+        let decided = || PartOutcome::Decided(vec![raw(true)]);
+        let kept = PartOutcome::Kept {
+            answer: vec![raw(true), raw(false)],
+            failure: lost(),
+        };
+        let failed = PartOutcome::Failed;
+        for (parts, failure, failed, uncertain) in [
+            (vec![decided(), failed(full())], full(), vec![0, 2], vec![]),
+            (vec![failed(full()), decided()], full(), vec![1], vec![]),
+            (
+                vec![failed(full()), failed(full())],
+                full(),
+                vec![1, 0, 2],
+                vec![],
+            ),
+            (
+                vec![failed(full()), failed(lost())],
+                full(),
+                vec![1],
+                vec![0, 2],
+            ),
+            (
+                vec![failed(lost()), failed(full())],
+                lost(),
+                vec![1],
+                vec![1],
+            ),
+            // A charge that is kept, beside one that a limit in shadow refused.
+            (vec![failed(full()), kept], full(), vec![1], vec![0]),
+        ] {
+            let undecided = request.merge(parts).unwrap_err();
+            assert_eq!(undecided.failure, failure);
+            assert_eq!((undecided.failed, undecided.uncertain), (failed, uncertain));
+        }
+    }
 }

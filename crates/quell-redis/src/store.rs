@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
+use quell::store::split::{OwnedSet, run_to_end};
 use quell::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
 };
@@ -25,7 +26,6 @@ use crate::hold_gauges::HoldGauges;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
-use crate::owned_set::OwnedSet;
 use crate::script::Scripts;
 use crate::script_request::{ScriptRequest, SetFailure};
 use crate::slots::PointerCache;
@@ -230,10 +230,8 @@ impl RedisStore {
         }
     }
 
-    /// Decides a set that is not empty; with the clock of the server that did, in microseconds.
-    ///
-    /// What slots of a cluster charged before another refused is given back by a task of its own: a
-    /// caller that goes away leaves no refused set charged.
+    /// Decides a set that is not empty; with the clock of the server that did, in microseconds. Runs to
+    /// its end where slots may have to be refunded.
     pub(crate) async fn try_decide(
         &self,
         set: &LimitSet<'_>,
@@ -252,8 +250,8 @@ impl RedisStore {
         let places = 0..set.charges().len();
         let (store, set) = (self.clone(), OwnedSet::new(set));
         let decided =
-            tokio::spawn(async move { store.decide_here(&set.as_set(), operation, now).await });
-        decided.await.unwrap_or_else(|_| {
+            run_to_end(async move { store.decide_here(&set.as_set(), operation, now).await });
+        decided.await.unwrap_or_else(|| {
             let failure = Failure::Unknown("the runtime ended".to_owned());
             Err(SetFailure::whole(failure, places))
         })

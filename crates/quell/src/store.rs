@@ -21,6 +21,8 @@ use crate::clock::Clock;
 
 mod answer;
 pub mod memory;
+#[cfg(feature = "split")]
+pub mod split;
 
 pub use answer::Answer;
 mod hold;

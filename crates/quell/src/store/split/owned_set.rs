@@ -4,14 +4,15 @@ use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
+use quell_core::rule::OnFailure;
 
-/// What a store is told of a set, with limits of its own.
-#[derive(Debug)]
-pub(crate) struct OwnedSet {
+/// What a store is told of a set, with limits of its own. Says nothing of rules.
+#[derive(Clone, Debug)]
+pub struct OwnedSet {
     charges: Vec<OwnedCharge>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OwnedCharge {
     key: Vec<u8>,
     scope: usize,
@@ -19,10 +20,15 @@ struct OwnedCharge {
     cost: Cost,
     shadow: bool,
     edges: Option<Edges>,
+    counts_calls: bool,
+    tag: u32,
+    on_failure: Option<OnFailure>,
 }
 
 impl OwnedSet {
-    pub(crate) fn new(set: &LimitSet<'_>) -> Self {
+    /// A copy of `set`.
+    #[must_use]
+    pub fn new(set: &LimitSet<'_>) -> Self {
         let charges = set.charges().iter().map(|charge| {
             let key = set.key(charge);
             OwnedCharge {
@@ -32,6 +38,9 @@ impl OwnedSet {
                 cost: charge.cost,
                 shadow: charge.shadow,
                 edges: charge.edges,
+                counts_calls: charge.counts_calls,
+                tag: charge.tag,
+                on_failure: charge.on_failure,
             }
         });
         Self {
@@ -39,12 +48,17 @@ impl OwnedSet {
         }
     }
 
-    pub(crate) fn as_set(&self) -> LimitSet<'_> {
+    /// The set, borrowed from this copy.
+    #[must_use]
+    pub fn as_set(&self) -> LimitSet<'_> {
         let mut set = LimitSet::new();
         for owned in &self.charges {
             let mut charge = Charge::alone(&owned.active, owned.cost);
             charge.shadow = owned.shadow;
             charge.edges = owned.edges;
+            charge.counts_calls = owned.counts_calls;
+            charge.tag = owned.tag;
+            charge.on_failure = owned.on_failure;
             set.add(&owned.key, owned.scope, &charge);
         }
         set

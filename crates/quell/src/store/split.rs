@@ -1,0 +1,132 @@
+//! Split: all or nothing over several places, each of which decides its part of a set by itself.
+//!
+//! A place is whatever decides all or nothing on its own: a slot of a cluster, a store of its own.
+//!
+//! ```text
+//! acquire each part, all at the same time
+//!   all pass ------------------> the set is charged
+//!   one refuses, or fails -----> refund the parts that passed --> refused, or failed
+//! ```
+//!
+//! No transaction spans the places. What holds all the same:
+//!
+//! * **No limit admits more than it should.** A place allows every charge that it makes, and a refund
+//!   names the charge that it takes back, so that it gives back what still counts of that one and nothing
+//!   else.
+//! * **A refused set charges nothing in the end.** Until the refund is made, which takes one more round
+//!   trip, other callers may be refused because of the charge. If the process ends in between, or the
+//!   place is gone by then, the charge stays and drains as if it had been used ([`PartOutcome::Kept`]).
+//! * **A charge whose answer was lost is not refunded.** Nobody knows whether it was made, or when, so
+//!   nothing names it. The failure says so, and whoever pays for outages counts it as uncertain. Where
+//!   charges have ids, a part can end its own lost charge before it fails.
+//! * **Sets cannot block each other.** All parts are asked at once and none waits for another, so no order
+//!   of parts can make two sets wait for each other. Two sets that both want the last unit of two limits
+//!   may refuse each other; neither is tried again here, so they do not go on doing that.
+//! * **A part is asked once.** What it counts of a refusal, a ban for example, it counts once. A part that
+//!   passed counts nothing, though another refuses.
+//! * **The outcomes are in the order of the parts**, whichever place answers first.
+//!
+//! A refund needs somebody who waits for the answers. A caller may go away meanwhile, or hold the future
+//! and not poll it: see [`run_to_end`].
+
+use futures_util::future::join_all;
+
+mod owned_set;
+
+pub use owned_set::OwnedSet;
+
+/// The part of a set that one place decides, all or nothing.
+pub trait Part: Sync {
+    /// What the place says of the part's charges.
+    type Answer: Send;
+    /// Why it says nothing.
+    type Failure: Send;
+
+    /// Makes all charges of the part, or none.
+    fn acquire(&self) -> impl Future<Output = Result<Self::Answer, Self::Failure>> + Send;
+
+    /// Whether all limits of the part that have a say allow, so that what fits was charged.
+    fn passes(&self, answer: &Self::Answer) -> bool;
+
+    /// Takes back what was charged as `answer` says, by the instant or id that it names. `answer` then
+    /// says how things are without the charge, where it said how they are with it.
+    ///
+    /// # Errors
+    /// The charge stays, or nobody knows whether it does; `answer` is as it was.
+    fn refund(
+        &self,
+        answer: &mut Self::Answer,
+    ) -> impl Future<Output = Result<(), Self::Failure>> + Send;
+}
+
+/// What became of a set, part by part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split<A, F> {
+    /// Whether all parts passed, and are charged.
+    pub is_charged: bool,
+    /// In the order in which they were given.
+    pub parts: Vec<PartOutcome<A, F>>,
+}
+
+/// What became of one part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartOutcome<A, F> {
+    /// It was decided. If the set is not charged, the part is not either.
+    Decided(A),
+    /// It was charged, the set is not, and the refund failed: the charge stays, or may.
+    Kept {
+        /// What the place said when it charged.
+        answer: A,
+        /// Why the refund failed.
+        failure: F,
+    },
+    /// It was not decided. Only the failure tells whether it may be charged.
+    Failed(F),
+}
+
+impl<A, F> From<Result<A, F>> for PartOutcome<A, F> {
+    fn from(answer: Result<A, F>) -> Self {
+        answer.map_or_else(Self::Failed, Self::Decided)
+    }
+}
+
+/// Charges all parts or none, up to charges that are kept or lost (see [`PartOutcome`]).
+pub async fn acquire<P: Part>(parts: &[P]) -> Split<P::Answer, P::Failure> {
+    let answers = join_all(parts.iter().map(Part::acquire)).await;
+    let passed: Vec<bool> = parts
+        .iter()
+        .zip(&answers)
+        .map(|(part, answer)| answer.as_ref().is_ok_and(|answer| part.passes(answer)))
+        .collect();
+    let is_charged = passed.iter().all(|passed| *passed);
+    let outcomes = parts.iter().zip(answers).zip(passed);
+    let outcomes = outcomes.map(|((part, answer), passed)| async move {
+        match answer {
+            Ok(mut answer) if passed && !is_charged => match part.refund(&mut answer).await {
+                Ok(()) => PartOutcome::Decided(answer),
+                Err(failure) => PartOutcome::Kept { answer, failure },
+            },
+            answer => answer.into(),
+        }
+    });
+    Split {
+        is_charged,
+        parts: join_all(outcomes).await,
+    }
+}
+
+/// Awaits `call` in a task of its own, which goes on if this future is dropped or not polled any more:
+/// a caller that goes away leaves no refused set charged. `None` if the runtime ended first.
+///
+/// The call owns what it needs: see [`OwnedSet`].
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub async fn run_to_end<T: Send + 'static>(
+    call: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    tokio::spawn(call).await.ok()
+}
+
+#[cfg(test)]
+mod tests;
