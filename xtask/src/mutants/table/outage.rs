@@ -47,8 +47,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a call without an answer charged again on recovery",
         file: "crates/quell-redis/src/script_request.rs",
-        original: "uncertain: places.filter(|_| is_uncertain).collect(),",
-        replacement: "uncertain: places.filter(|_| is_uncertain).take(0).collect(),",
+        original: "Failure::Unknown(_) => failed.clone(),",
+        replacement: "Failure::Unknown(_) => Vec::new(),",
         package: "quell-redis",
         caught_by: "sent_once::calls_whose_answers_are_lost_are_charged_once",
     },
@@ -67,6 +67,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "if is_one || !set.charges().is_empty() {",
         package: "quell-redis",
         caught_by: "colocated::a_refused_set_is_given_back_though_its_caller_goes_away",
+    },
+    Mutant {
+        name: "a refused set that stays charged where its part passed",
+        file: "crates/quell/src/store/split.rs",
+        original: "if passed && !is_charged =>",
+        replacement: "if !passed && !is_charged =>",
+        package: "quell",
+        caught_by: "store::split::tests::all_are_charged_or_none_but_what_is_kept_or_lost",
     },
     Mutant {
         name: "the whole limit for each node of a share",
