@@ -29,7 +29,6 @@ mod breaker;
 mod check;
 mod encode;
 mod end_hold;
-mod fallback;
 mod flow;
 mod foreign;
 mod hold;
@@ -38,6 +37,7 @@ mod hold_hints;
 mod key;
 mod link;
 mod numbers;
+mod remote;
 mod rule_versions;
 mod script;
 mod script_request;
@@ -51,9 +51,10 @@ mod turn_notifications;
 mod unpaid_nodes;
 mod url;
 
-pub use fallback::{FallbackNumbers, FallbackStore};
 pub use link::Failure;
 pub use numbers::StoreNumbers;
+pub use quell::store::fallback::{FallbackNumbers, FallbackStore};
+pub use remote::Server;
 pub use rule_versions::{
     Draft, Entry, Head, KEPT_VERSIONS, PushOutcome, RuleVersions, RuleVersionsError, Version,
 };

@@ -15,7 +15,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
 use quell_core::rule::{CalendarEdges, Changes};
-use quell_core::time::{Now, Wall};
+use quell_core::time::Now;
 
 use crate::answer::{RawDecision, decisions};
 use crate::bans::Bans;
@@ -26,6 +26,7 @@ use crate::hold_gauges::HoldGauges;
 use crate::key::{Names, PREFIX};
 use crate::link::{Failure, Link};
 use crate::numbers::Counts;
+use crate::remote::answer;
 use crate::script::Scripts;
 use crate::script_request::{ScriptRequest, SetFailure};
 use crate::slots::PointerCache;
@@ -379,12 +380,8 @@ impl Store for RedisStore {
             return Ok(placed.await?.into());
         }
         let decided = self.try_decide(set, operation, now).await;
-        let (decisions, clock) = decided.map_err(|undecided| self.error(&undecided.failure))?;
-        Ok(Answer {
-            decisions: decisions.into(),
-            store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
-            ..Answer::default()
-        })
+        let decided = decided.map_err(|undecided| self.error(&undecided.failure))?;
+        Ok(answer(decided))
     }
 }
 

@@ -6,14 +6,10 @@ use tokio::runtime::Handle;
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
 #[cfg(not(test))]
-pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
-#[cfg(not(test))]
 pub(crate) use tokio::time::sleep;
 
 #[cfg(test)]
 pub(crate) use model::{Mutex, sleep};
-#[cfg(test)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 pub(crate) mod model;

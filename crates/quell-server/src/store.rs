@@ -27,7 +27,7 @@ pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
     /// Shared with all servers that name it.
-    Redis(FallbackStore),
+    Redis(FallbackStore<RedisStore>),
 }
 
 impl ServerStore {
@@ -54,7 +54,7 @@ impl ServerStore {
     pub(crate) fn numbers(&self) -> Option<(StoreNumbers, FallbackNumbers)> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => Some((store.store_numbers(), store.fallback_numbers())),
+            Self::Redis(store) => Some((store.store().numbers(), store.fallback_numbers())),
         }
     }
 
@@ -62,7 +62,7 @@ impl ServerStore {
     pub(crate) async fn hold_totals(&self, now: Now) -> HoldTotals {
         match self {
             Self::Memory(store) => store.hold_totals(now),
-            Self::Redis(store) => store.hold_totals(now).await,
+            Self::Redis(store) => store.store().hold_totals(now).await,
         }
     }
 
@@ -76,14 +76,14 @@ impl ServerStore {
         let Self::Redis(store) = self else {
             return None;
         };
-        Some((store.url().to_string(), store.failure().await))
+        Some((store.store().to_string(), store.failure().await))
     }
 
     /// What somebody should change about a store beside this process; `None` if that does not answer.
     pub(crate) async fn warnings(&self) -> Option<Vec<String>> {
         match self {
             Self::Memory(_) => Some(Vec::new()),
-            Self::Redis(store) => store.warnings().await.ok(),
+            Self::Redis(store) => store.store().warnings().await.ok(),
         }
     }
 

@@ -21,7 +21,7 @@ use shuttle::thread;
 
 use crate::clock::ManualClock;
 use crate::conformance::ModelStore;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, model};
 use crate::{Limit, Limiter, Query};
 
 const SCHEDULES: usize = 400;
@@ -87,86 +87,80 @@ fn nothing_is_left(limiter: &Limiter<ModelStore>, clock: &ManualClock) {
 /// wait goes away, at any moment.
 #[test]
 fn every_permit_that_comes_back_wakes_somebody() {
-    shuttle::check_random(
-        || {
-            let (limiter, clock) = limiter(Limit::concurrency(1).build().expect("possible"));
-            let held = Arc::new(AtomicUsize::new(0));
-            let leave = Arc::new(Leave::default());
-            let tasks = (0..4).map(|number| {
-                let (limiter, held) = (Arc::clone(&limiter), Arc::clone(&held));
-                let leave = if number == 1 {
-                    Arc::clone(&leave)
-                } else {
-                    Arc::default()
+    model::check(SCHEDULES, || {
+        let (limiter, clock) = limiter(Limit::concurrency(1).build().expect("possible"));
+        let held = Arc::new(AtomicUsize::new(0));
+        let leave = Arc::new(Leave::default());
+        let tasks = (0..4).map(|number| {
+            let (limiter, held) = (Arc::clone(&limiter), Arc::clone(&held));
+            let leave = if number == 1 {
+                Arc::clone(&leave)
+            } else {
+                Arc::default()
+            };
+            spawn(async move {
+                let query = Query::new("d");
+                let Some(verdict) = leave.or(limiter.acquire(&query)).await else {
+                    return;
                 };
-                spawn(async move {
-                    let query = Query::new("d");
-                    let Some(verdict) = leave.or(limiter.acquire(&query)).await else {
-                        return;
-                    };
-                    let verdict = verdict.expect("it answers");
-                    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                    thread::yield_now();
-                    held.fetch_sub(1, Ordering::SeqCst);
-                    let id = verdict.id.expect("a permit has a name");
-                    limiter.release("d", &id).await.expect("it is held");
-                })
-            });
-            let tasks: Vec<_> = tasks.collect();
-            thread::yield_now();
-            leave.tell();
-            for task in tasks {
-                block_on(task).expect("it ends");
-            }
-            nothing_is_left(&limiter, &clock);
-        },
-        SCHEDULES,
-    );
+                let verdict = verdict.expect("it answers");
+                assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                thread::yield_now();
+                held.fetch_sub(1, Ordering::SeqCst);
+                let id = verdict.id.expect("a permit has a name");
+                limiter.release("d", &id).await.expect("it is held");
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        thread::yield_now();
+        leave.tell();
+        for task in tasks {
+            block_on(task).expect("it ends");
+        }
+        nothing_is_left(&limiter, &clock);
+    });
 }
 
 /// Turns come with time; those behind one that goes away move up.
 #[test]
 fn every_turn_is_taken() {
-    shuttle::check_random(
-        || {
-            let (limiter, clock) = limiter(Limit::per_second(1).build().expect("possible"));
-            let done = Arc::new(AtomicUsize::new(0));
-            let leave = Arc::new(Leave::default());
-            let tasks = (0..4).map(|number| {
-                let (limiter, done) = (Arc::clone(&limiter), Arc::clone(&done));
-                let leave = if number == 2 {
-                    Arc::clone(&leave)
-                } else {
-                    Arc::default()
-                };
-                spawn(async move {
-                    let query = Query::new("d");
-                    if let Some(verdict) = leave.or(limiter.acquire(&query)).await {
-                        assert!(verdict.expect("it answers").is_allow());
-                    }
-                    done.fetch_add(1, Ordering::SeqCst);
-                })
-            });
-            let tasks: Vec<_> = tasks.collect();
-            let ticking = {
-                let (clock, done) = (Arc::clone(&clock), Arc::clone(&done));
-                thread::spawn(move || {
-                    while done.load(Ordering::SeqCst) < 4 {
-                        if clock.alarms() > 0 {
-                            clock.advance(Duration::from_secs(1));
-                        }
-                        thread::yield_now();
-                    }
-                })
+    model::check(SCHEDULES, || {
+        let (limiter, clock) = limiter(Limit::per_second(1).build().expect("possible"));
+        let done = Arc::new(AtomicUsize::new(0));
+        let leave = Arc::new(Leave::default());
+        let tasks = (0..4).map(|number| {
+            let (limiter, done) = (Arc::clone(&limiter), Arc::clone(&done));
+            let leave = if number == 2 {
+                Arc::clone(&leave)
+            } else {
+                Arc::default()
             };
-            thread::yield_now();
-            leave.tell();
-            for task in tasks {
-                block_on(task).expect("it ends");
-            }
-            ticking.join().expect("it ends");
-            nothing_is_left(&limiter, &clock);
-        },
-        SCHEDULES,
-    );
+            spawn(async move {
+                let query = Query::new("d");
+                if let Some(verdict) = leave.or(limiter.acquire(&query)).await {
+                    assert!(verdict.expect("it answers").is_allow());
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        let ticking = {
+            let (clock, done) = (Arc::clone(&clock), Arc::clone(&done));
+            thread::spawn(move || {
+                while done.load(Ordering::SeqCst) < 4 {
+                    if clock.alarms() > 0 {
+                        clock.advance(Duration::from_secs(1));
+                    }
+                    thread::yield_now();
+                }
+            })
+        };
+        thread::yield_now();
+        leave.tell();
+        for task in tasks {
+            block_on(task).expect("it ends");
+        }
+        ticking.join().expect("it ends");
+        nothing_is_left(&limiter, &clock);
+    });
 }

@@ -20,8 +20,12 @@ use quell_core::time::Now;
 use crate::clock::Clock;
 
 mod answer;
+#[cfg(feature = "remote")]
+pub mod fallback;
 pub mod memory;
-#[cfg(feature = "split")]
+#[cfg(feature = "remote")]
+pub mod remote;
+#[cfg(feature = "remote")]
 pub mod split;
 
 pub use answer::Answer;

@@ -487,11 +487,11 @@ const MUTANTS: &[Mutant] = &[
         caught_by: "holds::who_waited_is_told",
     },
     Mutant {
-        name: "what a larger call waits for is guessed on a key with a line",
-        file: "crates/quell-redis/src/fallback/refusal.rs",
+        name: "what a larger call waits for is guessed on a key with holds",
+        file: "crates/quell/src/store/fallback/refusal.rs",
         original: "if !is_larger || !self.is_mirrored(active) {",
         replacement: "if !is_larger {",
-        package: "quell-redis",
+        package: "quell",
         caught_by: "refusal::tests::what_is_held_or_owed",
     },
 ];

@@ -102,7 +102,7 @@ impl Two {
 async fn until_gone(node: &Node) {
     until_it("the store is thought gone", async || {
         node.ask("other", 1).await;
-        node.limiter.store().store_numbers().is_gone
+        node.limiter.store().store().numbers().is_gone
     })
     .await;
 }
@@ -199,7 +199,7 @@ async fn an_idle_node_finds_the_store_and_pays() {
     until_it("the store is thought gone", async || {
         let verdict = node.ask("a", 1).await;
         passed += u64::from(verdict.is_allow());
-        node.limiter.store().store_numbers().is_gone
+        node.limiter.store().store().numbers().is_gone
     })
     .await;
     for _ in 0..30 {
@@ -209,7 +209,7 @@ async fn an_idle_node_finds_the_store_and_pays() {
     assert_eq!(owed, 1);
     proxy.set(Weather::Fine);
     node.until_paid().await;
-    assert!(!node.limiter.store().store_numbers().is_gone);
+    assert!(!node.limiter.store().store().numbers().is_gone);
     let left = watcher.peek("a").await.remaining.unwrap();
     // Calls before the store was thought gone may have been charged, and were not sent on.
     assert!(
@@ -232,7 +232,7 @@ async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     proxy.set(Weather::HalfOpen);
     until_it("the store is thought gone", async || {
         node.ask("warm", 1).await;
-        node.limiter.store().store_numbers().is_gone
+        node.limiter.store().store().numbers().is_gone
     })
     .await;
     assert!(node.ask("a", 50).await.is_allow());
@@ -672,7 +672,7 @@ async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
     proxy.set(Weather::HalfOpen);
     until_it("the store is thought gone", async || {
         unaware.ask("other", 1).await;
-        unaware.limiter.store().store_numbers().is_gone
+        unaware.limiter.store().store().numbers().is_gone
     })
     .await;
     for _ in 0..15 {
@@ -758,7 +758,7 @@ async fn nodes_that_are_asked_all_the_time_do_not_wait_for_each_other() {
         proxy.set(Weather::HalfOpen);
         until_it("the store is thought gone", async || {
             node.ask("warm", 1).await;
-            node.limiter.store().store_numbers().is_gone
+            node.limiter.store().store().numbers().is_gone
         })
         .await;
     }

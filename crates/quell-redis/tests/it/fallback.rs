@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quell::clock::{ManualClock, SystemClock};
 use quell::{Cost, Limit, Limiter, Query, Verdict};
 use quell_core::rule::{DomainRules, OnFailure};
-use quell_redis::{FallbackStore, RedisStoreBuilder};
+use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder};
 
 use crate::limits::{START, at, rules};
 use crate::patience::{PATIENCE, until_it};
@@ -13,7 +13,7 @@ use crate::server::Server;
 
 /// A node: a limiter on a guarded store, and its clock, which stands.
 pub(crate) struct Node {
-    pub(crate) limiter: Limiter<FallbackStore>,
+    pub(crate) limiter: Limiter<FallbackStore<RedisStore>>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
@@ -99,7 +99,7 @@ impl Node {
 
     /// Calls that were tried on the store so far.
     pub(crate) fn trips(&self) -> u64 {
-        self.limiter.store().store_numbers().calls
+        self.limiter.store().store().numbers().calls
     }
 }
 

@@ -121,7 +121,7 @@ async fn nobody_else_is_the_worse_for_it() {
                 .unwrap();
         }
     }
-    assert_eq!(node.limiter.store().store_numbers().replaced, 6);
+    assert_eq!(node.limiter.store().store().numbers().replaced, 6);
     assert_eq!(node.limiter.store().fallback_numbers().shared, 0);
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn users_of(node: &Node, server: &Server) -> Vec<String> {
 }
 
 fn gone(node: &Node) -> Vec<String> {
-    let servers = node.limiter.store().store_numbers().servers;
+    let servers = node.limiter.store().store().numbers().servers;
     let gone = servers.into_iter().filter(|(_, is_gone)| *is_gone);
     gone.map(|(server, _)| server).collect()
 }
@@ -66,7 +66,7 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
         gone(&node) == [name.clone()]
     })
     .await;
-    assert!(node.limiter.store().store_numbers().is_gone);
+    assert!(node.limiter.store().store().numbers().is_gone);
     // The others answer as ever, and nobody waits for the one that is lost.
     let before = node.trips();
     for _ in 0..20 {
@@ -81,7 +81,10 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     let probes = node.trips() - before - 20 * others.len() as u64;
     assert!(probes < 100, "{probes} calls went to a server that is gone");
     assert_eq!(gone(&node), [name]);
-    assert!(node.limiter.store().ping().await.is_err(), "health says so");
+    assert!(
+        node.limiter.store().store().ping().await.is_err(),
+        "health says so"
+    );
     frozen.thaw();
     after_fail_over("its keys are the store's again", async || {
         !node.ask(&lost[0], 1).await.degraded
@@ -95,7 +98,7 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     })
     .await;
     until_it("it answers", async || {
-        node.limiter.store().ping().await.is_ok()
+        node.limiter.store().store().ping().await.is_ok()
     })
     .await;
 }
@@ -157,7 +160,7 @@ async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
     after_fail_over("its replica answers", async || {
         node.ask(&lost[0], 1).await;
         let name = format!("127.0.0.1:{}", frozen.port());
-        let servers = node.limiter.store().store_numbers().servers;
+        let servers = node.limiter.store().store().numbers().servers;
         servers.iter().all(|(server, _)| *server != name) && !node.ask(&lost[0], 1).await.degraded
     })
     .await;

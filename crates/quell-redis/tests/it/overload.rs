@@ -64,7 +64,7 @@ async fn a_store_that_goes_on_answering_is_not_gone() {
         }
     }
     neighbour.await.unwrap();
-    let numbers = node.limiter.store().store_numbers();
+    let numbers = node.limiter.store().store().numbers();
     assert!(answered >= 1_000, "{answered} answered, {refused} refused");
     assert_eq!(numbers.overloaded, refused);
     let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
@@ -94,7 +94,7 @@ async fn the_newest_is_refused_and_charges_nothing() {
     };
     let calls: Vec<_> = (0..20_000).map(|_| ask()).collect();
     tokio::task::yield_now().await;
-    let overloaded = || node.limiter.store().store_numbers().overloaded;
+    let overloaded = || node.limiter.store().store().numbers().overloaded;
     until_it("some are refused", async || overloaded() > 0).await;
     server.thaw();
     let mut answers = Vec::new();
@@ -163,7 +163,7 @@ async fn many_calls_find_a_store_that_froze() {
     assert!(took < timeout * 2 + 5 * SECOND, "{took:?}");
     until_it("the store counts as gone", async || {
         assert!(node.ask("a", 1).await.degraded);
-        node.limiter.store().store_numbers().is_gone
+        node.limiter.store().store().numbers().is_gone
     })
     .await;
     server.thaw();
@@ -187,7 +187,7 @@ async fn one_overloaded_server_of_a_cluster_leaves_the_others_alone() {
         tokio::spawn(async move { node.limiter.try_acquire(&query).await })
     });
     let calls: Vec<_> = calls.collect();
-    let numbers = || node.limiter.store().store_numbers();
+    let numbers = || node.limiter.store().store().numbers();
     until_it("some are refused", async || numbers().overloaded > 0).await;
     for _ in 0..3 {
         for user in &others {

@@ -167,10 +167,10 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     let before = node.trips();
     let (_, degraded) = passed(&node, "b", 2).await;
     assert_eq!(degraded, 2);
-    assert!(!node.limiter.store().store_numbers().is_gone);
+    assert!(!node.limiter.store().store().numbers().is_gone);
     until_it("the store counts as gone", async || {
         assert!(node.ask("b", 1).await.degraded);
-        node.limiter.store().store_numbers().is_gone
+        node.limiter.store().store().numbers().is_gone
     })
     .await;
     let failures = node.trips() - before;
@@ -183,7 +183,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     assert!(probes < 100, "{probes} of 10,000 calls went out");
     proxy.set(Weather::Fine);
     node.until_back("d").await;
-    assert!(!node.limiter.store().store_numbers().is_gone);
+    assert!(!node.limiter.store().store().numbers().is_gone);
 }
 
 /// What was used apart is charged to the store: nobody finds a fresh burst on top.
@@ -210,7 +210,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
         node.until_gone("elsewhere").await;
         until_it("the store is thought gone", async || {
             node.ask("elsewhere", 1).await;
-            node.limiter.store().store_numbers().is_gone
+            node.limiter.store().store().numbers().is_gone
         })
         .await;
         // One comes back on the other node, two keys on none.

@@ -28,7 +28,7 @@ async fn is_degraded(node: &Node, what: &str) {
             "{what}: {verdict:?}"
         );
     }
-    let numbers = node.limiter.store().store_numbers();
+    let numbers = node.limiter.store().store().numbers();
     let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
     assert!(failed > 0, "{what}: {numbers:?}");
 }

@@ -9,10 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quell::store::Action;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
-use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
@@ -20,8 +18,8 @@ use tokio::runtime::Handle;
 
 use super::Inner;
 use super::local_share::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch};
-use crate::link::{Endpoint, Failure};
-use crate::script_request::SetFailure;
+use crate::store::remote::{FailureKind, RemoteFailure, RemoteStore, ServerStatus, SetFailure};
+use crate::store::{Action, Answer};
 
 /// Payments that are on their way at once in the background.
 const MAX_CONCURRENT: usize = 64;
@@ -37,12 +35,12 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The task that looks and pays; says that it is no more when it ends, however it ends.
-struct RepayTask {
-    inner: Weak<Inner>,
+struct RepayTask<S: RemoteStore> {
+    inner: Weak<Inner<S>>,
     is_over: bool,
 }
 
-impl Drop for RepayTask {
+impl<S: RemoteStore> Drop for RepayTask<S> {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade().filter(|_| !self.is_over) {
             inner.repaying.is_lost();
@@ -53,14 +51,14 @@ impl Drop for RepayTask {
 }
 
 /// A payment on its way: what became of it is noted when it ends, however it ends.
-struct RunningPayment {
-    inner: Arc<Inner>,
+struct RunningPayment<S: RemoteStore> {
+    inner: Arc<Inner<S>>,
     order: Box<PaymentOrder>,
     outcome: PaymentOutcome,
-    result: Result<(), Failure>,
+    result: Result<(), RemoteFailure>,
 }
 
-impl Drop for RunningPayment {
+impl<S: RemoteStore> Drop for RunningPayment<S> {
     fn drop(&mut self) {
         let now = self.inner.clock.now();
         self.inner.shares.finish(&self.order, &self.outcome, now);
@@ -68,11 +66,11 @@ impl Drop for RunningPayment {
     }
 }
 
-impl Inner {
+impl<S: RemoteStore> Inner<S> {
     /// Whether there is anything to do without being asked.
     pub(super) fn has_work(&self) -> bool {
         !self.shares.is_empty()
-            || self.store.link.is_any_gone()
+            || self.store.is_any_gone()
             || self.recovery.is_any()
             || self.outage.is_on()
     }
@@ -120,7 +118,7 @@ impl Inner {
         self.shares
             .sweep(self.clock.now(), now, self.recovery.is_any());
         self.check_for_end().await;
-        if self.store.link.is_any_gone() || (is_paid && (is_recovering || self.shares.owed() > 0)) {
+        if self.store.is_any_gone() || (is_paid && (is_recovering || self.shares.owed() > 0)) {
             return MIN_PAUSE;
         }
         (pause * 2).min(MAX_PAUSE)
@@ -128,17 +126,17 @@ impl Inner {
 
     /// Tries those who are gone again whose pause is over.
     async fn probe_gone(&self) {
-        if !self.store.link.is_any_gone() {
+        if !self.store.is_any_gone() {
             return;
         }
         let now = Instant::now();
-        let endpoints = self.store.link.endpoints();
+        let servers = self.store.servers();
         let mut probes = Vec::new();
-        for endpoint in &endpoints {
-            if let Some((_, is_due)) = endpoint.breaker.gone(now) {
-                self.recovery.gone(endpoint, now);
+        for server in &servers {
+            if let ServerStatus::Gone { is_probe_due } = self.store.status(server, now) {
+                self.recovery.gone(server, now);
                 // What it says is noted on the way.
-                probes.extend(is_due.then(|| self.store.probe(endpoint)));
+                probes.extend(is_probe_due.then(|| self.store.probe(server)));
             }
         }
         join_all(probes).await;
@@ -146,22 +144,23 @@ impl Inner {
 
     /// Looks whether those take writes again that refused some.
     async fn probe_read_only(&self) {
-        let endpoints = self.recovery.readonly();
-        let looks = endpoints
-            .iter()
-            .filter(|endpoint| !endpoint.breaker.is_open());
-        let looks = looks.map(|endpoint| async move {
-            if self.store.probe(endpoint).await.is_ok() {
-                self.recovery.takes_writes(endpoint, Instant::now());
+        let servers = self.recovery.readonly();
+        let looks = servers.iter().filter(|server| self.is_up(server));
+        let looks = looks.map(|server| async move {
+            if self.store.probe(server).await.is_ok() {
+                self.recovery.takes_writes(server, Instant::now());
             }
         });
         join_all(looks).await;
     }
 
+    fn is_up(&self, server: &S::Server) -> bool {
+        self.store.status(server, Instant::now()) == ServerStatus::Up
+    }
+
     /// Tells other nodes whether this one owes, and hears whether they do, if it is time for that.
     async fn exchange_debts(&self) {
-        let link = &self.store.link;
-        let is_gone = link.is_any_gone() && !link.is_spread();
+        let is_gone = self.store.is_any_gone() && !self.store.is_spread();
         if is_gone || !self.recovery.is_due(Instant::now()) {
             return;
         }
@@ -173,10 +172,13 @@ impl Inner {
 
     /// Pays what is owed of all keys whose server takes it; says whether all was paid.
     async fn pay_all(self: &Arc<Self>) -> bool {
-        let link = &self.store.link;
-        let max_skipped = if link.is_spread() { MAX_SKIPPED } else { 1 };
+        let max_skipped = if self.store.is_spread() {
+            MAX_SKIPPED
+        } else {
+            1
+        };
         let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
-        let mut refusing: Vec<Arc<Endpoint>> = Vec::new();
+        let mut refusing: Vec<S::Server> = Vec::new();
         while left > 0 && skipped < max_skipped {
             // Before the first of them, so that nobody thinks that all have paid.
             self.exchange_debts().await;
@@ -186,20 +188,19 @@ impl Inner {
                 let Some((key, scope)) = self.shares.next_due() else {
                     break;
                 };
-                let endpoint = link.endpoint_of(&self.store.names.of_parts(&key, scope));
-                let mut others = refusing.iter();
-                if endpoint.breaker.is_open() || others.any(|other| Arc::ptr_eq(other, &endpoint)) {
+                let server = self.store.server_of(&key, scope);
+                if !self.is_up(&server) || refusing.contains(&server) {
                     self.shares.requeue(&key);
                     skipped += 1;
                 } else if let Some(paid) = self.pay(&key, self.clock.now()) {
-                    payments.push(async move { (endpoint, result_of(paid).await) });
+                    payments.push(async move { (server, result_of(paid).await) });
                 }
             }
-            for (endpoint, result) in join_all(payments).await {
+            for (server, result) in join_all(payments).await {
                 is_all &= result.is_ok();
                 // A value of somebody else's under one key says nothing of the others.
-                if result.is_err_and(|failure| !matches!(failure, Failure::Foreign(_))) {
-                    refusing.push(endpoint);
+                if result.is_err_and(|failure| failure.kind != FailureKind::OneKey) {
+                    refusing.push(server);
                 }
             }
         }
@@ -211,7 +212,7 @@ impl Inner {
         self: &Arc<Self>,
         set: &LimitSet<'_>,
         now: Now,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RemoteFailure> {
         if self.shares.owed() == 0 {
             return Ok(());
         }
@@ -230,7 +231,7 @@ impl Inner {
     fn pay(self: &Arc<Self>, key: &[u8], now: Now) -> Option<PaymentWatch> {
         let edges = |limit: &Limit| {
             let calendar = limit.calendar();
-            calendar.map(|unit| self.store.calendar.edges(unit, now.wall))
+            calendar.map(|unit| self.calendar.edges(unit, now.wall))
         };
         match self.shares.begin(key, now, edges) {
             PaymentStart::Nothing => None,
@@ -240,7 +241,7 @@ impl Inner {
                     inner: Arc::clone(self),
                     order,
                     outcome: PaymentOutcome::Unpaid,
-                    result: Err(Failure::Unreachable("the payment was given up".to_owned())),
+                    result: Err(given_up()),
                 };
                 tokio::spawn(async move {
                     payment.result = payment.make(now).await;
@@ -252,14 +253,19 @@ impl Inner {
     }
 }
 
-async fn result_of(mut paid: PaymentWatch) -> Result<(), Failure> {
-    let done = paid.wait_for(Option::is_some).await;
-    let result = done.ok().and_then(|done| done.clone());
-    result.unwrap_or_else(|| Err(Failure::Unreachable("the payment was given up".to_owned())))
+/// The task of a payment ended before the payment did.
+fn given_up() -> RemoteFailure {
+    RemoteFailure::unreachable("the payment was given up")
 }
 
-impl RunningPayment {
-    async fn make(&mut self, now: Now) -> Result<(), Failure> {
+async fn result_of(mut paid: PaymentWatch) -> Result<(), RemoteFailure> {
+    let done = paid.wait_for(Option::is_some).await;
+    let result = done.ok().and_then(|done| done.clone());
+    result.unwrap_or_else(|| Err(given_up()))
+}
+
+impl<S: RemoteStore> RunningPayment<S> {
+    async fn make(&mut self, now: Now) -> Result<(), RemoteFailure> {
         let Self {
             inner,
             order,
@@ -291,14 +297,14 @@ impl RunningPayment {
     }
 }
 
-impl Inner {
+impl<S: RemoteStore> Inner<S> {
     /// Awaits the answer to an attempt to pay: whether it was allowed, and when the store's state rests.
     async fn answer(
         &self,
         set: &LimitSet<'_>,
         outcome: &mut PaymentOutcome,
-        attempt: impl Future<Output = Result<(Vec<Decision>, u64), SetFailure>>,
-    ) -> Result<(bool, Option<Monotonic>), Failure> {
+        attempt: impl Future<Output = Result<Answer, SetFailure>>,
+    ) -> Result<(bool, Option<Monotonic>), RemoteFailure> {
         let asked = self.clock.monotonic();
         // Should this task end here, nobody knows.
         *outcome = PaymentOutcome::Unknown;
@@ -307,9 +313,10 @@ impl Inner {
         if !answer.as_ref().is_err_and(is_uncertain) {
             *outcome = PaymentOutcome::Unpaid;
         }
-        let (decisions, decided) = answer.map_err(|undecided| undecided.failure)?;
-        let heard = self.note(set, &decisions, asked, decided);
-        let decision = decisions.first();
+        let answer = answer.map_err(|undecided| undecided.failure)?;
+        let decided = answer.store_time.unwrap_or_default();
+        let heard = self.note(set, &answer.decisions, asked, decided);
+        let decision = answer.decisions.first();
         let is_allowed = decision.is_some_and(|decision| decision.outcome.is_allow());
         let rests = decision.map(|decision| heard.saturating_add(decision.reset_after));
         Ok((is_allowed, rests))

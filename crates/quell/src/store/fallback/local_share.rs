@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quell::clock::{Clock, read_again};
 use quell_core::algorithm::{Algorithm, At, Edges};
 use quell_core::bucket_replay::{charge_anyway, state_with_use};
 use quell_core::charge::{Charge, Entry, Operation, ban, decide};
@@ -41,7 +40,8 @@ use quell_core::time::{Monotonic, Now};
 use tokio::sync::watch;
 
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
-use crate::link::Failure;
+use crate::clock::{Clock, read_again};
+use crate::store::remote::RemoteFailure;
 use crate::sync::Mutex;
 
 /// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
@@ -209,7 +209,7 @@ struct Payment {
 }
 
 /// Says what became of a payment.
-pub(super) type PaymentWatch = watch::Receiver<Option<Result<(), Failure>>>;
+pub(super) type PaymentWatch = watch::Receiver<Option<Result<(), RemoteFailure>>>;
 
 /// What is to be charged to the store.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ pub(super) struct PaymentOrder {
     pub(super) units: u64,
     /// For how much longer the key is banned, if a ban began here.
     pub(super) ban: Option<Duration>,
-    pub(super) done: watch::Sender<Option<Result<(), Failure>>>,
+    pub(super) done: watch::Sender<Option<Result<(), RemoteFailure>>>,
     number: u64,
 }
 

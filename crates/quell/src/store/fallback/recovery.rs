@@ -9,14 +9,13 @@
 //! A server that answers but takes no writes counts as gone, except that its refusals stand. Nobody
 //! charges it until a probe finds that it takes writes again; then recovery begins.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::local_share::RECOVERY;
-use crate::link::{Endpoint, Failure};
+use crate::store::remote::RemoteFailure;
 
 /// How often nodes say that they owe, and hear whether others do.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,12 +24,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Servers that were gone a moment ago.
-#[derive(Debug, Default)]
-pub(super) struct Recovery {
-    until: Mutex<Vec<(Arc<Endpoint>, Instant)>>,
+#[derive(Debug)]
+pub(super) struct Recovery<V> {
+    until: Mutex<Vec<(V, Instant)>>,
     is_any: AtomicBool,
     /// Servers that take no writes, and what they say.
-    readonly: Mutex<Vec<(Arc<Endpoint>, Failure)>>,
+    readonly: Mutex<Vec<(V, RemoteFailure)>>,
     is_any_readonly: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
@@ -46,7 +45,19 @@ struct Others {
     owe_since: Option<Instant>,
 }
 
-impl Recovery {
+impl<V: Clone + Eq> Recovery<V> {
+    pub(super) fn new() -> Self {
+        Self {
+            until: Mutex::default(),
+            is_any: AtomicBool::default(),
+            readonly: Mutex::default(),
+            is_any_readonly: AtomicBool::default(),
+            others: Mutex::default(),
+            do_others_owe: AtomicBool::default(),
+            owes: AtomicBool::default(),
+        }
+    }
+
     /// Whether it is time to ask again whether others owe; if so, that counts as asked.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let mut others = self.others.lock();
@@ -92,54 +103,49 @@ impl Recovery {
     }
 
     /// A server is gone at `now`.
-    pub(super) fn gone(&self, endpoint: &Arc<Endpoint>, now: Instant) {
+    pub(super) fn gone(&self, server: &V, now: Instant) {
         let mut all = self.until.lock();
-        all.retain(|(other, until)| !Arc::ptr_eq(other, endpoint) && now < *until);
-        all.push((Arc::clone(endpoint), now + RECOVERY));
+        all.retain(|(other, until)| other != server && now < *until);
+        all.push((server.clone(), now + RECOVERY));
         self.is_any.store(true, Ordering::Release);
     }
 
     /// A server refused a write, and would any other.
-    pub(super) fn takes_no_writes(&self, endpoint: &Arc<Endpoint>, failure: &Failure) {
+    pub(super) fn takes_no_writes(&self, server: &V, failure: &RemoteFailure) {
         let mut all = self.readonly.lock();
-        all.retain(|(other, _)| !Arc::ptr_eq(other, endpoint));
-        all.push((Arc::clone(endpoint), failure.clone()));
+        all.retain(|(other, _)| other != server);
+        all.push((server.clone(), failure.clone()));
         self.is_any_readonly.store(true, Ordering::Release);
     }
 
     /// A server takes writes again at `now`.
-    pub(super) fn takes_writes(&self, endpoint: &Arc<Endpoint>, now: Instant) {
+    pub(super) fn takes_writes(&self, server: &V, now: Instant) {
         let mut all = self.readonly.lock();
-        all.retain(|(other, _)| !Arc::ptr_eq(other, endpoint));
+        all.retain(|(other, _)| other != server);
         // Before anybody may charge it.
-        self.gone(endpoint, now);
+        self.gone(server, now);
         self.is_any_readonly
             .store(!all.is_empty(), Ordering::Release);
     }
 
     /// Servers that took no writes when they were asked last.
-    pub(super) fn readonly(&self) -> Vec<Arc<Endpoint>> {
+    pub(super) fn readonly(&self) -> Vec<V> {
         if !self.is_any_readonly.load(Ordering::Acquire) {
             return Vec::new();
         }
         let all = self.readonly.lock();
-        all.iter()
-            .map(|(endpoint, _)| Arc::clone(endpoint))
-            .collect()
+        all.iter().map(|(server, _)| server.clone()).collect()
     }
 
     /// What a server said that takes no writes; the place is only looked up where there is any.
-    pub(super) fn refusal_of(
-        &self,
-        mut endpoints: impl Iterator<Item = Arc<Endpoint>>,
-    ) -> Option<Failure> {
+    pub(super) fn refusal_of(&self, mut servers: impl Iterator<Item = V>) -> Option<RemoteFailure> {
         if !self.is_any_readonly.load(Ordering::Acquire) {
             return None;
         }
         let all = self.readonly.lock();
-        endpoints.find_map(|endpoint| {
+        servers.find_map(|server| {
             let mut each = all.iter();
-            let found = each.find(|(other, _)| Arc::ptr_eq(other, &endpoint));
+            let found = each.find(|(other, _)| *other == server);
             found.map(|(_, failure)| failure.clone())
         })
     }
@@ -150,11 +156,11 @@ impl Recovery {
     }
 
     /// Whether a server was gone a moment ago.
-    pub(super) fn has(&self, endpoint: &Arc<Endpoint>, now: Instant) -> bool {
+    pub(super) fn has(&self, server: &V, now: Instant) -> bool {
         let others_owe = self.do_others_owe.load(Ordering::Acquire);
         let all = self.until.lock();
         let mut all = all.iter();
-        all.any(|(other, until)| Arc::ptr_eq(other, endpoint) && (others_owe || now < *until))
+        all.any(|(other, until)| other == server && (others_owe || now < *until))
     }
 
     /// Forgets those that have had their time; says whether some have not.
@@ -173,7 +179,7 @@ mod tests {
 
     #[test]
     fn others_are_waited_for_as_long_as_they_owe_and_not_for_ever() {
-        let recovery = Recovery::default();
+        let recovery = Recovery::<u8>::new();
         let start = Instant::now();
         assert!(recovery.is_due(start) && !recovery.is_due(start + POLL_INTERVAL / 2));
         assert!(recovery.is_due(start + POLL_INTERVAL));

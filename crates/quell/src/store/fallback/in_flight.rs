@@ -7,27 +7,28 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quell::clock::read_again;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::OnFailure;
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 
 use super::denial_cache::{AnswerTime, InFlightCharge};
 use super::local_share::AnsweredCharge;
 use super::{Inner, passes};
+use crate::clock::read_again;
+use crate::store::remote::RemoteStore;
 
 /// A call in flight, with a place for each charge of its set.
 #[derive(Debug)]
-pub(super) struct InFlightSet {
-    inner: Arc<Inner>,
+pub(super) struct InFlightSet<S: RemoteStore> {
+    inner: Arc<Inner<S>>,
     operation: Operation,
     /// `None` where nothing is charged, or there is no share that has to know of it.
     each: Vec<Option<InFlightCharge>>,
 }
 
-impl InFlightSet {
-    pub(super) fn new(inner: &Arc<Inner>, set: &LimitSet<'_>, operation: Operation) -> Self {
+impl<S: RemoteStore> InFlightSet<S> {
+    pub(super) fn new(inner: &Arc<Inner<S>>, set: &LimitSet<'_>, operation: Operation) -> Self {
         let is_counted = |charge: &&Charge<'_>| {
             let is_shared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
             operation == Operation::Acquire && is_shared && has_rate(charge)
@@ -53,7 +54,7 @@ impl InFlightSet {
         set: &LimitSet<'_>,
         decisions: &[Decision],
         now: Now,
-        decided: u64,
+        decided: Wall,
     ) {
         let inner = Arc::clone(&self.inner);
         let answered = AnswerTime {
@@ -82,7 +83,7 @@ impl InFlightSet {
     }
 }
 
-impl Drop for InFlightSet {
+impl<S: RemoteStore> Drop for InFlightSet<S> {
     fn drop(&mut self) {
         for flight in self.each.iter().flatten() {
             self.inner.denial_cache.remove_in_flight(flight);

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use quell::clock::ManualClock;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome as Verdict, RetryAfter};
 use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::rule::OnFailure;
-use quell_core::time::{Monotonic, Now};
+use quell_core::time::{Monotonic, Now, Wall};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::RandomScheduler;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +28,7 @@ use super::local_share::{
     AnsweredCharge, DecideMode, LocalShares, PaymentOutcome, PaymentStart, RECOVERY,
 };
 use super::stampede::{ProbeAnswer, StampedeGate};
+use crate::clock::ManualClock;
 use crate::sync::model;
 
 const SCHEDULES: usize = 2_000;
@@ -135,7 +135,7 @@ impl Node {
         let answered = AnswerTime {
             asked: now().monotonic,
             heard: now().monotonic,
-            decided: 0,
+            decided: Wall::default(),
         };
         self.complete(flight, units, answered, &refusal(SHARE));
     }
@@ -169,7 +169,7 @@ impl Node {
             answered: AnswerTime {
                 asked: now().monotonic,
                 heard: now().monotonic,
-                decided: 0,
+                decided: Wall::default(),
             },
             units: 0,
         };
@@ -494,7 +494,7 @@ fn answered_between(asked: u64, heard: u64, decided: u64) -> AnswerTime {
     AnswerTime {
         asked: later(Duration::from_nanos(asked)).monotonic,
         heard: later(Duration::from_nanos(heard)).monotonic,
-        decided,
+        decided: Wall::from_nanos(decided),
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Inner;
+use crate::store::remote::RemoteStore;
 
 /// It is over once no answer was degraded for this long.
 const QUIET: Duration = Duration::from_secs(5);
@@ -76,7 +77,7 @@ impl Outage {
     }
 }
 
-impl Inner {
+impl<S: RemoteStore> Inner<S> {
     /// A caller is answered by what is declared, or by an error, for this reason.
     pub(super) fn degraded(self: &Arc<Self>, reason: &dyn Display) {
         let reason = reason.to_string();
@@ -92,10 +93,10 @@ impl Inner {
 
     /// Looks whether an outage is over, if one is on.
     pub(super) async fn check_for_end(&self) {
-        if self.store.link.is_any_gone() || !self.outage.is_quiet(Instant::now()) {
+        if self.store.is_any_gone() || !self.outage.is_quiet(Instant::now()) {
             return;
         }
-        if self.store.ping().await.is_ok() && self.outage.answered(Instant::now()) {
+        if self.store.check().await.is_ok() && self.outage.answered(Instant::now()) {
             tracing::info!(store = %self.store, "the store is back: it decides every call again");
         }
     }

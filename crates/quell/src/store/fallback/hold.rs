@@ -8,17 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::store::{Finished, HoldStore, Placed, StoreError};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::hold::{Claim, Ending, HoldId};
 use quell_core::time::Now;
 
 use super::{FallbackReason, Inner, passes};
-use crate::hold::HoldError;
-use crate::link::Failure;
-use crate::script_request::SetFailure;
+use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore, SetFailure};
+use crate::store::{Finished, Placed, StoreError};
 
-impl Inner {
+impl<S: RemoteStore> Inner<S> {
     pub(super) async fn hold(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
@@ -36,24 +34,29 @@ impl Inner {
             Err(reason) => return self.fallback(set, claim, now, &reason),
         };
         match self.store.try_hold(set, claim, now).await {
-            Ok((placed, clock)) => {
+            Ok((placed, decided)) => {
                 // What was answered before says nothing of now. A refusal is not remembered: what is held
                 // comes back.
                 if !placed.repeated && passes(set, &placed.decisions) {
-                    in_flight.complete(set, &placed.decisions, now, clock);
+                    in_flight.complete(set, &placed.decisions, now, decided);
                 }
                 Ok(placed)
             }
-            Err(HoldError::Refused(error)) => Err(error),
-            Err(HoldError::Failed(failure)) => {
+            Err(HoldFailure::Refused(error)) => Err(error),
+            Err(HoldFailure::Failed(failure)) => {
                 // Perhaps it was made, and what is answered in its place holds nothing. A name that its
                 // caller may say again, here or on another node, would end what that one holds.
-                if matches!(failure, Failure::Unknown(_)) && !claim.is_named {
+                if failure.kind == FailureKind::Unknown && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
                 drop(in_flight);
                 self.note_write_refusal(set, &failure);
-                let undecided = SetFailure::whole(failure, 0..set.charges().len());
+                let is_uncertain = failure.kind == FailureKind::Unknown;
+                let places = 0..set.charges().len();
+                let undecided = SetFailure {
+                    failure,
+                    uncertain: places.filter(|_| is_uncertain).collect(),
+                };
                 self.fallback(set, claim, now, &FallbackReason::Failed(undecided))
             }
         }
@@ -92,7 +95,7 @@ impl Inner {
     ) -> Result<Placed, StoreError> {
         match error {
             StoreError::Unavailable(reason) => {
-                let reason = FallbackReason::Failed(Failure::Unreachable(reason).into());
+                let reason = FallbackReason::Failed(RemoteFailure::unreachable(&reason).into());
                 self.fallback(set, claim, now, &reason)
             }
             other => Err(other),

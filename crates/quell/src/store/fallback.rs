@@ -19,23 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quell::clock::{Clock, read_again};
-use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
-    StoreError,
-};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
 use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::key::Key;
 use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Monotonic, Now, Wall};
 
-use crate::flow::MAX_WAIT;
-use crate::link::{Endpoint, Failure};
-use crate::numbers::StoreNumbers;
-use crate::script_request::SetFailure;
-use crate::store::RedisStore;
-use crate::url::StoreUrl;
+use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
+use super::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+};
+use crate::calendar::SystemCalendar;
+use crate::clock::{Clock, read_again};
 
 mod background;
 mod denial_cache;
@@ -64,22 +60,31 @@ const MAX_PAYMENTS: usize = 3;
 /// When to come back after a refusal that was declared: a store that is back is found within this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A Redis store that remembers refusals, and answers as its rules declare while it cannot tell.
+/// A remote store that remembers refusals, and answers as its rules declare while it cannot tell.
 ///
-/// Needs a tokio runtime with time and I/O. Copies share everything.
-#[derive(Clone, Debug)]
-pub struct FallbackStore {
-    inner: Arc<Inner>,
+/// Needs a tokio runtime with time. Copies share everything.
+#[derive(Debug)]
+pub struct FallbackStore<S: RemoteStore> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: RemoteStore> Clone for FallbackStore<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
 }
 
 #[derive(Debug)]
-struct Inner {
-    store: RedisStore,
+struct Inner<S: RemoteStore> {
+    store: S,
     clock: Arc<dyn Clock>,
     denial_cache: DenialCache,
     shares: LocalShares,
     outage: Outage,
-    recovery: Recovery,
+    recovery: Recovery<S::Server>,
+    calendar: SystemCalendar,
     /// What other nodes know this one by.
     node: u64,
     /// Whether a task looks for what is gone and pays what is owed.
@@ -109,10 +114,10 @@ pub struct FallbackNumbers {
     pub share_bytes: usize,
 }
 
-impl FallbackStore {
-    /// Guards `store`; `clock` is that of the limiter.
+impl<S: RemoteStore> FallbackStore<S> {
+    /// Puts a fallback in front of `store`; `clock` is that of the limiter.
     #[must_use]
-    pub fn new(store: RedisStore, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: S, clock: Arc<dyn Clock>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 store,
@@ -120,7 +125,8 @@ impl FallbackStore {
                 denial_cache: DenialCache::new(),
                 shares: LocalShares::default(),
                 outage: Outage::default(),
-                recovery: Recovery::default(),
+                recovery: Recovery::new(),
+                calendar: SystemCalendar::default(),
                 node: RandomState::new().hash_one(0_u8),
                 repaying: Background::new(),
                 fallbacks: Default::default(),
@@ -129,18 +135,10 @@ impl FallbackStore {
         }
     }
 
-    /// Where the store is; shows no password.
+    /// The store itself.
     #[must_use]
-    pub fn url(&self) -> &StoreUrl {
-        self.inner.store.url()
-    }
-
-    /// Asks whether the store decides (see [`RedisStore::ping`]).
-    ///
-    /// # Errors
-    /// [`Failure`] with what is known of the reason.
-    pub async fn ping(&self) -> Result<(), Failure> {
-        self.inner.store.ping().await
+    pub fn store(&self) -> &S {
+        &self.inner.store
     }
 
     /// Why callers are answered by what is declared, or would be if there were any: what the last of
@@ -149,27 +147,14 @@ impl FallbackStore {
     pub async fn failure(&self) -> Option<String> {
         match self.inner.outage.reason() {
             Some(reason) => Some(reason),
-            None => self.ping().await.err().map(|failure| failure.to_string()),
+            None => self
+                .inner
+                .store
+                .check()
+                .await
+                .err()
+                .map(|failure| failure.reason),
         }
-    }
-
-    /// What somebody should change about the store (see [`RedisStore::warnings`]).
-    ///
-    /// # Errors
-    /// [`Failure`] if a server of it does not answer.
-    pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
-        self.inner.store.warnings().await
-    }
-
-    /// Calls to the store so far.
-    #[must_use]
-    pub fn store_numbers(&self) -> StoreNumbers {
-        self.inner.store.numbers()
-    }
-
-    /// How many holds of this process there are (see [`RedisStore::hold_totals`]).
-    pub async fn hold_totals(&self, now: Now) -> HoldTotals {
-        self.inner.store.hold_totals(now).await
     }
 
     /// What was answered without it.
@@ -190,7 +175,7 @@ impl FallbackStore {
     }
 }
 
-impl Inner {
+impl<S: RemoteStore> Inner<S> {
     /// The refusal of `set` if some of its limits are known to refuse it.
     fn cached_denial(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
         // Who peeks wants to know how things are.
@@ -234,7 +219,7 @@ impl Inner {
             return self.decide_on_store(set, operation, now).await;
         };
         // Whoever asks is answered within this, unless nobody polls it.
-        let end = tokio::time::Instant::now() + self.store.timeout * (MAX_WAIT + 2);
+        let end = tokio::time::Instant::now() + self.store.longest_call();
         let turn = loop {
             let turn = tokio::time::timeout_at(end, stampede.turn()).await;
             now = read_again(now, &*self.clock);
@@ -291,9 +276,14 @@ impl Inner {
             Err(reason) => return self.fall_back(set, operation, now, &reason),
         };
         match self.store.try_decide(set, asked, now).await {
-            Ok((decisions, clock)) => {
-                in_flight.complete(set, &decisions, now, clock);
-                if let Some(failure) = refusal.filter(|_| passes(set, &decisions)) {
+            Ok(answer) => {
+                in_flight.complete(
+                    set,
+                    &answer.decisions,
+                    now,
+                    answer.store_time.unwrap_or_default(),
+                );
+                if let Some(failure) = refusal.filter(|_| passes(set, &answer.decisions)) {
                     return self.fall_back(
                         set,
                         operation,
@@ -301,11 +291,7 @@ impl Inner {
                         &FallbackReason::Failed(failure.into()),
                     );
                 }
-                Ok(Answer {
-                    decisions: decisions.into(),
-                    store_time: Some(Wall::from_nanos(clock.saturating_mul(1_000))),
-                    ..Answer::default()
-                })
+                Ok(answer)
             }
             Err(undecided) => {
                 // Who asks the share is not in its way.
@@ -316,33 +302,33 @@ impl Inner {
         }
     }
 
+    fn server_of(&self, key: Key<'_>) -> S::Server {
+        self.store.server_of(key.as_bytes(), key.scope().len())
+    }
+
     /// Servers that have the keys of a set.
-    fn endpoints<'a>(&'a self, set: &'a LimitSet<'_>) -> impl Iterator<Item = Arc<Endpoint>> + 'a {
+    fn servers<'a>(&'a self, set: &'a LimitSet<'_>) -> impl Iterator<Item = S::Server> + 'a {
         let charges = set.charges().iter();
-        charges.map(|charge| {
-            self.store
-                .link
-                .endpoint_of(&self.store.names.of(set.key(charge)))
-        })
+        charges.map(|charge| self.server_of(set.key(charge)))
     }
 
     /// Why a set that is shared as a whole charges nothing now, if one of its servers takes no writes.
-    fn write_refusal(&self, set: &LimitSet<'_>) -> Option<Failure> {
-        let refusal = self.recovery.refusal_of(self.endpoints(set));
+    fn write_refusal(&self, set: &LimitSet<'_>) -> Option<RemoteFailure> {
+        let refusal = self.recovery.refusal_of(self.servers(set));
         refusal.filter(|_| is_shared(set))
     }
 
     /// Remembers that a server takes no writes. Of several servers nobody knows which it was.
-    fn note_write_refusal(&self, set: &LimitSet<'_>, failure: &Failure) {
-        if !failure.refuses_writes() {
+    fn note_write_refusal(&self, set: &LimitSet<'_>, failure: &RemoteFailure) {
+        if failure.kind != FailureKind::TakesNoWrites {
             return;
         }
-        let mut endpoints = self.endpoints(set);
-        let Some(endpoint) = endpoints.next() else {
+        let mut servers = self.servers(set);
+        let Some(server) = servers.next() else {
             return;
         };
-        if endpoints.all(|other| Arc::ptr_eq(&other, &endpoint)) {
-            self.recovery.takes_no_writes(&endpoint, failure);
+        if servers.all(|other| other == server) {
+            self.recovery.takes_no_writes(&server, failure);
         }
     }
 
@@ -354,11 +340,13 @@ impl Inner {
         claim: Option<&Claim<'_>>,
         operation: Operation,
         now: Now,
-    ) -> Result<InFlightSet, FallbackReason> {
+    ) -> Result<InFlightSet<S>, FallbackReason> {
         for _ in 0..MAX_PAYMENTS {
             // Nobody waits for a server that is gone; a task of its own looks whether it is back.
             if let Some(reason) = self.store.gone_reason(set, claim, Instant::now()) {
-                return Err(FallbackReason::Failed(Failure::Unreachable(reason).into()));
+                return Err(FallbackReason::Failed(
+                    RemoteFailure::unreachable(&reason).into(),
+                ));
             }
             if self.is_recovering(set) {
                 return Err(FallbackReason::Recovering);
@@ -385,16 +373,15 @@ impl Inner {
 
     /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
     fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
-        let has_endpoints = self.recovery.is_any();
-        if !has_endpoints && self.shares.is_settled() {
+        let has_servers = self.recovery.is_any();
+        if !has_servers && self.shares.is_settled() {
             return false;
         }
         let now = Instant::now();
         let recovers = |charge: &Charge<'_>| {
             let key = set.key(charge);
-            let endpoint = || self.store.link.endpoint_of(&self.store.names.of(key));
             self.shares.is_recovering(key.as_bytes(), now)
-                || (has_endpoints && self.recovery.has(&endpoint(), now))
+                || (has_servers && self.recovery.has(&self.server_of(key), now))
         };
         is_shared(set) && set.charges().iter().any(recovers)
     }
@@ -405,7 +392,7 @@ impl Inner {
         set: &LimitSet<'_>,
         decisions: &[Decision],
         asked: Monotonic,
-        decided: u64,
+        decided: Wall,
     ) -> Monotonic {
         let heard = self.clock.monotonic();
         let answered = AnswerTime {
@@ -431,9 +418,9 @@ impl Inner {
         now: Now,
         reason: &FallbackReason,
     ) -> Result<Answer, StoreError> {
-        if reason.failure() == Failure::Overloaded {
+        if reason.failure().kind == FailureKind::Overloaded {
             // It answers others, so it is not gone: nothing is declared for that.
-            return Err(self.store.error(&Failure::Overloaded));
+            return Err(StoreError::Overloaded);
         }
         if !matches!(reason, FallbackReason::Recovering) {
             self.recovery.owes();
@@ -455,7 +442,8 @@ impl Inner {
         let mut is_refused = false;
         for (place, charge) in set.charges().iter().enumerate() {
             let Some(on_failure) = charge.on_failure else {
-                return Err(self.store.error(&reason.failure()));
+                let reason = reason.failure();
+                return Err(StoreError::Unavailable(format!("{}: {reason}", self.store)));
             };
             let [shared, denied, allowed] = &mut counts;
             let local = self
@@ -521,10 +509,10 @@ enum FallbackReason {
 }
 
 impl FallbackReason {
-    fn failure(&self) -> Failure {
+    fn failure(&self) -> RemoteFailure {
         match self {
             Self::Failed(undecided) => undecided.failure.clone(),
-            Self::Recovering => Failure::Unreachable("it is back since a moment".to_owned()),
+            Self::Recovering => RemoteFailure::unreachable("it is back since a moment"),
         }
     }
 
@@ -592,7 +580,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
     }
 }
 
-impl Store for FallbackStore {
+impl<S: RemoteStore> Store for FallbackStore<S> {
     fn install(&self, changes: &Changes) {
         self.inner.store.install(changes);
     }
@@ -649,7 +637,7 @@ impl Store for FallbackStore {
     }
 }
 
-impl HoldStore for FallbackStore {
+impl<S: RemoteStore> HoldStore for FallbackStore<S> {
     async fn hold(
         &self,
         set: &LimitSet<'_>,
@@ -687,7 +675,7 @@ impl HoldStore for FallbackStore {
     }
 
     fn has_remote_wakeups(&self) -> bool {
-        true
+        self.inner.store.has_remote_wakeups()
     }
 
     async fn wait_promoted(&self, id: &HoldId) {
@@ -699,7 +687,7 @@ impl HoldStore for FallbackStore {
     }
 }
 
-impl AdminStore for FallbackStore {
+impl<S: RemoteStore> AdminStore for FallbackStore<S> {
     async fn administer(
         &self,
         set: &LimitSet<'_>,

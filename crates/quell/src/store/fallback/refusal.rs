@@ -175,11 +175,21 @@ mod tests {
             decide_one(Now::from_nanos(at), operation, &mut Entry { charge, state })
         }
 
-        fn hold(&mut self, name: &str, cost: u64, wait: Option<WaitLimits>) {
+        fn hold(&mut self, name: &str, cost: u64, millis: u64) {
+            self.claim(name, cost, Some(Duration::from_millis(millis)), None);
+        }
+
+        fn claim(
+            &mut self,
+            name: &str,
+            cost: u64,
+            hold: Option<Duration>,
+            wait: Option<WaitLimits>,
+        ) {
             let id = HoldId::new("d", name).unwrap();
             let claim = Claim {
                 id: &id,
-                hold: wait.is_none().then_some(Duration::from_millis(400)),
+                hold,
                 wait,
                 is_named: false,
             };
@@ -273,17 +283,17 @@ mod tests {
             let mut key = Key { active, state };
             match case {
                 0 => {
-                    key.hold("a", 10, None);
+                    key.hold("a", 10, 400);
                     key.settle("a", 37);
                 }
                 1 => {
-                    key.hold("a", 12, None);
-                    key.hold("b", 8, None);
+                    key.hold("a", 12, 400);
+                    key.hold("b", 8, 800);
                 }
                 _ => {
-                    key.hold("a", 20, None);
-                    key.hold("b", 5, Some(line));
-                    key.hold("c", 5, Some(line));
+                    key.hold("a", 20, 400);
+                    key.claim("b", 5, None, Some(line));
+                    key.claim("c", 5, None, Some(line));
                 }
             }
             answered.push(key.check(START + 300_000_000));

@@ -16,16 +16,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quell::store::memory::{Fingerprint, HashKey};
 use quell_core::charge::Charge;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, LimitId};
-use quell_core::time::Monotonic;
+use quell_core::time::{Monotonic, Wall};
 
 use super::refusal::Refusal;
 use super::stampede::StampedeGate;
-use crate::store::needs_holds;
+use crate::store::memory::{Fingerprint, HashKey};
 
 /// How long a refusal is believed.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -130,8 +129,8 @@ pub(super) struct AnswerTime {
     /// Before it was asked, and after its answer was heard.
     pub(super) asked: Monotonic,
     pub(super) heard: Monotonic,
-    /// When it decided, by its own clock, in microseconds.
-    pub(super) decided: u64,
+    /// When it decided, by its own clock.
+    pub(super) decided: Wall,
 }
 
 impl AnswerTime {
@@ -382,7 +381,7 @@ fn note_entry(
     // Refusals that count towards a ban have to reach the store.
     let counts = charge.active.limit.ban().is_some() && !decision.banned;
     // Of a cost on credit nothing is told from what is used.
-    let is_told = !needs_holds(charge);
+    let is_told = !charge.active.limit.is_on_credit();
     let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
     let ban = decision.banned.then(|| match decision.retry_after() {
         Some(RetryAfter::After(left)) => heard.saturating_add(left),
@@ -485,7 +484,7 @@ mod tests {
                 let answered = AnswerTime {
                     asked: Monotonic::from_nanos(*asked),
                     heard: Monotonic::from_nanos(*heard),
-                    decided: *decided,
+                    decided: Wall::from_nanos(*decided),
                 };
                 cache.note(key, &charge, &decision, answered);
             }
