@@ -65,6 +65,16 @@ impl<'a> Query<'a> {
         &self.domain
     }
 
+    /// The same query, which borrows nothing.
+    #[must_use]
+    pub fn into_owned(self) -> Query<'static> {
+        let descriptors = self.descriptors.into_iter();
+        Query {
+            domain: Cow::Owned(self.domain.into_owned()),
+            descriptors: descriptors.map(Descriptor::into_owned).collect(),
+        }
+    }
+
     /// What the request says about itself.
     #[must_use]
     pub fn descriptors(&self) -> &[Descriptor<'a>] {
@@ -118,6 +128,17 @@ impl<'a> Descriptor<'a> {
     #[must_use]
     pub fn entries(&self) -> &[Entry<'a>] {
         &self.entries
+    }
+
+    fn into_owned(self) -> Descriptor<'static> {
+        let entries = self.entries.into_iter().map(|entry| Entry {
+            name: Cow::Owned(entry.name.into_owned()),
+            value: Cow::Owned(entry.value.into_owned()),
+        });
+        Descriptor {
+            entries: entries.collect(),
+            cost: self.cost,
+        }
     }
 }
 

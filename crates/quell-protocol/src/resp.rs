@@ -13,6 +13,7 @@ mod memo;
 mod number;
 mod question;
 mod queue;
+mod reader;
 mod session;
 mod table;
 mod throttle;
@@ -28,6 +29,7 @@ pub use hold::{End, Reserve};
 pub use info::{ConnectionFacts, ServerFacts};
 pub use memo::CallMemo;
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
+pub use reader::{Read, Reader, Request};
 pub use session::{
     Client, Credentials, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,
 };

@@ -1,10 +1,10 @@
-//! Calls: questions of one pipeline that wait for the store at the same time.
+//! Calls: questions of one connection that wait for the store at the same time.
 //!
-//! With states in this process a question is answered where it stands. A store beside it takes a trip
-//! per question, so those that came together are sent one after the other and waited for together;
-//! their answers go out in the order of the questions. All go over one connection to the store,
-//! which keeps their order: two questions about one key are decided as they came. Only while the
-//! store is not known to answer, one goes at a time: what it has to be asked again comes first.
+//! A store in this process answers at once. A store beside it takes a trip per question, so those
+//! that came together are sent one after the other and waited for together; their answers go out in
+//! the order of the questions. All go over one connection to the store, which keeps their order: two
+//! questions about one key are decided as they came. Only while the store is not known to answer, one
+//! goes at a time: what it has to be asked again comes first.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use quell::store::StoreError;
 use quell::{AskError, Cost, Limit, Operation, Query, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_protocol::http::VerdictBody;
-use quell_protocol::resp::{Args, Command, Encoder, Protocol, Queue, Throttle};
+use quell_protocol::resp::{Command, Encoder, Protocol, Throttle, ThrottleLimit};
 
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
@@ -27,6 +27,101 @@ const MOST: usize = 256;
 
 /// What a question takes while it waits, beside its words: what is to be done with it, and its reply.
 const CALL: usize = 4 * 1_024;
+
+/// What an entry of a query takes beside its name and its value.
+const ENTRY: usize = 128;
+
+/// A question.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Call<'a> {
+    /// About a limit that comes with it.
+    Throttle(Throttle<'a>),
+    /// About rules.
+    Query(Operation, &'a Query<'a>),
+}
+
+/// A question that borrows nothing.
+enum OwnedCall {
+    Throttle {
+        key: Box<[u8]>,
+        limit: ThrottleLimit,
+        cost: Option<Cost>,
+    },
+    Query(Operation, Query<'static>),
+}
+
+impl<'a> Call<'a> {
+    /// What a command asks, if it is a question.
+    pub(super) const fn of(command: &'a Command<'a>) -> Option<Self> {
+        match command {
+            Command::Throttle(throttle) => Some(Self::Throttle(*throttle)),
+            Command::Acquire(query) => Some(Self::Query(Operation::Acquire, query)),
+            Command::Peek(query) => Some(Self::Query(Operation::Peek, query)),
+            _ => None,
+        }
+    }
+
+    /// Answers it and waits for the store; says whether that told.
+    pub(super) async fn answer(self, shared: &Shared, encoder: &mut Encoder<'_>) -> bool {
+        let limiter = &shared.limiter;
+        let now = limiter.now();
+        match self {
+            Self::Throttle(throttle) => {
+                let (operation, cost) = operation_of(&throttle);
+                let bucket = bucket(&throttle);
+                let answer = limiter.ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
+                match answer.await {
+                    Ok(decision) => throttle.write_reply(&decision, encoder),
+                    Err(error) => return refuse(&error, encoder),
+                }
+                true
+            }
+            Self::Query(operation, query) => {
+                let answer = limiter.ask(operation, query, now).await;
+                tell(answer, query.domain(), encoder)
+            }
+        }
+    }
+
+    /// Bytes that its words take.
+    fn size(self) -> usize {
+        match self {
+            Self::Throttle(throttle) => throttle.key.len(),
+            Self::Query(_, query) => {
+                let descriptors = query.descriptors().iter();
+                let entries = descriptors.flat_map(|descriptor| descriptor.entries());
+                let sizes = entries.map(|entry| entry.name.len() + entry.value.len() + ENTRY);
+                query.domain().len() + sizes.sum::<usize>()
+            }
+        }
+    }
+
+    fn into_owned(self) -> OwnedCall {
+        match self {
+            Self::Throttle(throttle) => OwnedCall::Throttle {
+                key: throttle.key.into(),
+                limit: throttle.limit,
+                cost: throttle.cost,
+            },
+            Self::Query(operation, query) => {
+                OwnedCall::Query(operation, query.clone().into_owned())
+            }
+        }
+    }
+}
+
+impl OwnedCall {
+    fn borrow(&self) -> Call<'_> {
+        match self {
+            Self::Throttle { key, limit, cost } => Call::Throttle(Throttle {
+                key,
+                limit: *limit,
+                cost: *cost,
+            }),
+            Self::Query(operation, query) => Call::Query(*operation, query),
+        }
+    }
+}
 
 /// Questions that wait.
 pub(super) struct Calls {
@@ -56,32 +151,27 @@ impl Calls {
         self.waiting.is_empty()
     }
 
-    /// Takes a command that the store has to answer; says whether it was one, and there is room for it
-    /// to wait.
+    /// Takes a question that the store has to answer; says whether there is room for it to wait.
     ///
     /// Answers that are due before it are appended to `out`, its own is not yet.
     pub(super) async fn take(
         &mut self,
         shared: &Arc<Shared>,
         protocol: Protocol,
-        args: Args<'_>,
+        call: Call<'_>,
         out: &mut Vec<u8>,
     ) -> bool {
-        let command = Command::parse(args);
-        if !matches!(
-            command,
-            Ok(Command::Throttle(_) | Command::Acquire(_) | Command::Peek(_))
-        ) {
+        let size = self.share.held().saturating_add(call.size() + CALL);
+        if !self.share.resize(size) {
             return false;
         }
-        let mut own = Queue::new();
-        let is_kept = own.push(args).is_ok();
-        let size = self.share.held().saturating_add(own.held() + CALL);
-        if !is_kept || !self.share.resize(size) {
-            return false;
-        }
-        self.waiting
-            .push_back(Box::pin(answer(Arc::clone(shared), protocol, own)));
+        let (shared, call) = (Arc::clone(shared), call.into_owned());
+        self.waiting.push_back(Box::pin(async move {
+            let mut bytes = Vec::new();
+            let mut encoder = Encoder::new(&mut bytes, protocol);
+            let is_answer = call.borrow().answer(&shared, &mut encoder).await;
+            Reply { bytes, is_answer }
+        }));
         if !self.is_settled || self.waiting.len() >= MOST {
             self.finish(out).await;
         }
@@ -98,49 +188,6 @@ impl Calls {
     }
 }
 
-async fn answer(shared: Arc<Shared>, protocol: Protocol, own: Queue) -> Reply {
-    let mut bytes = Vec::new();
-    let mut encoder = Encoder::new(&mut bytes, protocol);
-    let command = own.commands().next().map(Command::parse);
-    let is_answer = match command {
-        Some(Ok(Command::Throttle(throttle))) => {
-            answer_throttle(&shared, &throttle, &mut encoder).await
-        }
-        Some(Ok(Command::Acquire(query))) => {
-            answer_query(&shared, Operation::Acquire, &query, &mut encoder).await
-        }
-        Some(Ok(Command::Peek(query))) => {
-            answer_query(&shared, Operation::Peek, &query, &mut encoder).await
-        }
-        _ => {
-            // Only those three were taken.
-            encoder.error("ERR", "this command asks nothing");
-            false
-        }
-    };
-    Reply { bytes, is_answer }
-}
-
-/// Answers `CL.THROTTLE` and waits for the store; says whether it told.
-pub(super) async fn answer_throttle(
-    shared: &Shared,
-    throttle: &Throttle<'_>,
-    encoder: &mut Encoder<'_>,
-) -> bool {
-    let (operation, cost) = asked(throttle);
-    let bucket = bucket(throttle);
-    let now = shared.limiter.now();
-    let decision = shared
-        .limiter
-        .ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
-    // In a box: a connection that is silent should not keep room for it.
-    match Box::pin(decision).await {
-        Ok(decision) => throttle.write_reply(&decision, encoder),
-        Err(error) => return refuse(&error, encoder),
-    }
-    true
-}
-
 /// Says why there is no answer; says whether the store is known to answer all the same.
 pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
     let is_overloaded = matches!(error, AskError::Store(StoreError::Overloaded));
@@ -150,25 +197,6 @@ pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
     };
     encoder.error(code, &error.to_string());
     is_overloaded
-}
-
-/// Answers a question about rules and waits for the store; says whether it told.
-pub(super) async fn answer_query(
-    shared: &Shared,
-    operation: Operation,
-    query: &Query<'_>,
-    encoder: &mut Encoder<'_>,
-) -> bool {
-    let limiter = &shared.limiter;
-    let now = limiter.now();
-    // A store beside this process is asked once, with a trip.
-    let is_here = limiter.store().memory().is_some();
-    let at_once = is_here.then(|| limiter.ask_at_once(operation, query, now).transpose());
-    let answer = match at_once.flatten() {
-        Some(answer) => answer,
-        None => Box::pin(limiter.ask(operation, query, now)).await,
-    };
-    tell(answer, query.domain(), encoder)
 }
 
 /// Answers with a verdict, or says why there is none; says whether the store told.
@@ -190,13 +218,15 @@ pub(super) fn tell(
     true
 }
 
-pub(super) const fn asked(throttle: &Throttle<'_>) -> (Operation, Cost) {
+/// What `CL.THROTTLE` does, and for how much.
+pub(super) const fn operation_of(throttle: &Throttle<'_>) -> (Operation, Cost) {
     match throttle.cost {
         Some(cost) => (Operation::Acquire, cost),
         None => (Operation::Peek, Cost::ONE),
     }
 }
 
+/// The limit that came with the call.
 pub(super) fn bucket(throttle: &Throttle<'_>) -> TokenBucket {
     Limit::token_bucket(throttle.limit.rate()).burst(throttle.limit.burst())
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quell_protocol::resp::{Decoded, Decoder, Encoder, FrameError};
+use quell_protocol::resp::{Encoder, FrameError, Read, Reader};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -76,7 +76,7 @@ struct Connection {
     stream: TcpStream,
     entry: Arc<Entry>,
     session: Session,
-    decoder: Decoder,
+    reader: Reader,
     input: Input,
     output: Output,
     watch: Watch,
@@ -93,7 +93,7 @@ impl Connection {
             stream,
             session: Session::new(Arc::clone(shared), Arc::clone(&entry)),
             entry,
-            decoder: Decoder::new(config.frame_limits()),
+            reader: Reader::new(config.frame_limits()),
             input: Input::new(config.max_frame_bytes, shared.buffers.share()),
             output: Output::new(shared.buffers.share_of_answers()),
             watch: Watch::new(config.stall_timeout),
@@ -138,27 +138,22 @@ impl Connection {
                 break Ok(Rest::More);
             }
             let (input, out) = (self.input.filled(), &mut self.output.bytes);
-            if self.decoder.is_between_frames()
-                && let Some(length) = self.session.answer_alike(input, out)
-            {
-                commands += 1;
-                self.input.drop_front(length);
-                continue;
-            }
-            let length = match self.decoder.decode(input) {
-                Ok(Decoded::Command { args, length }) => {
+            let length = match self.reader.read(input, self.session.is_queueing()) {
+                Ok(Read::Command(request)) => {
                     commands += 1;
-                    if !self.session.take(args, out).await {
-                        match self.session.answer(args, out).await {
-                            Next::GoOn => {}
-                            Next::Close => break Err(End::Closed),
-                            Next::Full => break Err(End::Full),
-                        }
+                    let next = match self.session.answer(&request, out) {
+                        Some(next) => next,
+                        None => self.session.wait(&request, out).await,
+                    };
+                    match next {
+                        Next::GoOn => {}
+                        Next::Close => break Err(End::Closed),
+                        Next::Full => break Err(End::Full),
                     }
-                    length
+                    request.length
                 }
-                Ok(Decoded::Nothing { length }) => length,
-                Ok(Decoded::Incomplete { .. }) => break Ok(Rest::Cut),
+                Ok(Read::Nothing { length }) => length,
+                Ok(Read::Incomplete) => break Ok(Rest::Cut),
                 Err(error) => break Err(End::Protocol(error)),
             };
             self.input.drop_front(length);
@@ -258,10 +253,10 @@ impl Connection {
             mut output,
             input,
             session,
-            decoder,
+            reader,
             ..
         } = self;
-        drop((input, session, decoder));
+        drop((input, session, reader));
         if output.is_within_budget() && !output.is_empty() {
             leave(stream, output.unsent()).await;
         }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use quell::{AdHocMemo, Operation};
+use quell::{AdHocMemo, Operation, Query};
 use quell_core::time::Now;
 use quell_protocol::http::EndedBody;
 use quell_protocol::resp::{
-    Args, CallMemo, Client, Command, CommandError, Credentials, Encoder, Hello, LibraryField,
-    NO_PASSWORD_SET, Protocol, Queue, Ready, ServerFacts, Throttle, WRONG_PASSWORD,
+    Client, Command, Credentials, Encoder, Hello, LibraryField, NO_PASSWORD_SET, Protocol, Queue,
+    Ready, Request, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
-use super::calls::{Calls, answer_query, answer_throttle, asked, bucket, refuse, tell};
+use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
 use super::registry::{About, Entry};
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
@@ -33,8 +33,7 @@ pub(super) struct Session {
     /// Commands since `MULTI`, and what is drawn for them.
     queue: Option<Queue>,
     queued: BudgetShare,
-    /// The last `CL.THROTTLE`, and its limit.
-    last: CallMemo,
+    /// The limit of the last `CL.THROTTLE`.
     limit: AdHocMemo,
     reading: Option<Reading>,
     calls: Calls,
@@ -62,7 +61,6 @@ impl Session {
         let queued = shared.buffers.share();
         let calls = Calls::new(shared.buffers.share());
         Self {
-            last: CallMemo::new(&shared.config.frame_limits()),
             limit: AdHocMemo::default(),
             shared,
             entry,
@@ -98,107 +96,73 @@ impl Session {
         self.protocol
     }
 
-    /// Answers the `CL.THROTTLE` that `input` begins with, if it is like the last one, and says how
-    /// long it is. This is for speed only: [`Self::answer`] answers the same.
+    /// Whether commands are queued, for which their arguments are wanted.
+    pub(super) const fn is_queueing(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Answers one command, or queues it; `None`, and nothing is done, if that has to wait:
+    /// [`Self::wait`] does it then.
+    ///
+    /// Every command passes here before anything is decided, so this is where its caller will be
+    /// authenticated.
     #[inline]
-    pub(super) fn answer_alike(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        if self.queue.is_some() || !self.calls.is_empty() {
+    pub(super) fn answer(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
+        if !self.calls.is_empty() {
+            // Replies are in the order of the commands.
             return None;
         }
-        let (throttle, length) = self.last.find(input)?;
-        let mut encoder = Encoder::new(out, self.protocol);
-        self.throttle_at_once(&throttle, &mut encoder)
-            .then_some(length)
-    }
-
-    /// Takes a question that has to wait for the store, to be answered with those that follow; says
-    /// whether it is one. If not, everything taken before is answered first.
-    pub(super) async fn take(&mut self, args: Args<'_>, out: &mut Vec<u8>) -> bool {
-        let waits = self.queue.is_none() && self.shared.limiter.store().memory().is_none();
-        let (shared, calls) = (&self.shared, &mut self.calls);
-        let is_taken = waits && calls.take(shared, self.protocol, args, out).await;
-        if !is_taken {
-            calls.finish(out).await;
+        match &request.command {
+            Ok(Command::Throttle(throttle)) if self.queue.is_none() => self.throttle(throttle, out),
+            _ => self.answer_other(request, out),
         }
-        is_taken
     }
 
-    /// Waits for the answers to all that was taken.
-    pub(super) async fn finish(&mut self, out: &mut Vec<u8>) {
-        self.calls.finish(out).await;
-    }
-
-    /// Answers one command, or queues it.
-    pub(super) async fn answer(&mut self, args: Args<'_>, out: &mut Vec<u8>) -> Next {
-        let mut encoder = Encoder::new(out, self.protocol);
+    /// Answers a command that is no `CL.THROTTLE`, or any while they are queued.
+    fn answer_other(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
         // There are commands that take long.
         self.reading = None;
-        let command = Command::parse(args);
-        match (&command, &mut self.queue) {
-            (Ok(Command::Quit | Command::Reset), _) => {}
-            (Ok(Command::Multi), None) => {
-                self.queue = Some(Queue::new());
-                encoder.simple("OK");
-                return Next::GoOn;
+        let mut encoder = Encoder::new(out, self.protocol);
+        match (&request.command, &mut self.queue) {
+            (Ok(Command::Exec), Some(queue)) if !queue.is_broken() => return None,
+            (Ok(Command::Exec), Some(_)) => {
+                self.drop_queue();
+                let text = "a queued command was refused, so none is carried out";
+                encoder.error("EXECABORT", text);
             }
             (Ok(Command::Multi), Some(_)) => {
                 encoder.error("ERR", "MULTI inside MULTI: write EXEC or DISCARD first");
-                return Next::GoOn;
-            }
-            (Ok(Command::Exec | Command::Discard), None) => {
-                encoder.error("ERR", "nothing is queued: write MULTI first");
-                return Next::GoOn;
             }
             (Ok(Command::Discard), Some(_)) => {
                 self.drop_queue();
                 encoder.simple("OK");
-                return Next::GoOn;
             }
-            (Ok(Command::Exec), Some(_)) => return self.exec(out).await,
+            (Ok(Command::Multi), None) => {
+                self.queue = Some(Queue::new());
+                encoder.simple("OK");
+            }
+            (Ok(Command::Exec | Command::Discard), None) => {
+                encoder.error("ERR", "nothing is queued: write MULTI first");
+            }
+            (Ok(Command::Quit | Command::Reset), Some(_)) => {
+                return self.carry_out(request, out);
+            }
             (Ok(_), Some(queue)) => {
-                match queue.push(args) {
+                match queue.push(request.args) {
                     Ok(()) => encoder.simple("QUEUED"),
                     Err(error) => encoder.error("ERR", &error.to_string()),
                 }
-                return match self.queued.resize(queue.held()) {
-                    true => Next::GoOn,
-                    false => Next::Full,
-                };
+                if !self.queued.resize(queue.held()) {
+                    return Some(Next::Full);
+                }
             }
-            (Err(_), Some(queue)) => queue.fail(),
-            (Ok(Command::Throttle(throttle)), None) => self.last.note(args, throttle),
-            (_, None) => {}
-        }
-        self.run(command, out).await
-    }
-
-    /// Answers what was queued since `MULTI`.
-    async fn exec(&mut self, out: &mut Vec<u8>) -> Next {
-        let mut encoder = Encoder::new(out, self.protocol);
-        let Some(queue) = self.queue.take() else {
-            return Next::GoOn;
-        };
-        if queue.is_broken() {
-            self.queued.resize(0);
-            encoder.error(
-                "EXECABORT",
-                "a queued command was refused, so none is carried out",
-            );
-            return Next::GoOn;
-        }
-        encoder.array(queue.len());
-        for args in queue.commands() {
-            if !self.take(args, out).await {
-                self.run(Command::parse(args), out).await;
+            (Err(_), Some(queue)) => {
+                queue.fail();
+                return self.carry_out(request, out);
             }
-            // None of it is sent before all of it is there.
-            if !self.queued.resize(queue.held() + out.capacity()) {
-                return Next::Full;
-            }
+            (_, None) => return self.carry_out(request, out),
         }
-        self.finish(out).await;
-        self.queued.resize(0);
-        Next::GoOn
+        Some(Next::GoOn)
     }
 
     /// Forgets what was queued since `MULTI`.
@@ -207,49 +171,25 @@ impl Session {
         self.queued.resize(0);
     }
 
-    async fn run(&mut self, command: Result<Command<'_>, CommandError>, out: &mut Vec<u8>) -> Next {
-        let mut encoder = Encoder::new(out, self.protocol);
-        match command {
-            Ok(Command::Throttle(throttle)) => {
-                if !self.throttle_at_once(&throttle, &mut encoder) {
-                    answer_throttle(&self.shared, &throttle, &mut encoder).await;
-                }
+    /// Answers one command that is not queued; `None` if that has to wait.
+    fn carry_out(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
+        match &request.command {
+            Ok(Command::Throttle(throttle)) => self.throttle(throttle, out),
+            Ok(Command::Acquire(query)) => self.ask(Operation::Acquire, query, out),
+            Ok(Command::Peek(query)) => self.ask(Operation::Peek, query, out),
+            Ok(Command::Reserve(_) | Command::End(_)) => None,
+            Ok(command) => Some(self.connection(command, out)),
+            Err(error) => {
+                error.write(&mut Encoder::new(out, self.protocol));
+                Some(Next::GoOn)
             }
-            Ok(Command::Acquire(query)) => {
-                answer_query(&self.shared, Operation::Acquire, &query, &mut encoder).await;
-            }
-            Ok(Command::Peek(query)) => {
-                answer_query(&self.shared, Operation::Peek, &query, &mut encoder).await;
-            }
-            Ok(Command::Reserve(reserve)) => {
-                let limiter = &self.shared.limiter;
-                let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
-                // In a box: see `answer_throttle`.
-                let answer = Box::pin(answer).await;
-                tell(answer, reserve.query.domain(), &mut encoder);
-            }
-            Ok(Command::End(end)) => {
-                match Box::pin(self.shared.end(end.domain, end.id, end.ending)).await {
-                    Ok(finished) => encoder.ended(&EndedBody {
-                        id: end.id.into(),
-                        outcome: finished.status.name().into(),
-                        repeated: finished.repeated,
-                    }),
-                    Err(error) => {
-                        refuse(&error, &mut encoder);
-                    }
-                }
-            }
-            Ok(command) => return self.connection(&command, out),
-            Err(error) => error.write(&mut encoder),
         }
-        Next::GoOn
     }
 
-    /// Answers if the store can without waiting.
+    /// Answers `CL.THROTTLE` if the store can without waiting.
     #[inline]
-    fn throttle_at_once(&mut self, throttle: &Throttle<'_>, encoder: &mut Encoder<'_>) -> bool {
-        let (operation, cost) = asked(throttle);
+    fn throttle(&mut self, throttle: &Throttle<'_>, out: &mut Vec<u8>) -> Option<Next> {
+        let (operation, cost) = operation_of(throttle);
         let bucket = bucket(throttle);
         let mut now = self.now();
         let (limiter, memo) = (&self.shared.limiter, &mut self.limit);
@@ -259,12 +199,79 @@ impl Session {
             // The store may have read the clock again.
             reading.now = now;
         }
+        let mut encoder = Encoder::new(out, self.protocol);
         match answer {
-            Ok(Some(decision)) => throttle.write_reply(&decision, encoder),
-            Ok(None) => return false,
+            Ok(decision) => throttle.write_reply(&decision?, &mut encoder),
             Err(error) => encoder.error("ERR", &error.to_string()),
         }
-        true
+        Some(Next::GoOn)
+    }
+
+    /// Answers a query about rules if the store can without waiting.
+    fn ask(
+        &mut self,
+        operation: Operation,
+        query: &Query<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Next> {
+        let limiter = &self.shared.limiter;
+        let answer = limiter.ask_at_once(operation, query, limiter.now());
+        let mut encoder = Encoder::new(out, self.protocol);
+        tell(answer.transpose()?, query.domain(), &mut encoder);
+        Some(Next::GoOn)
+    }
+
+    /// Waits for what [`Self::answer`] could not answer at once. Questions wait together with those
+    /// that follow, until [`Self::finish`].
+    pub(super) async fn wait(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Next {
+        match (&request.command, self.queue.take()) {
+            // Nothing waits while commands are queued.
+            (Ok(Command::Exec), Some(queue)) => self.exec(queue, out).await,
+            _ => self.wait_for(request, out).await,
+        }
+    }
+
+    /// Waits for one command.
+    async fn wait_for(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Next {
+        let call = request.command.as_ref().ok().and_then(Call::of);
+        if let Some(call) = call
+            && self.calls.take(&self.shared, self.protocol, call, out).await
+        {
+            return Next::GoOn;
+        }
+        self.finish(out).await;
+        if let Some(next) = self.answer(request, out) {
+            return next;
+        }
+        if let Ok(command) = &request.command {
+            let mut encoder = Encoder::new(out, self.protocol);
+            wait_alone(&self.shared, command, &mut encoder).await;
+        }
+        Next::GoOn
+    }
+
+    /// Waits for the answers to all questions so far.
+    pub(super) async fn finish(&mut self, out: &mut Vec<u8>) {
+        self.calls.finish(out).await;
+        self.reading = None;
+    }
+
+    /// Answers what was queued since `MULTI`.
+    async fn exec(&mut self, queue: Queue, out: &mut Vec<u8>) -> Next {
+        Encoder::new(out, self.protocol).array(queue.len());
+        for args in queue.commands() {
+            let request = Request::new(args, 0);
+            if self.answer(&request, out).is_none() {
+                self.wait_for(&request, out).await;
+            }
+            // None of it is sent before all of it is there.
+            if !self.queued.resize(queue.held() + out.capacity()) {
+                return Next::Full;
+            }
+        }
+        self.finish(out).await;
+        self.queued.resize(0);
+        Next::GoOn
     }
 
     /// Answers what is about the connection or the server.
@@ -357,6 +364,36 @@ impl Session {
             connections_received: shared.metrics.resp.accepted.get(),
             commands_processed: shared.metrics.commands.sum(0),
             keys: shared.limiter.store().keys() as u64,
+        }
+    }
+}
+
+/// Waits for the answer to one command.
+async fn wait_alone(shared: &Shared, command: &Command<'_>, encoder: &mut Encoder<'_>) {
+    // In a box each: a connection that is silent should not keep room for it.
+    match command {
+        Command::Reserve(reserve) => {
+            let limiter = &shared.limiter;
+            let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
+            let answer = Box::pin(answer).await;
+            tell(answer, reserve.query.domain(), encoder);
+        }
+        Command::End(end) => {
+            match Box::pin(shared.end(end.domain, end.id, end.ending)).await {
+                Ok(finished) => encoder.ended(&EndedBody {
+                    id: end.id.into(),
+                    outcome: finished.status.name().into(),
+                    repeated: finished.repeated,
+                }),
+                Err(error) => {
+                    refuse(&error, encoder);
+                }
+            }
+        }
+        other => {
+            if let Some(call) = Call::of(other) {
+                Box::pin(call.answer(shared, encoder)).await;
+            }
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Reader: the commands of one connection, each decoded and parsed once.
+
+use super::args::Args;
+use super::command::Command;
+use super::decoder::{Decoded, Decoder};
+use super::error::CommandError;
+use super::frame::{FrameError, FrameLimits};
+use super::memo::CallMemo;
+
+/// Reads the commands of one connection.
+#[derive(Debug)]
+pub struct Reader {
+    decoder: Decoder,
+    /// The last `CL.THROTTLE`.
+    last: CallMemo,
+}
+
+/// What the input begins with.
+#[derive(Debug)]
+pub enum Read<'a> {
+    /// A command. Drop its [`Request::length`] from the input before the next call.
+    Command(Request<'a>),
+    /// Empty lines or arrays, which get no reply. Drop `length` bytes before the next call.
+    Nothing {
+        /// Bytes that they take.
+        length: usize,
+    },
+    /// The frame goes on. Call again with the same bytes and more after them.
+    Incomplete,
+}
+
+/// A command as it was read.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// What is asked for, or why that is no command.
+    pub command: Result<Command<'a>, CommandError>,
+    /// The arguments, to queue the command by; without any if they were not wanted.
+    pub args: Args<'a>,
+    /// Bytes of its frame.
+    pub length: usize,
+}
+
+impl<'a> Request<'a> {
+    /// The command with these arguments; `length` is that of their frame.
+    #[must_use]
+    pub fn new(args: Args<'a>, length: usize) -> Self {
+        Self {
+            command: Command::parse(args),
+            args,
+            length,
+        }
+    }
+}
+
+impl Reader {
+    /// A reader at the beginning of a connection.
+    #[must_use]
+    pub const fn new(limits: FrameLimits) -> Self {
+        Self {
+            last: CallMemo::new(&limits),
+            decoder: Decoder::new(limits),
+        }
+    }
+
+    /// Reads what `input` begins with.
+    ///
+    /// A `CL.THROTTLE` that differs from the last one in its key alone is recognised by its bytes and
+    /// not decoded, unless its arguments are wanted.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    #[inline]
+    pub fn read<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        wants_args: bool,
+    ) -> Result<Read<'a>, FrameError> {
+        if !wants_args
+            && self.decoder.is_between_frames()
+            && let Some((throttle, length)) = self.last.find(input)
+        {
+            return Ok(Read::Command(Request {
+                command: Ok(Command::Throttle(throttle)),
+                args: Args {
+                    bytes: input,
+                    spans: &[],
+                },
+                length,
+            }));
+        }
+        self.decode(input)
+    }
+
+    fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<Read<'a>, FrameError> {
+        Ok(match self.decoder.decode(input)? {
+            Decoded::Command { args, length } => {
+                let request = Request::new(args, length);
+                if let Ok(Command::Throttle(throttle)) = &request.command {
+                    self.last.note(args, throttle);
+                }
+                Read::Command(request)
+            }
+            Decoded::Nothing { length } => Read::Nothing { length },
+            Decoded::Incomplete { .. } => Read::Incomplete,
+        })
+    }
+}
