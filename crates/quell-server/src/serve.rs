@@ -399,8 +399,10 @@ impl Server {
 
     fn start_upkeep(&mut self, watch: Watch) {
         self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
-        self.upkeep
-            .spawn(crate::store_check::run(Arc::clone(&self.shared)));
+        if self.shared.config.store.is_some() {
+            self.upkeep
+                .spawn(crate::store_check::run(Arc::clone(&self.shared)));
+        }
         self.upkeep
             .spawn(reload::run(Arc::clone(&self.shared), watch));
         for stored in self.shared.sources.stores() {

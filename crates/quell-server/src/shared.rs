@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quell::store::memory::MemoryStore;
 use quell::store::{Banned, Finished};
 use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
@@ -87,12 +86,12 @@ impl Shared {
     /// What metrics read when they are asked for. Cost: a look at the end of each ban in this process,
     /// or a few trips to a store beside it.
     pub(crate) async fn gauges(self: &Arc<Self>) -> Gauges {
-        let memory = self.limiter.store().memory();
+        let keys = self.limiter.store().key_counts();
         let bans = self.limiter.ban_count().await;
         Gauges {
-            keys: self.limiter.store().keys(),
-            max_keys: memory.map_or(0, MemoryStore::max_keys),
-            overflow_states: memory.map_or(0, MemoryStore::overflow_states),
+            keys: keys.keys,
+            max_keys: keys.max_keys,
+            overflow_states: keys.overflow_states,
             bans: bans.ok(),
             waiting: self.limiter.waiting(),
             holds: self.limiter.store().hold_totals(self.limiter.now()).await,

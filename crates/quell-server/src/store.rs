@@ -30,6 +30,17 @@ pub(crate) enum ServerStore {
     Redis(FallbackStore<RedisStore>),
 }
 
+/// How many keys have a state in this process: none if states are elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyCounts {
+    /// Those with a state of their own.
+    pub(crate) keys: usize,
+    /// The most of them.
+    pub(crate) max_keys: usize,
+    /// States that keys beyond those share.
+    pub(crate) overflow_states: usize,
+}
+
 impl ServerStore {
     /// The store that `config` asks for; `secret` is for keys in memory, `clock` the limiter's.
     pub(crate) fn new(config: &Config, secret: HashKey, clock: &Arc<dyn Clock>) -> Self {
@@ -42,7 +53,7 @@ impl ServerStore {
         }
     }
 
-    /// The store in this process, if states are kept there.
+    /// The store in this process, if states are kept there: to be swept, and saved on disk.
     pub(crate) const fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Self::Memory(memory) => Some(memory),
@@ -66,9 +77,16 @@ impl ServerStore {
         }
     }
 
-    /// Keys with a state of their own in this process.
-    pub(crate) fn keys(&self) -> usize {
-        self.memory().map_or(0, MemoryStore::keys)
+    /// How many keys have a state in this process.
+    pub(crate) fn key_counts(&self) -> KeyCounts {
+        match self {
+            Self::Memory(store) => KeyCounts {
+                keys: store.keys(),
+                max_keys: store.max_keys(),
+                overflow_states: store.overflow_states(),
+            },
+            Self::Redis(_) => KeyCounts::default(),
+        }
     }
 
     /// Where a store beside this process is, and why callers are not answered by it if they are not.

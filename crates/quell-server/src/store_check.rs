@@ -14,9 +14,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Looks for ever, at once for the first time.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let store = shared.limiter.store();
-    if store.memory().is_some() {
-        return;
-    }
     loop {
         let warnings = store.warnings().await;
         let pause = if warnings.is_some() { EVERY } else { AGAIN };

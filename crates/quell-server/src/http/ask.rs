@@ -4,10 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::RETRY_AFTER;
-use axum::http::{self as http_types, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
@@ -29,28 +28,8 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
     verdict(&shared, Operation::Peek, request).await
 }
 
-/// The operation that a request asks for, if it is a question that the router would hand to
-/// [`acquire`] or [`peek`]: its way costs as much as the decision.
-pub(super) fn operation<B>(request: &http_types::Request<B>) -> Option<Operation> {
-    if request.method() != Method::POST {
-        return None;
-    }
-    match request.uri().path() {
-        "/v1/acquire" => Some(Operation::Acquire),
-        "/v1/peek" => Some(Operation::Peek),
-        _ => None,
-    }
-}
-
 /// Answers a question.
-pub(super) async fn verdict<B>(
-    shared: &Shared,
-    operation: Operation,
-    request: http_types::Request<B>,
-) -> Response
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-{
+async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Response {
     let bytes = match body::read(request, shared).await {
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),

@@ -5,9 +5,10 @@ use std::ops::Deref;
 use std::pin::pin;
 use std::task::Poll;
 
-use axum::body::{Bytes, HttpBody};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
-use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
@@ -47,10 +48,7 @@ impl Deref for BufferedBody {
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read<B>(request: Request<B>, shared: &Shared) -> Result<BufferedBody, Problem>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-{
+pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBody, Problem> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
@@ -84,14 +82,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     is_unsaid && !is_browser
 }
 
-async fn collect<B>(
-    mut body: B,
+async fn collect(
+    mut body: Body,
     most: usize,
     mut share: BudgetShare,
-) -> Result<BufferedBody, Problem>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-{
+) -> Result<BufferedBody, Problem> {
     let mut bytes = Vec::new();
     let mut size = 0_usize;
     let mut is_refused = false;

@@ -23,7 +23,7 @@ use tower_service::Service;
 
 use super::direct::{self, Left};
 use super::stream::{Requests, Watched};
-use super::{ask, origin, reply};
+use super::{origin, reply};
 use crate::budget::BudgetShare;
 use crate::config::Config;
 use crate::health::Phase;
@@ -164,13 +164,8 @@ struct Handler {
 impl Handler {
     /// Answers a request.
     fn answer(&self, request: Request<Incoming>) -> Answer {
-        if let Err(problem) = origin::check(&request, self.port, &self.shared.config) {
+        if let Err(problem) = origin::admit(&request, self.port, &self.shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
-        }
-        // Those that did not come whole, and those that are wrong.
-        if let Some(operation) = ask::operation(&request) {
-            let shared = Arc::clone(&self.shared);
-            return Box::pin(async move { Ok(ask::verdict(&shared, operation, request).await) });
         }
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.remote);
@@ -278,7 +273,7 @@ pub(crate) async fn run(
     let port = accepted.local.port();
     let requests = Arc::<Requests>::default();
     let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
-    match direct::serve(&mut watched, &shared, &requests, &mut phase).await {
+    match direct::serve(&mut watched, &shared, port, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
             if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {

@@ -42,6 +42,7 @@ pub(super) enum Left {
 pub(super) async fn serve(
     stream: &mut Watched,
     shared: &Shared,
+    port: u16,
     requests: &Requests,
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
@@ -67,7 +68,7 @@ pub(super) async fn serve(
             return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
-        while let Some(length) = answer(shared, rest, &mut output) {
+        while let Some(length) = answer(shared, port, rest, &mut output) {
             rest = rest.get(length..).unwrap_or_default();
             requests.begin();
             requests.answer();
@@ -94,11 +95,11 @@ async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
 
 /// Answers the question that `input` begins with, and says how long it is; `None` if that is for
 /// others to do.
-fn answer(shared: &Shared, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+fn answer(shared: &Shared, port: u16, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
     let question = find_question(input)?;
     let config = &shared.config;
-    let is_answered = origin::is_answered(question.host, &config.allow_host);
-    if !is_answered || question.body.len() > config.max_body_bytes {
+    origin::admit(&question, port, config).ok()?;
+    if question.body.len() > config.max_body_bytes {
         return None;
     }
     let query = match question.operation {

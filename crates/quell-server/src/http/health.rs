@@ -138,7 +138,7 @@ async fn body(shared: &Shared) -> HealthBody {
         uptime_s: shared.started.elapsed().as_secs(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
-        keys: shared.limiter.store().keys(),
+        keys: shared.limiter.store().key_counts().keys,
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure.map(FailureBody::of),

@@ -11,34 +11,74 @@
 
 use std::net::IpAddr;
 
+use axum::http::Request;
 use axum::http::header::HOST;
-use axum::http::{HeaderMap, Request};
-use quell_protocol::http::{AuthorizeMap, Problem, ProblemKind, Reading};
+use quell::Operation;
+use quell_protocol::http::{AuthorizeMap, Problem, ProblemKind, Question, Reading};
 
 use crate::config::Config;
 
 /// The path that gateways ask.
 const AUTHORIZE: &str = "/v1/authorize";
 
+/// The head of a request, whoever parsed it.
+pub(super) trait Head {
+    /// What it asks for.
+    fn path(&self) -> &str;
+    /// The names by which it asks.
+    fn hosts(&self) -> impl Iterator<Item = &[u8]>;
+    /// The first field of a name.
+    fn field(&self, name: &str) -> Option<&[u8]>;
+}
+
+impl<B> Head for Request<B> {
+    fn path(&self) -> &str {
+        self.uri().path()
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &[u8]> {
+        let authority = self.uri().authority().map(|name| name.as_str().as_bytes());
+        let fields = self.headers().get_all(HOST).iter();
+        authority
+            .into_iter()
+            .chain(fields.map(|value| value.as_bytes()))
+    }
+
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        self.headers().get(name).map(|value| value.as_bytes())
+    }
+}
+
+impl Head for Question<'_> {
+    fn path(&self) -> &str {
+        match self.operation {
+            Operation::Acquire => "/v1/acquire",
+            Operation::Peek => "/v1/peek",
+        }
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(self.host)
+    }
+
+    fn field(&self, _name: &str) -> Option<&[u8]> {
+        None
+    }
+}
+
 /// Refuses a request that a stranger's page may have sent.
 ///
-/// `port` is that of the listener.
-pub(super) fn check<B>(
-    request: &Request<B>,
-    port: u16,
-    config: &Config,
-) -> Result<(), Box<Problem>> {
-    let (uri, headers) = (request.uri(), request.headers());
-    let authority = uri.authority().map(|name| name.as_str().as_bytes());
-    let fields = headers.get_all(HOST).iter().map(|value| value.as_bytes());
-    let mut unknown = authority
-        .into_iter()
-        .chain(fields)
+/// Every request passes here before anything is decided, so this is where its caller will be
+/// authenticated. `port` is that of the listener.
+#[inline]
+pub(super) fn admit(head: &impl Head, port: u16, config: &Config) -> Result<(), Box<Problem>> {
+    let hosts = head.hosts();
+    let mut unknown = hosts
         .filter(|host| !is_answered(host, &config.allow_host))
         .peekable();
-    if uri.path() == AUTHORIZE {
+    if head.path() == AUTHORIZE {
         let is_unknown = unknown.peek().is_some();
-        check_gateway(headers, is_unknown, &config.authorize.map)?;
+        check_gateway(head, is_unknown, &config.authorize.map)?;
         let page = unknown.find(|host| is_page(host, port));
         page.map_or(Ok(()), refuse)
     } else {
@@ -64,7 +104,7 @@ fn refuse(host: &[u8]) -> Result<(), Box<Problem>> {
 }
 
 /// Whether requests that name this host are answered.
-pub(super) fn is_answered(host: &[u8], allowed: &[String]) -> bool {
+fn is_answered(host: &[u8], allowed: &[String]) -> bool {
     let Ok(name) = std::str::from_utf8(without_port(host)) else {
         return false;
     };
@@ -97,15 +137,15 @@ fn without_port(host: &[u8]) -> &[u8] {
 
 /// Refuses what a page may have had a browser send by itself: nobody says what it is about.
 fn check_gateway(
-    headers: &HeaderMap,
+    head: &impl Head,
     is_unknown: bool,
     map: &AuthorizeMap,
 ) -> Result<(), Box<Problem>> {
-    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let site = head.field("sec-fetch-site");
     let is_across = matches!(site, Some(b"cross-site" | b"same-site"));
     let uris = map.entries.iter();
     let mut uris = uris.filter(|source| source.reading == Reading::Path);
-    let is_asked_about = |header: &String| headers.contains_key(header.as_str());
+    let is_asked_about = |header: &String| head.field(header).is_some();
     let suspicious = is_across || is_unknown;
     if !suspicious || uris.any(|source| source.headers.iter().any(is_asked_about)) {
         return Ok(());

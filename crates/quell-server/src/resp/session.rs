@@ -208,12 +208,7 @@ impl Session {
     }
 
     /// Answers a query about rules if the store can without waiting.
-    fn ask(
-        &mut self,
-        operation: Operation,
-        query: &Query<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<Next> {
+    fn ask(&mut self, operation: Operation, query: &Query<'_>, out: &mut Vec<u8>) -> Option<Next> {
         let limiter = &self.shared.limiter;
         let answer = limiter.ask_at_once(operation, query, limiter.now());
         let mut encoder = Encoder::new(out, self.protocol);
@@ -235,7 +230,10 @@ impl Session {
     async fn wait_for(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Next {
         let call = request.command.as_ref().ok().and_then(Call::of);
         if let Some(call) = call
-            && self.calls.take(&self.shared, self.protocol, call, out).await
+            && self
+                .calls
+                .take(&self.shared, self.protocol, call, out)
+                .await
         {
             return Next::GoOn;
         }
@@ -363,7 +361,7 @@ impl Session {
             connections: shared.metrics.resp.open.get(),
             connections_received: shared.metrics.resp.accepted.get(),
             commands_processed: shared.metrics.commands.sum(0),
-            keys: shared.limiter.store().keys() as u64,
+            keys: shared.limiter.store().key_counts().keys as u64,
         }
     }
 }
@@ -378,18 +376,16 @@ async fn wait_alone(shared: &Shared, command: &Command<'_>, encoder: &mut Encode
             let answer = Box::pin(answer).await;
             tell(answer, reserve.query.domain(), encoder);
         }
-        Command::End(end) => {
-            match Box::pin(shared.end(end.domain, end.id, end.ending)).await {
-                Ok(finished) => encoder.ended(&EndedBody {
-                    id: end.id.into(),
-                    outcome: finished.status.name().into(),
-                    repeated: finished.repeated,
-                }),
-                Err(error) => {
-                    refuse(&error, encoder);
-                }
+        Command::End(end) => match Box::pin(shared.end(end.domain, end.id, end.ending)).await {
+            Ok(finished) => encoder.ended(&EndedBody {
+                id: end.id.into(),
+                outcome: finished.status.name().into(),
+                repeated: finished.repeated,
+            }),
+            Err(error) => {
+                refuse(&error, encoder);
             }
-        }
+        },
         other => {
             if let Some(call) = Call::of(other) {
                 Box::pin(call.answer(shared, encoder)).await;
