@@ -9,7 +9,7 @@ use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::state::{State, Usage};
 use quell_core::time::{Monotonic, Now};
 use quell_protocol::resp::{
-    Args, CallMemo, Command, Decoded, Decoder, FrameLimits, Protocol, Throttle,
+    Args, CallMemo, Command, Decoded, Decoder, FrameLimits, Protocol, Read, Reader, Throttle,
 };
 
 use crate::support::{Reply, allow, deny, frame, parse, refusal, words, written};
@@ -269,4 +269,44 @@ fn the_documented_example() {
         let seventeen = Cost::new(17).unwrap();
         assert_eq!(numbers(line, &ask(2, seventeen)), [1, 16, 0, -1, 32]);
     });
+}
+
+/// Calls alike, another limit, another command and a line, each cut anywhere before it is whole.
+#[test]
+fn a_reader_reads_what_the_decoder_and_the_parser_do() {
+    let frames = [
+        frame(&[b"CL.THROTTLE", b"a", b"15", b"30", b"60"]),
+        frame(&[b"CL.THROTTLE", b"user:12", b"15", b"30", b"60"]),
+        frame(&[b"CL.THROTTLE", b"b", b"15", b"30", b"6"]),
+        frame(&[b"cl.throttle", b"c", b"15", b"30", b"6"]),
+        frame(&[b"CL.THROTTLE", b"d", b"x", b"30", b"6"]),
+        frame(&[b"PING", b"a"]),
+        b"CL.THROTTLE e 15 30 60\r\n".to_vec(),
+        frame(&[b"CL.THROTTLE", b"f", b"15", b"30", b"60"]),
+    ];
+    for wants_args in [false, true] {
+        let mut reader = Reader::new(FrameLimits::default());
+        for frame in frames.iter().chain(&frames) {
+            for end in 0..frame.len() {
+                match reader.read(&frame[..end], wants_args) {
+                    Ok(Read::Incomplete) => {}
+                    other => panic!("cut at {end}: {other:?}"),
+                }
+            }
+            let mut decoder = Decoder::new(FrameLimits::default());
+            let Ok(Decoded::Command { args, length }) = decoder.decode(frame) else {
+                panic!("no command");
+            };
+            let followed = [frame.as_slice(), b"*1\r\n$4\r\nQUIT\r\n"].concat();
+            let Ok(Read::Command(request)) = reader.read(&followed, wants_args) else {
+                panic!("no command");
+            };
+            let expected = Command::parse(args);
+            assert_eq!(format!("{:?}", request.command), format!("{expected:?}"));
+            assert_eq!(request.length, length);
+            if wants_args {
+                assert!(request.args.iter().eq(args.iter()));
+            }
+        }
+    }
 }
