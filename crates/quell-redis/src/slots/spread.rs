@@ -1,8 +1,12 @@
-//! One claim on limits in several slots, all or nothing.
+//! One claim on limits in several slots, all or nothing: each slot is a part of `quell`'s `split`.
+//!
+//! Charges have an id here. So a part whose answer was lost takes back itself what it may have charged,
+//! and each taking back names the attempt, so that it changes nothing that a later attempt took over.
 
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use quell::store::split::{self, Part, PartOutcome};
 use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::{Claim, WaitLimits};
@@ -61,7 +65,61 @@ pub(super) struct SpreadClaim<'a> {
     locations: Vec<HoldLocation>,
 }
 
+/// What each slot says, in the order of the groups.
 type Answers = Vec<Result<ClaimReply, Failure>>;
+
+/// The claim on the limits of one slot.
+#[derive(Clone, Copy)]
+struct ClaimPart<'a> {
+    spread: &'a SpreadClaim<'a>,
+    group: &'a [usize],
+    location: &'a HoldLocation,
+    context: SlotContext,
+}
+
+impl ClaimPart<'_> {
+    async fn take_back(&self) -> Result<(), Failure> {
+        let locations = std::iter::once(self.location);
+        self.spread.end_parts(locations, TAKE_BACK).await
+    }
+}
+
+impl Part for ClaimPart<'_> {
+    type Answer = ClaimReply;
+    type Failure = Failure;
+
+    async fn acquire(&self) -> Result<ClaimReply, Failure> {
+        let SpreadClaim {
+            store,
+            request,
+            claim,
+            now,
+            ..
+        } = self.spread;
+        let (record, context) = (&self.location.record, Some(self.context));
+        let claimed = store.claim_at(request, self.group, claim, record, context, *now);
+        let claimed = store.in_time(record, claimed).await;
+        if matches!(claimed, Err(Failure::Unknown(_))) {
+            // The claim as a whole has failed by that, whether or not this is heard.
+            self.take_back().await.ok();
+        }
+        claimed
+    }
+
+    fn passes(&self, claimed: &ClaimReply) -> bool {
+        let mut each = self.spread.charges(self.group).zip(&claimed.decisions);
+        let passes = each.all(|(charge, one)| charge.shadow || one.outcome.is_allow());
+        passes && claimed.is_sound() && claimed.decisions.len() == self.group.len()
+    }
+
+    /// What the set says without the charge is asked of all slots together: see `restate`.
+    async fn refund(&self, claimed: &mut ClaimReply) -> Result<(), Failure> {
+        match claimed.held {
+            0 => Ok(()),
+            _ => self.take_back().await,
+        }
+    }
+}
 
 impl<'a> SpreadClaim<'a> {
     /// Makes the claim; nothing if another attempt at the same overtook it.
@@ -121,21 +179,14 @@ impl<'a> SpreadClaim<'a> {
             counts: false,
         };
         let answers = self.ask_all(context).await;
-        let mut claimed = match self.merge(&answers) {
-            Ok(claimed) => claimed,
-            Err(trouble) => {
-                self.take_back(&answers).await;
-                return Err(trouble);
-            }
-        };
+        let mut claimed = self.merge(&answers)?;
         let passes = self.passes(&claimed.decisions);
         match verdict {
             SetVerdict::Passes if claimed.is_sound() && passes => {
                 return self.conclude(claimed, &answers, context).await;
             }
             SetVerdict::Passes => {
-                // Somebody came in between.
-                self.take_back(&answers).await;
+                // Somebody came in between, and what passed is taken back.
                 if claimed.status == OVERTAKEN {
                     return Ok(None);
                 }
@@ -180,16 +231,27 @@ impl<'a> SpreadClaim<'a> {
                     .charges(group)
                     .any(|charge| charge.active.limit.lease().is_some())
         });
-        let calls = groups.iter().zip(&self.locations).enumerate();
-        let calls = calls.map(|(place, (group, location))| async move {
-            let store = self.store;
-            let (claim, now) = (&self.claim, self.now);
-            let counts = place == counts.unwrap_or_default();
-            let context = Some(SlotContext { counts, ..context });
-            let answer = store.claim_at(self.request, group, claim, &location.record, context, now);
-            store.in_time(&location.record, answer).await
+        let parts = groups.iter().zip(&self.locations).enumerate();
+        let parts = parts.map(|(place, (group, location))| ClaimPart {
+            spread: self,
+            group,
+            location,
+            context: SlotContext {
+                counts: place == counts.unwrap_or_default(),
+                ..context
+            },
         });
-        join_all(calls).await
+        let parts: Vec<_> = parts.collect();
+        if context.verdict != SetVerdict::Passes {
+            // Nothing is charged anywhere.
+            return join_all(parts.iter().map(Part::acquire)).await;
+        }
+        let claimed = split::acquire(&parts).await.parts.into_iter();
+        let claimed = claimed.map(|part| match part {
+            PartOutcome::Decided(answer) | PartOutcome::Kept { answer, .. } => Ok(answer),
+            PartOutcome::Failed(failure) => Err(failure),
+        });
+        claimed.collect()
     }
 
     /// The replies of all slots as one, in the order of the set.
@@ -227,19 +289,15 @@ impl<'a> SpreadClaim<'a> {
         Ok(all)
     }
 
-    /// Ends what was claimed, or may have been, as if it had not been.
-    async fn take_back(&self, answers: &Answers) {
-        let may_stand = |answer: &Result<ClaimReply, Failure>| match answer {
-            Ok(claimed) => claimed.held > 0,
-            Err(failure) => matches!(failure, Failure::Unknown(_)),
-        };
-        let locations = self.locations.iter().zip(answers);
-        let locations = locations.filter(|(_, answer)| may_stand(answer));
-        self.end_parts(locations.map(|(location, _)| location), TAKE_BACK)
-            .await;
-    }
-
-    async fn end_parts(&self, locations: impl Iterator<Item = &HoldLocation>, code: u8) {
+    /// Ends what was claimed at these locations.
+    ///
+    /// # Errors
+    /// The first failure; what did not hear of it ends when its time is over.
+    async fn end_parts(
+        &self,
+        locations: impl Iterator<Item = &HoldLocation>,
+        code: u8,
+    ) -> Result<(), Failure> {
         let store = self.store;
         let head = store.head(Opcode::End, Duration::ZERO, self.now);
         let mut ending = vec![code];
@@ -247,9 +305,10 @@ impl<'a> SpreadClaim<'a> {
         ending.extend_from_slice(&number(self.pointer.attempt));
         let arguments = [head, ending, self.claim.id.as_bytes().to_vec()];
         let ended = store.run_at(locations, &arguments).await;
-        for failure in ended.into_iter().filter_map(Result::err) {
+        let ended = ended.into_iter().try_for_each(|ended| ended.map(|_| ()));
+        ended.inspect_err(|failure| {
             tracing::debug!(%failure, "a part of a claim stands until its time is over");
-        }
+        })
     }
 
     /// Says of limits that would have passed what they say now that nothing is charged.
@@ -312,7 +371,10 @@ impl<'a> SpreadClaim<'a> {
                 // Somebody else asked for the same, found what is charged, and has it now.
                 Ok(Some(_)) => return Ok(None),
                 Err(failure) => {
-                    self.take_back(answers).await;
+                    let all = self.locations.iter().zip(answers);
+                    let held = all.filter(|(_, one)| one.as_ref().is_ok_and(|one| one.held > 0));
+                    let held = held.map(|(location, _)| location);
+                    self.end_parts(held, TAKE_BACK).await.ok();
                     return Err(HoldError::Failed(failure));
                 }
             }
@@ -325,8 +387,8 @@ impl<'a> SpreadClaim<'a> {
             };
             let locations = self.locations.iter().zip(&self.request.groups);
             let tried = locations.filter(|(_, group)| is_tried(group));
-            self.end_parts(tried.map(|(location, _)| location), CONCLUDE)
-                .await;
+            let tried = tried.map(|(location, _)| location);
+            self.end_parts(tried, CONCLUDE).await.ok();
         }
         Ok(Some(claimed))
     }
