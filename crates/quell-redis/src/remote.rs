@@ -50,6 +50,7 @@ impl From<script_request::SetFailure> for SetFailure {
     fn from(undecided: script_request::SetFailure) -> Self {
         Self {
             failure: undecided.failure.into(),
+            failed: undecided.failed,
             uncertain: undecided.uncertain,
         }
     }

@@ -8,6 +8,7 @@ use quell_core::rule::{DomainRules, Rule};
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
+use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rule};
 use crate::patience::until_it;
 use crate::server::Server;
@@ -182,4 +183,48 @@ async fn a_refused_set_is_given_back_though_its_caller_goes_away() {
         assert!(asked.is_err() || asked.is_ok_and(|said| !said.unwrap().is_allow()));
     }
     until_it("all of it is given back", async || used().await == 1).await;
+}
+
+/// Keys of each server so far.
+fn sizes(cluster: &Cluster) -> Vec<u64> {
+    let servers = cluster.servers.iter();
+    let sizes = servers.map(|server| server.command(&["DBSIZE"]).parse().unwrap());
+    sizes.collect()
+}
+
+/// Of two servers one takes no writes. It is known which: the other one is not charged any more, and what
+/// it refuses is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_of_a_set_that_takes_no_writes_is_remembered() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(1), hourly(100)];
+    let single =
+        [0, 1].map(|number| limiter(&cluster, vec![rule(number, &["user"], &limits[number])]));
+    let mut places = [0, 0];
+    let mut user = String::new();
+    for number in 0.. {
+        user = format!("user-{number}");
+        for (subject, place) in single.iter().zip(&mut places) {
+            let before = sizes(&cluster);
+            let query = Query::new("d").entry("user", user.as_str());
+            assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+            let after = sizes(&cluster);
+            *place = (0..before.len())
+                .find(|index| before[*index] < after[*index])
+                .unwrap();
+        }
+        if places[0] != places[1] {
+            break;
+        }
+    }
+    // Each of so many nodes has no share of the first limit, so that nothing is owed.
+    let node = Node::new(cluster.store(), declaring(&limits, share(1_000)));
+    cluster.servers[places[1]].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let verdict = node.ask(&user, 1).await;
+    assert!(verdict.degraded && !verdict.is_allow());
+    let verdict = node.ask(&user, 1).await;
+    assert!(
+        !verdict.degraded && !verdict.is_allow(),
+        "the first limit refuses: {verdict:?}"
+    );
 }

@@ -296,7 +296,7 @@ impl<S: RemoteStore> Inner<S> {
             Err(undecided) => {
                 // Who asks the share is not in its way.
                 drop(in_flight);
-                self.note_write_refusal(set, &undecided.failure);
+                self.note_write_refusal(set, &undecided);
                 self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
             }
         }
@@ -318,16 +318,24 @@ impl<S: RemoteStore> Inner<S> {
         refusal.filter(|_| is_shared(set))
     }
 
-    /// Remembers that a server takes no writes. Of several servers nobody knows which it was.
-    fn note_write_refusal(&self, set: &LimitSet<'_>, failure: &RemoteFailure) {
+    /// Remembers that servers take no writes: those that said so, or the only one of the set.
+    fn note_write_refusal(&self, set: &LimitSet<'_>, undecided: &SetFailure) {
+        let SetFailure {
+            failure, failed, ..
+        } = undecided;
         if failure.kind != FailureKind::TakesNoWrites {
             return;
         }
-        let mut servers = self.servers(set);
-        let Some(server) = servers.next() else {
-            return;
-        };
-        if servers.all(|other| other == server) {
+        let mut servers: Vec<_> = self.servers(set).collect();
+        if let Some(first) = servers.first()
+            && servers.iter().all(|other| other == first)
+        {
+            servers.truncate(1);
+        } else {
+            let failed = failed.iter().filter_map(|place| servers.get(*place));
+            servers = failed.cloned().collect();
+        }
+        for server in servers {
             self.recovery.takes_no_writes(&server, failure);
         }
     }

@@ -61,6 +61,9 @@ impl std::error::Error for RemoteFailure {}
 pub struct SetFailure {
     /// Why not.
     pub failure: RemoteFailure,
+    /// Places in the set of the charges that the failure is about: of a set over several servers, those
+    /// on the servers that failed. Empty if that is not known.
+    pub failed: Vec<usize>,
     /// Places in the set of those charges that were made all the same, or may have been.
     pub uncertain: Vec<usize>,
 }
@@ -70,6 +73,7 @@ impl From<RemoteFailure> for SetFailure {
     fn from(failure: RemoteFailure) -> Self {
         Self {
             failure,
+            failed: Vec::new(),
             uncertain: Vec::new(),
         }
     }

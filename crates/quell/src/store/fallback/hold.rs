@@ -50,13 +50,14 @@ impl<S: RemoteStore> Inner<S> {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
                 drop(in_flight);
-                self.note_write_refusal(set, &failure);
                 let is_uncertain = failure.kind == FailureKind::Unknown;
                 let places = 0..set.charges().len();
                 let undecided = SetFailure {
                     failure,
+                    failed: Vec::new(),
                     uncertain: places.filter(|_| is_uncertain).collect(),
                 };
+                self.note_write_refusal(set, &undecided);
                 self.fallback(set, claim, now, &FallbackReason::Failed(undecided))
             }
         }
