@@ -39,8 +39,9 @@ pub(crate) const DEBT_REFILLS: u32 = 64;
 pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
 
 /// An algorithm as it was asked for, with all its numbers.
+///
+/// Who decides limits or shows them has to know every algorithm, so a new one is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Algorithm {
     /// Continuous or batched refill up to a burst.
     TokenBucket(TokenBucket),

@@ -17,11 +17,12 @@
 //! Bad at: telling apart many callers behind one key, who are banned together.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use crate::limit::LimitError;
 use crate::state::BanRecord;
-use crate::time::Monotonic;
+use crate::time::{Exact, Monotonic};
 
 /// The most refusals that may be asked for before a ban: each one is remembered per key.
 pub const MAX_AFTER: u32 = 1_000;
@@ -30,6 +31,8 @@ pub const MAX_AFTER: u32 = 1_000;
 pub const MAX_STEPS: usize = 32;
 
 /// How many refusals bring a ban, and how long bans last.
+///
+/// Shown in the words of a rules file, such as `after 3 refusals within 10m for 1m, 10m`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     after: u32,
@@ -156,5 +159,23 @@ impl Ban {
             .saturating_add(record.length.saturating_mul(record.level))
             .since(now);
         refusals.max(quiet).max(record.until.since(now))
+    }
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.after {
+            1 => f.write_str("after 1 refusal for ")?,
+            after => write!(
+                f,
+                "after {after} refusals within {} for ",
+                Exact(self.within)
+            )?,
+        }
+        for (index, length) in self.durations.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}{}", Exact(*length))?;
+        }
+        Ok(())
     }
 }

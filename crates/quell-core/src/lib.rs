@@ -21,6 +21,7 @@ pub mod descriptor;
 pub mod hold;
 pub mod key;
 pub mod limit;
+pub mod limit_spec;
 pub mod packed;
 pub mod path;
 pub mod rate;

@@ -10,17 +10,19 @@ use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::warm_up::{WarmUp, Warming};
 use crate::algorithm::{Algorithm, Engine, Mechanics};
 use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
+use crate::limit_spec::LimitSpec;
 use crate::packed::Bucket;
 use crate::rate::{MAX_PERIOD, Rate};
 use crate::time::Monotonic;
 
-/// An algorithm with its numbers, proved possible; perhaps with a ban on top.
+/// A [`LimitSpec`] that was proved possible, with what a decision needs worked out.
 ///
-/// Made from an algorithm's own type, on which the numbers are set:
+/// Made from an algorithm's own type, on which the numbers are set, or from a spec:
 ///
 /// ```
 /// use quell_core::limit::Limit;
@@ -30,43 +32,41 @@ use crate::time::Monotonic;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limit {
-    algorithm: Algorithm,
+    spec: LimitSpec,
     engine: Engine,
     /// The engine's numbers as words are decided under them, if they are.
     bucket: Option<Bucket>,
-    ban: Option<Arc<Ban>>,
-    on_expiry: OnExpiry,
 }
 
 impl Limit {
     /// A token bucket of `count` units per second whose burst is `count`.
     #[must_use]
     pub const fn per_second(count: u64) -> TokenBucket {
-        TokenBucket::unchecked(count, Duration::from_secs(1))
+        TokenBucket::new(count, Duration::from_secs(1))
     }
 
     /// A token bucket of `count` units per minute whose burst is `count`.
     #[must_use]
     pub const fn per_minute(count: u64) -> TokenBucket {
-        TokenBucket::unchecked(count, Duration::from_secs(60))
+        TokenBucket::new(count, Duration::from_secs(60))
     }
 
     /// A token bucket of `count` units per hour whose burst is `count`.
     #[must_use]
     pub const fn per_hour(count: u64) -> TokenBucket {
-        TokenBucket::unchecked(count, Duration::from_secs(3_600))
+        TokenBucket::new(count, Duration::from_secs(3_600))
     }
 
     /// A token bucket of `count` units per 24 hours whose burst is `count`.
     #[must_use]
     pub const fn per_day(count: u64) -> TokenBucket {
-        TokenBucket::unchecked(count, Duration::from_secs(86_400))
+        TokenBucket::new(count, Duration::from_secs(86_400))
     }
 
     /// A token bucket whose burst is the rate's count.
     #[must_use]
     pub const fn token_bucket(rate: Rate) -> TokenBucket {
-        TokenBucket::unchecked(rate.count(), rate.period())
+        TokenBucket::new(rate.count(), rate.period())
     }
 
     /// A leaky bucket whose burst is the rate's count.
@@ -105,34 +105,38 @@ impl Limit {
         Concurrency::new(max)
     }
 
-    pub(crate) fn from_parts(algorithm: Algorithm, engine: Engine) -> Self {
+    pub(crate) fn from_parts(spec: LimitSpec, engine: Engine) -> Self {
         Self {
             bucket: Bucket::of(&engine),
-            algorithm,
+            spec,
             engine,
-            ban: None,
-            on_expiry: OnExpiry::Charge,
         }
+    }
+
+    /// What was said of it, with the defaults that depend on other fields.
+    #[must_use]
+    pub const fn spec(&self) -> &LimitSpec {
+        &self.spec
     }
 
     /// The same limit with a ban for those who are refused too often.
     #[must_use]
     pub fn with_ban(mut self, ban: Ban) -> Self {
-        self.ban = Some(Arc::new(ban));
+        self.spec.ban = Some(Arc::new(ban));
         self
     }
 
     /// The same limit with another end for reservations that nobody settles.
     #[must_use]
     pub const fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
-        self.on_expiry = on_expiry;
+        self.spec.on_expiry = on_expiry;
         self
     }
 
     /// What becomes of a reservation that nobody settles.
     #[must_use]
     pub const fn at_expiry(&self) -> OnExpiry {
-        self.on_expiry
+        self.spec.on_expiry
     }
 
     /// After how long a permit comes back by itself, where the limit is of permits.
@@ -144,8 +148,8 @@ impl Limit {
     /// Whether how much it admits is learned from what it sees.
     #[must_use]
     pub const fn is_learned(&self) -> bool {
-        match &self.algorithm {
-            Algorithm::Concurrency(permits) => permits.min().is_some(),
+        match &self.spec.algorithm {
+            Algorithm::Concurrency(permits) => permits.min.is_some(),
             _ => false,
         }
     }
@@ -153,9 +157,9 @@ impl Limit {
     /// Whether an allowed call may be told to wait.
     #[must_use]
     pub const fn may_delay(&self) -> bool {
-        match &self.algorithm {
-            Algorithm::LeakyBucket(bucket) => bucket.undelayed() < bucket.burst_size(),
-            Algorithm::Concurrency(permits) => permits.queue_size() > 0,
+        match &self.spec.algorithm {
+            Algorithm::LeakyBucket(bucket) => bucket.delay_after < bucket.burst,
+            Algorithm::Concurrency(permits) => permits.queue > 0,
             _ => false,
         }
     }
@@ -163,14 +167,14 @@ impl Limit {
     /// The algorithm and its numbers.
     #[must_use]
     pub const fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
+        &self.spec.algorithm
     }
 
     /// The calendar on which its windows lie, if they do.
     #[must_use]
     pub const fn calendar(&self) -> Option<&Calendar> {
-        match &self.algorithm {
-            Algorithm::FixedWindow(fixed) => match fixed.window() {
+        match &self.spec.algorithm {
+            Algorithm::FixedWindow(fixed) => match &fixed.window {
                 Window::Calendar(calendar) => Some(calendar),
                 Window::FirstRequest(_) => None,
             },
@@ -181,7 +185,7 @@ impl Limit {
     /// The ban on top, if there is one.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
-        self.ban.as_deref()
+        self.spec.ban.as_deref()
     }
 
     /// The largest cost admitted from rest: burst or limit, in units. Where that is learned, the most
@@ -194,9 +198,18 @@ impl Limit {
     /// Whether a cost above what is stored is granted on credit.
     #[must_use]
     pub const fn is_on_credit(&self) -> bool {
-        match &self.algorithm {
+        match &self.spec.algorithm {
             Algorithm::TokenBucket(bucket) => bucket.is_on_credit(),
             _ => false,
+        }
+    }
+
+    /// The numbers of its warm-up for a store that counts for itself, if it warms up.
+    #[must_use]
+    pub fn warming(&self) -> Option<Warming> {
+        match &self.engine {
+            Engine::Token(engine) => engine.warm_up().map(WarmUp::numbers),
+            _ => None,
         }
     }
 
@@ -227,9 +240,7 @@ impl Limit {
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        self.algorithm == other.algorithm
-            && self.ban == other.ban
-            && self.on_expiry == other.on_expiry
+        self.spec == other.spec
     }
 }
 
@@ -237,7 +248,7 @@ impl Eq for Limit {}
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.algorithm.fmt(f)
+        self.spec.fmt(f)
     }
 }
 
@@ -302,6 +313,8 @@ pub enum LimitError {
     ColdFactorAlone,
     /// A warm-up beside a burst, an `initial` or a refill.
     WarmUpWithBurst,
+    /// A ceiling to be learned whose `min` is 0.
+    ZeroMin,
     /// A ceiling to be learned whose `min` is above its `max`.
     MinAboveMax,
     /// A ceiling to be learned beside a queue.
@@ -320,6 +333,8 @@ pub enum LimitError {
     LargeCeilingShared,
     /// A lease of 0 or above a day.
     Lease,
+    /// A `unit_delay` above a day.
+    UnitDelay,
     /// Permits where nobody could name them to give them back.
     PermitsNeedNames,
     /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
@@ -335,13 +350,7 @@ impl fmt::Display for LimitError {
         f.write_str(match self {
             Self::ZeroRate => "a rate of 0 admits nothing: write a count of at least 1",
             Self::ZeroPeriod => "a period must be longer than 0: write a duration such as 1s",
-            Self::LongPeriod => {
-                return write!(
-                    f,
-                    "a period of more than {} days: write a shorter one",
-                    MAX_PERIOD.as_secs() / 86_400
-                );
-            }
+            Self::LongPeriod => "a period of more than 36500 days: write a shorter one",
             Self::FastRate => {
                 "a rate above one per nanosecond: write at most 1000000000/s or leave the limit out"
             }
@@ -366,6 +375,7 @@ impl fmt::Display for LimitError {
             Self::WarmUpWithBurst => {
                 "what warms up has no burst: leave burst, initial and refill out, or warm_up"
             }
+            Self::ZeroMin => "a min of 0 admits nothing: write a min of at least 1",
             Self::MinAboveMax => "min is above max: write at most the max",
             Self::AdaptiveWithQueue => {
                 "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
@@ -380,6 +390,7 @@ impl fmt::Display for LimitError {
             }
             Self::ManyPermits => "max and queue together must be at most 10000",
             Self::Lease => "a lease must be longer than 0 and at most 1d",
+            Self::UnitDelay => "unit_delay must be at most 1d",
             Self::PermitsNeedNames => {
                 "permits are given back by name: use a Limiter with a rule of concurrency"
             }
@@ -391,6 +402,43 @@ impl fmt::Display for LimitError {
 }
 
 impl core::error::Error for LimitError {}
+
+impl LimitError {
+    /// The fields of a rules file that can be to blame: the first of them that was said is. Fields of a
+    /// map follow its name and a dot; none where it is the limit as a whole.
+    #[must_use]
+    pub const fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::ZeroRate | Self::FastRate => &["rate", "refill.amount"],
+            Self::ZeroPeriod | Self::LongPeriod => &["rate", "refill.every", "window", "limit"],
+            Self::ZeroBurst => &["burst"],
+            Self::ZeroLimit => &["limit", "max", "adaptive.max"],
+            Self::InitialAboveBurst => &["initial"],
+            Self::DelayAfterAboveBurst => &["delay_after"],
+            Self::ZeroRefill => &["refill.amount"],
+            Self::RefillDisagrees => &["rate"],
+            Self::Segments => &["segments"],
+            Self::ShortSegments => &["segments", "window", "limit"],
+            Self::MaxEntries => &["max_entries"],
+            Self::UnknownTimeZone => &["time_zone"],
+            Self::DebtInBatches => &["debt"],
+            Self::WarmUp => &["warm_up"],
+            Self::ColdFactor | Self::ColdFactorAlone => &["cold_factor"],
+            Self::WarmUpWithBurst => &["burst", "initial", "refill", "warm_up"],
+            Self::ZeroMin | Self::MinAboveMax => &["adaptive.min"],
+            Self::AdaptiveWithQueue => &["queue"],
+            Self::ManyPermits | Self::ManyPermitsShared | Self::LargeCeilingShared => {
+                &["queue", "max", "adaptive.max"]
+            }
+            Self::Lease => &["lease"],
+            Self::UnitDelay => &["unit_delay"],
+            Self::BanAfter => &["ban.after"],
+            Self::BanWithin => &["ban.within"],
+            Self::BanFor => &["ban.for"],
+            Self::LearnsNothing | Self::HoldsNothing | Self::PermitsNeedNames => &[],
+        }
+    }
+}
 
 /// Refuses a window length of zero or above [`MAX_PERIOD`].
 pub(crate) fn check_window(window: Duration) -> Result<u64, LimitError> {

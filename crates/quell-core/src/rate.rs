@@ -5,7 +5,7 @@ use core::ops::Rem;
 use core::time::Duration;
 
 use crate::limit::LimitError;
-use crate::time::saturating_nanos;
+use crate::time::{Exact, saturating_nanos};
 
 /// The longest period of a rate or window: 100 years of 365 days.
 ///
@@ -73,13 +73,33 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.period.as_nanos() {
-            1_000_000_000 => write!(f, "{}/s", self.count),
-            60_000_000_000 => write!(f, "{}/min", self.count),
-            3_600_000_000_000 => write!(f, "{}/h", self.count),
-            86_400_000_000_000 => write!(f, "{}/day", self.count),
-            _ => write!(f, "{}/{:?}", self.count, self.period),
-        }
+        write_rate(f, self.count, self.period)
+    }
+}
+
+/// `COUNT/PERIOD` as a rules file says a rate, in which a month has 30 days and a year 365.
+pub(crate) fn write_rate(f: &mut fmt::Formatter<'_>, count: u64, period: Duration) -> fmt::Result {
+    const DAY: u64 = 86_400;
+    match (period.as_secs(), period.subsec_nanos()) {
+        (seconds, 0) if seconds == 30 * DAY => write!(f, "{count}/month"),
+        (seconds, 0) if seconds == 365 * DAY => write!(f, "{count}/year"),
+        _ => write_per_window(f, count, period),
+    }
+}
+
+/// `COUNT/PERIOD` as a rules file says a limit of a window, whose months are those of a calendar.
+pub(crate) fn write_per_window(
+    f: &mut fmt::Formatter<'_>,
+    count: u64,
+    window: Duration,
+) -> fmt::Result {
+    match window.as_nanos() {
+        1_000_000_000 => write!(f, "{count}/s"),
+        60_000_000_000 => write!(f, "{count}/min"),
+        3_600_000_000_000 => write!(f, "{count}/h"),
+        86_400_000_000_000 => write!(f, "{count}/day"),
+        604_800_000_000_000 => write!(f, "{count}/week"),
+        _ => write!(f, "{count}/{}", Exact(window)),
     }
 }
 

@@ -13,9 +13,14 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::fixed_window::{FixedWindow, Window};
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::sliding_log::SlidingLog;
+use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::Limit;
+use crate::limit_spec::LimitSpec;
 use crate::rate::{MAX_PERIOD, Rate, gcd};
 
 impl Limit {
@@ -26,57 +31,52 @@ impl Limit {
             return Some(self.clone());
         }
         let part = |count: u64| count / u64::from(nodes.get());
-        let share = match self.algorithm() {
+        let algorithm = match self.algorithm().clone() {
             Algorithm::TokenBucket(spec) => {
-                let mut share = match spec.batches() {
-                    Some(refill) => TokenBucket::refill(part(refill.amount), refill.every),
-                    None => {
-                        let rate = rate(spec.count(), spec.period(), nodes)?;
-                        Self::token_bucket(rate)
-                    }
+                let (count, period) = if spec.in_batches {
+                    (part(spec.count), spec.period)
+                } else {
+                    let rate = rate(spec.count, spec.period, nodes)?;
+                    (rate.count(), rate.period())
                 };
-                share = match spec.warming() {
-                    // As long for everyone: each begins slowly by itself.
-                    Some((window, factor)) => share.warm_up(window).cold_factor(factor),
-                    None => share.burst(part(self.max())).debt(spec.is_on_credit()),
-                };
-                if let Some(initial) = spec.initial_tokens() {
-                    share = share.initial(part(initial));
-                }
-                share.build()
+                // What warms up has a burst of 1 on each, and takes as long: each begins slowly by itself.
+                let is_cold = spec.warm_up.is_some();
+                Algorithm::TokenBucket(TokenBucket {
+                    count,
+                    period,
+                    burst: spec
+                        .burst
+                        .map(|burst| if is_cold { burst } else { part(burst) }),
+                    initial: spec.initial.map(part),
+                    ..spec
+                })
             }
-            Algorithm::LeakyBucket(spec) => {
-                let rate = rate(spec.rate().count(), spec.rate().period(), nodes)?;
-                Self::leaky_bucket(rate)
-                    .burst(part(spec.burst_size()))
-                    .delay_after(part(spec.undelayed()))
-                    .build()
-            }
-            Algorithm::FixedWindow(spec) => fixed(spec, part(spec.limit())).build(),
-            Algorithm::SlidingWindow(spec) => {
-                Self::sliding_window(part(spec.limit()), spec.window())
-                    .segments(spec.segment_count())
-                    .build()
-            }
-            Algorithm::SlidingLog(spec) => Self::sliding_log(part(spec.limit()), spec.window())
-                .max_entries(spec.entry_bound())
-                .build(),
-            Algorithm::Concurrency(spec) => {
-                let mut share = Self::concurrency(part(spec.max()))
-                    .queue(part(spec.queue_size()))
-                    .lease(spec.lease_length())
-                    .unit_delay(spec.first_unit_delay());
-                if let Some(min) = spec.min() {
-                    share = share.adaptive(part(min));
-                }
-                share.build()
-            }
+            Algorithm::LeakyBucket(spec) => Algorithm::LeakyBucket(LeakyBucket {
+                rate: rate(spec.rate.count(), spec.rate.period(), nodes)?,
+                burst: part(spec.burst),
+                delay_after: part(spec.delay_after),
+            }),
+            Algorithm::FixedWindow(spec) => Algorithm::FixedWindow(FixedWindow {
+                limit: part(spec.limit),
+                ..spec
+            }),
+            Algorithm::SlidingWindow(spec) => Algorithm::SlidingWindow(SlidingWindow {
+                limit: part(spec.limit),
+                ..spec
+            }),
+            Algorithm::SlidingLog(spec) => Algorithm::SlidingLog(SlidingLog {
+                limit: part(spec.limit),
+                ..spec
+            }),
+            Algorithm::Concurrency(spec) => Algorithm::Concurrency(Concurrency {
+                max: part(spec.max),
+                min: spec.min.map(part),
+                queue: part(spec.queue),
+                ..spec
+            }),
         };
-        let share = share.ok()?.on_expiry(self.at_expiry());
-        Some(match self.ban() {
-            Some(ban) => share.with_ban(ban.clone()),
-            None => share,
-        })
+        let spec = self.spec().clone();
+        LimitSpec { algorithm, ..spec }.build().ok()
     }
 }
 
@@ -85,20 +85,13 @@ impl Limit {
     /// cold.
     #[must_use]
     pub fn without_warm_up(&self) -> Self {
-        let warms_up = match self.algorithm() {
-            Algorithm::TokenBucket(spec) => spec.warming().map(|_| (spec.count(), spec.period())),
+        let plain = match self.algorithm() {
+            Algorithm::TokenBucket(spec) if spec.warm_up.is_some() => {
+                TokenBucket::new(spec.count, spec.period).build().ok()
+            }
             _ => None,
         };
-        let rate = warms_up.and_then(|(count, period)| Rate::new(count, period).ok());
-        let plain = rate.and_then(|rate| Self::token_bucket(rate).build().ok());
         plain.unwrap_or_else(|| self.clone())
-    }
-}
-
-fn fixed(spec: &FixedWindow, limit: u64) -> FixedWindow {
-    match spec.window() {
-        Window::FirstRequest(window) => Limit::fixed_window(limit, *window),
-        Window::Calendar(calendar) => Limit::calendar_window(limit, calendar.unit, &calendar.zone),
     }
 }
 
@@ -214,7 +207,7 @@ mod tests {
         else {
             panic!("it is a token bucket");
         };
-        assert_eq!((share.count(), share.period()), (1, MAX_PERIOD));
+        assert_eq!((share.count, share.period), (1, MAX_PERIOD));
         let slowest = Rate::new(1, MAX_PERIOD).unwrap();
         let slowest = Limit::token_bucket(slowest).burst(8).build().unwrap();
         assert_eq!(shared(&slowest, 2), None);

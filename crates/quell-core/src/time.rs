@@ -3,6 +3,7 @@
 //! The core cannot read a clock. Whoever asks for a decision reads both clocks once and hands
 //! them down as one [`Now`].
 
+use core::fmt;
 use core::time::Duration;
 
 /// An instant on a clock that is only ever compared with itself, in nanoseconds.
@@ -110,6 +111,49 @@ pub(crate) fn duration_from_nanos(nanos: u128) -> Duration {
     ) {
         (Ok(seconds), Ok(rest)) => Duration::new(seconds, rest),
         _ => Duration::MAX,
+    }
+}
+
+/// A duration as people write it into a rules file, exact: `1m`, `90s`, `1h30m`, `59.999s`. Seconds
+/// and finer parts below two minutes are not cut into minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact(pub Duration);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u128); 7] = [
+            ("d", 86_400_000_000_000),
+            ("h", 3_600_000_000_000),
+            ("m", MINUTE),
+            ("s", 1_000_000_000),
+            ("ms", 1_000_000),
+            ("us", 1_000),
+            ("ns", 1),
+        ];
+        const MINUTE: u128 = 60_000_000_000;
+        let mut nanos = self.0.as_nanos();
+        if nanos == 0 {
+            return f.write_str("0s");
+        }
+        let is_short = nanos < 2 * MINUTE && nanos != MINUTE;
+        for (unit, length) in UNITS {
+            let whole = nanos / length;
+            if whole == 0 || (is_short && length >= MINUTE) {
+                continue;
+            }
+            nanos %= length;
+            write!(f, "{whole}")?;
+            if length < MINUTE && nanos > 0 {
+                let mut width = length.ilog10() as usize;
+                while nanos.is_multiple_of(10) {
+                    (nanos, width) = (nanos / 10, width - 1);
+                }
+                write!(f, ".{nanos:0width$}")?;
+                nanos = 0;
+            }
+            f.write_str(unit)?;
+        }
+        Ok(())
     }
 }
 

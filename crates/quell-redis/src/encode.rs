@@ -10,11 +10,10 @@ use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::algorithm::warm_up::Warming;
 use quell_core::ban::Ban;
 use quell_core::charge::Charge;
 use quell_core::limit::Limit;
-use quell_core::rate::{Rate, gcd};
+use quell_core::rate::gcd;
 use quell_core::time::{Monotonic, Wall};
 use sha2::{Digest, Sha256};
 
@@ -106,34 +105,32 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
     let limit = &charge.active.limit;
     let mut writer = Writer::new(charge);
     let numbers = match limit.algorithm() {
-        Algorithm::TokenBucket(spec) => match spec.batches() {
-            Some(_) => writer.batches(spec, charge),
-            None => writer.token(spec, charge),
-        },
+        Algorithm::TokenBucket(spec) if spec.in_batches => writer.batches(spec, charge),
+        Algorithm::TokenBucket(spec) => writer.token(spec, charge),
         Algorithm::LeakyBucket(spec) => {
-            let more = (spec.undelayed() > 0).then_some(spec.undelayed().min(MAX_UNITS));
-            writer.bucket(LEAKY, spec.rate(), spec.burst_size(), more, charge);
+            let more = (spec.delay_after > 0).then_some(spec.delay_after.min(MAX_UNITS));
+            let rate = (spec.rate.count(), spec.rate.period());
             LimitNumbers::Bucket {
-                ticks: Ticks::new(spec.rate(), spec.burst_size().min(MAX_UNITS)),
-                burst: spec.burst_size().min(MAX_UNITS),
-                undelayed: Some(spec.undelayed()),
+                ticks: writer.bucket(LEAKY, rate, spec.burst, more, charge),
+                burst: spec.burst.min(MAX_UNITS),
+                undelayed: Some(spec.delay_after),
             }
         }
         Algorithm::FixedWindow(spec) => writer.window(spec, charge),
         Algorithm::SlidingWindow(spec) => writer.segments(spec, charge),
         Algorithm::SlidingLog(spec) => {
-            let (limit, window) = (spec.limit(), micros_up(spec.window()));
+            let (limit, window) = (spec.limit, micros_up(spec.window));
             writer.limit(LOG, 0, &[limit, window]);
             writer.cost(charge, limit);
             writer.number(window);
             LimitNumbers::Log { limit, window }
         }
         Algorithm::Concurrency(spec) => {
-            let (max, limit) = (spec.max(), limit.max());
-            let lease = micros_up(spec.lease_length());
-            let first = u64::try_from(spec.first_unit_delay().as_nanos()).unwrap_or(u64::MAX);
+            let (max, limit) = (spec.max, limit.max());
+            let lease = micros_up(spec.lease);
+            let first = u64::try_from(spec.unit_delay.as_nanos()).unwrap_or(u64::MAX);
             let numbers = [max, limit, lease, first];
-            match spec.min() {
+            match spec.min {
                 Some(min) => writer.limit(PERMITS, HAS_MORE, &[&numbers[..], &[min]].concat()),
                 None => writer.limit(PERMITS, 0, &numbers),
             }
@@ -141,8 +138,6 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
             writer.number(lease);
             LimitNumbers::Permits { limit }
         }
-        // An algorithm that this store does not know: nothing is admitted.
-        _ => writer.nothing(),
     };
     if let Some(ban) = limit.ban() {
         writer.ban(ban);
@@ -225,14 +220,14 @@ impl Writer {
     fn bucket(
         &mut self,
         kind: u8,
-        rate: Rate,
+        (count, period): (u64, Duration),
         burst: u64,
         more: Option<u64>,
         charge: &Charge<'_>,
     ) -> Ticks {
         let burst = burst.min(MAX_UNITS);
-        let warming = warming(charge);
-        let ticks = Ticks::new(rate, burst);
+        let warming = charge.active.limit.warming();
+        let ticks = Ticks::new(count, period, burst);
         let ticks = warming.map_or(ticks, |warming| ticks.in_quanta(warming.per_micro));
         let most = most_on_credit(charge, ticks, burst);
         let mut flags = if most.is_some() { NEEDS_HOLDS } else { 0 };
@@ -285,10 +280,8 @@ impl Writer {
     fn token(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> LimitNumbers {
         let limit = &charge.active.limit;
         let burst = limit.max().min(MAX_UNITS);
-        let Ok(rate) = Rate::new(spec.count(), spec.period()) else {
-            return self.nothing();
-        };
         let missing = missing(limit, spec);
+        let rate = (spec.count, spec.period);
         let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
         if let Some(missing) = missing {
             self.clear(FAST_SET);
@@ -302,23 +295,10 @@ impl Writer {
         }
     }
 
-    /// What stands for a limit that cannot be: none was built from such numbers.
-    fn nothing(&mut self) -> LimitNumbers {
-        self.limit(LOG, 0, &[1, 1]);
-        for number in [2, 1, 1] {
-            self.number(number);
-        }
-        LimitNumbers::Log {
-            limit: 1,
-            window: 1,
-        }
-    }
-
     fn batches(&mut self, spec: &TokenBucket, charge: &Charge<'_>) -> LimitNumbers {
         let limit = charge.active.limit.max().min(MAX_UNITS);
-        let refill = spec.batches();
-        let amount = refill.map_or(1, |refill| refill.amount).min(MAX_UNITS);
-        let every = micros_up(refill.map_or(Duration::MAX, |refill| refill.every));
+        let amount = spec.count.min(MAX_UNITS);
+        let every = micros_up(spec.period);
         let missing = missing(&charge.active.limit, spec);
         let mut numbers = vec![amount, every, limit];
         numbers.extend(missing);
@@ -339,8 +319,8 @@ impl Writer {
     }
 
     fn window(&mut self, spec: &FixedWindow, charge: &Charge<'_>) -> LimitNumbers {
-        let limit = spec.limit().min(MAX_UNITS);
-        match spec.window() {
+        let limit = spec.limit.min(MAX_UNITS);
+        match &spec.window {
             Window::FirstRequest(window) => {
                 let window = micros_up(*window);
                 self.limit(FIXED, 0, &[limit, window]);
@@ -363,12 +343,12 @@ impl Writer {
     }
 
     fn segments(&mut self, spec: &SlidingWindow, charge: &Charge<'_>) -> LimitNumbers {
-        let limit = spec.limit().min(MAX_UNITS);
-        let window = spec.window().as_nanos();
+        let limit = spec.limit.min(MAX_UNITS);
+        let window = spec.window.as_nanos();
         // A segment shorter than a microsecond counts as one: a charge counts longer for it, by less
         // than a microsecond.
         let most = window.div_ceil(1_000).max(1);
-        let segments = u128::from(spec.segment_count()).min(most);
+        let segments = u128::from(spec.segments).min(most);
         let parts = segments * 1_000;
         let divisor = gcd(window, parts);
         let mut length = u64::try_from(window / divisor).unwrap_or(u64::MAX);
@@ -410,10 +390,7 @@ impl Writer {
 /// The largest cost that a bucket ever grants, if it grants on credit: what is owed is repaid within
 /// 64 full refills or an hour, whichever is longer (and 2^52 units of its tick).
 fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> {
-    let Algorithm::TokenBucket(spec) = charge.active.limit.algorithm() else {
-        return None;
-    };
-    if !spec.is_on_credit() {
+    if !charge.active.limit.is_on_credit() {
         return None;
     }
     let parts = u128::from(ticks.parts);
@@ -424,17 +401,9 @@ fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> 
     Some(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
-/// The numbers of a bucket that warms up.
-fn warming(charge: &Charge<'_>) -> Option<Warming> {
-    match charge.active.limit.algorithm() {
-        Algorithm::TokenBucket(spec) => spec.warming_numbers(),
-        _ => None,
-    }
-}
-
 /// Units that are missing when the rule comes into force.
 fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
-    let initial = spec.initial_tokens()?;
+    let initial = spec.initial?;
     let missing = limit.max().saturating_sub(initial).min(MAX_UNITS);
     (missing > 0).then_some(missing)
 }

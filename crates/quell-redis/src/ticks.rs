@@ -4,7 +4,9 @@
 //! and `parts`-ths of one, so that adding intervals is exact. A unit is a microsecond, or 2^k of them if a
 //! full refill is longer than 2^52 microseconds (142 years).
 
-use quell_core::rate::{Rate, gcd};
+use std::time::Duration;
+
+use quell_core::rate::gcd;
 
 /// The largest number that the script handles: with one bit to spare below 2^53, for a sum.
 const MOST: u128 = 1 << 52;
@@ -28,13 +30,13 @@ pub(crate) struct Span {
 }
 
 impl Ticks {
-    /// The ticks of `rate` for a bucket that holds `burst` units.
+    /// The ticks of `count` per `period`, a possible rate, for a bucket that holds `burst` units.
     ///
     /// Exact, but for rates whose fraction, fully reduced, has a part above 2^52 (counts above 10^12
     /// per period that share no factor with it): these are rounded to 2^-51 of the interval, up.
-    pub(crate) fn new(rate: Rate, burst: u64) -> Self {
-        let interval = rate.period().as_nanos();
-        let parts = u128::from(rate.count()) * 1_000;
+    pub(crate) fn new(count: u64, period: Duration, burst: u64) -> Self {
+        let interval = period.as_nanos();
+        let parts = u128::from(count) * 1_000;
         let mut shift = 0;
         // At most 2^100 microseconds: at most 50 steps.
         while (u128::from(burst) * interval / parts) >> shift >= MOST {
@@ -109,15 +111,11 @@ fn narrow(value: u128) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use quell_core::rate::Rate;
 
     use super::*;
 
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
-
-    fn ticks(count: u64, period: Duration, burst: u64) -> Ticks {
-        Ticks::new(Rate::new(count, period).unwrap(), burst)
-    }
 
     #[test]
     fn usual_rates_are_exact() {
@@ -127,19 +125,22 @@ mod tests {
             parts,
             shift: 0,
         };
-        assert_eq!(ticks(100, second, 200), exact(10_000, 1));
-        assert_eq!(ticks(7, 60 * second, 7), exact(60_000_000, 7));
-        assert_eq!(ticks(1_000_003, second, 10), exact(1_000_000, 1_000_003));
+        assert_eq!(Ticks::new(100, second, 200), exact(10_000, 1));
+        assert_eq!(Ticks::new(7, 60 * second, 7), exact(60_000_000, 7));
         assert_eq!(
-            ticks(999_999_999, second, 999_999_999),
+            Ticks::new(1_000_003, second, 10),
+            exact(1_000_000, 1_000_003)
+        );
+        assert_eq!(
+            Ticks::new(999_999_999, second, 999_999_999),
             exact(1_000_000, 999_999_999)
         );
-        assert_eq!(ticks(1, Duration::from_nanos(1), 1), exact(1, 1_000));
+        assert_eq!(Ticks::new(1, Duration::from_nanos(1), 1), exact(1, 1_000));
     }
 
     #[test]
     fn a_long_refill_has_a_longer_unit() {
-        let slow = ticks(1, YEAR, 1_000);
+        let slow = Ticks::new(1, YEAR, 1_000);
         assert_eq!(slow.shift, 3);
         let full = slow.span(1_000);
         assert_eq!((full.units << 3, full.parts), (31_536_000_000_000_000, 0));
@@ -156,7 +157,7 @@ mod tests {
                 continue;
             };
             for burst in [1, 1_000, MAX_UNITS] {
-                let ticks = Ticks::new(rate, burst);
+                let ticks = Ticks::new(count, period, burst);
                 let fits = |number: u64| u128::from(number) <= MOST;
                 assert!(
                     fits(ticks.interval) && fits(ticks.parts),

@@ -6,11 +6,9 @@ use std::time::Duration;
 use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::{CalendarUnit, Window};
 use quell_core::ban::Ban;
+use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
-use quell_core::rate::Rate;
 use serde::Serialize;
-
-mod words;
 
 /// A limit in words and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +45,15 @@ pub struct LimitNumbers {
     /// Units at the start (`token_bucket`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial: Option<u64>,
+    /// Whether a cost above what is stored is granted on credit (`token_bucket`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debt: Option<bool>,
+    /// How long it takes to get to its rate after rest, if it begins slowly (`token_bucket`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_up_ns: Option<u64>,
+    /// How many times as long the first interval after rest is then (`token_bucket`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cold_factor: Option<u32>,
     /// Units that may wait before a call that is not delayed (`leaky_bucket`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_after: Option<u64>,
@@ -80,6 +87,13 @@ pub struct LimitNumbers {
     /// After how long a permit comes back by itself (`concurrency`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
+    /// How long a call is taken to last until the first is released (`concurrency` with a queue).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit_delay_ns: Option<u64>,
+    /// What becomes of a reservation that nobody settles: `charge` or `release` (all but
+    /// `concurrency`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_expiry: Option<&'static str>,
 }
 
 /// `adaptive`: the bounds of what is learned.
@@ -130,91 +144,94 @@ impl LimitDescription {
     pub fn of(limit: &Limit) -> Self {
         Self {
             algorithm: limit.algorithm().name(),
-            limit: words::in_words(limit),
+            limit: limit.to_string(),
             max: limit.max(),
             numbers: LimitNumbers::of(limit),
             ban: limit.ban().map(BanNumbers::of),
-            ban_in_words: limit.ban().map(words::ban_in_words),
+            ban_in_words: limit.ban().map(ToString::to_string),
         }
     }
 }
 
 impl LimitNumbers {
     fn of(limit: &Limit) -> Self {
-        let burst = limit.max();
+        let numbers = Self {
+            on_expiry: Some(match limit.spec().on_expiry {
+                OnExpiry::Charge => "charge",
+                OnExpiry::Release => "release",
+            }),
+            ..Self::default()
+        };
         match limit.algorithm() {
             Algorithm::TokenBucket(spec) => Self {
-                rate: Some(RateNumbers {
-                    count: spec.count(),
-                    period_ns: nanos(spec.period()),
+                rate: Some(RateNumbers::of(spec.count, spec.period)),
+                burst: spec.burst,
+                refill: spec.in_batches.then(|| RefillNumbers {
+                    amount: spec.count,
+                    every_ns: nanos(spec.period),
                 }),
-                burst: Some(burst),
-                refill: spec.batches().map(|batches| RefillNumbers {
-                    amount: batches.amount,
-                    every_ns: nanos(batches.every),
-                }),
-                initial: Some(spec.initial_tokens().unwrap_or(burst)),
-                ..Self::default()
+                initial: spec.initial.or(spec.burst),
+                debt: Some(spec.debt),
+                warm_up_ns: spec.warm_up.map(nanos),
+                cold_factor: spec.cold_factor,
+                ..numbers
             },
             Algorithm::LeakyBucket(spec) => Self {
-                rate: Some(RateNumbers::of(spec.rate())),
-                burst: Some(burst),
-                delay_after: Some(spec.undelayed()),
-                ..Self::default()
+                rate: Some(RateNumbers::of(spec.rate.count(), spec.rate.period())),
+                burst: Some(spec.burst),
+                delay_after: Some(spec.delay_after),
+                ..numbers
             },
             Algorithm::FixedWindow(spec) => Self {
-                limit: Some(spec.limit()),
-                ..Self::of_fixed(spec.window())
+                limit: Some(spec.limit),
+                ..numbers.in_windows(&spec.window)
             },
             Algorithm::SlidingWindow(spec) => Self {
-                limit: Some(spec.limit()),
-                window_ns: Some(nanos(spec.window())),
-                segments: Some(spec.segment_count()),
-                ..Self::default()
+                limit: Some(spec.limit),
+                window_ns: Some(nanos(spec.window)),
+                segments: Some(spec.segments),
+                ..numbers
             },
             Algorithm::SlidingLog(spec) => Self {
-                limit: Some(spec.limit()),
-                window_ns: Some(nanos(spec.window())),
-                max_entries: Some(spec.entry_bound()),
-                ..Self::default()
+                limit: Some(spec.limit),
+                window_ns: Some(nanos(spec.window)),
+                max_entries: Some(spec.max_entries),
+                ..numbers
             },
-            Algorithm::Concurrency(spec) => Self {
-                adaptive: spec.min().map(|min| AdaptiveNumbers {
-                    min,
-                    max: spec.max(),
-                }),
-                queue: Some(spec.queue_size()).filter(|_| spec.min().is_none()),
-                lease_ns: Some(nanos(spec.lease_length())),
-                ..Self::default()
-            },
-            // One that is younger than this: `max` still says the largest cost.
-            _ => Self::default(),
+            Algorithm::Concurrency(spec) => {
+                let has_queue = spec.min.is_none();
+                Self {
+                    adaptive: spec.min.map(|min| AdaptiveNumbers { min, max: spec.max }),
+                    queue: has_queue.then_some(spec.queue),
+                    lease_ns: Some(nanos(spec.lease)),
+                    unit_delay_ns: has_queue.then(|| nanos(spec.unit_delay)),
+                    ..Self::default()
+                }
+            }
         }
     }
 
-    fn of_fixed(window: &Window) -> Self {
+    fn in_windows(self, window: &Window) -> Self {
         match window {
             Window::FirstRequest(length) => Self {
                 window_ns: Some(nanos(*length)),
                 align: Some("first_request"),
-                ..Self::default()
+                ..self
             },
             Window::Calendar(calendar) => Self {
                 window: Some(unit(calendar.unit)),
                 align: Some("calendar"),
                 time_zone: Some(calendar.zone.to_string()),
-                ..Self::default()
+                ..self
             },
         }
     }
 }
 
 impl RateNumbers {
-    fn of(rate: Rate) -> Self {
-        Self {
-            count: rate.count(),
-            period_ns: nanos(rate.period()),
-        }
+    fn of(count: u64, period: Duration) -> Self {
+        let period_ns = nanos(period);
+        Self { count, period_ns }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Duration: `250ms`, `1.5s`, `1h30m`, exact to the nanosecond, both ways.
 
-use std::fmt;
 use std::time::Duration;
+
+pub use quell_core::time::Exact;
 
 use crate::decimal::Decimal;
 use crate::hint;
@@ -170,46 +171,6 @@ fn spelled(text: &str, unit: &str, shown: &str) -> String {
 fn parse_again(better: &str) -> bool {
     let known = |unit: &str| UNITS.iter().any(|(name, _)| *name == unit);
     part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())
-}
-
-/// A duration as people write it into a rules file, exact, so that [`parse`] reads it back: `1m`,
-/// `90s`, `1h30m`, `59.999s`. Seconds and finer parts below two minutes are not cut into minutes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exact(pub Duration);
-
-impl fmt::Display for Exact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MINUTE: u128 = 60_000_000_000;
-        let mut nanos = self.0.as_nanos();
-        if nanos == 0 {
-            return f.write_str("0s");
-        }
-        let units = if nanos < 2 * MINUTE && nanos != MINUTE {
-            UNITS.get(3..)
-        } else {
-            Some(&UNITS[..])
-        };
-        for (unit, length) in units.unwrap_or_default() {
-            let length = u128::from(*length);
-            let whole = nanos / length;
-            if whole == 0 {
-                continue;
-            }
-            nanos %= length;
-            write!(f, "{whole}")?;
-            let is_long = length >= 60_000_000_000;
-            if !is_long && nanos > 0 {
-                let digits = format!("{:0width$}", nanos, width = length.ilog10() as usize);
-                write!(f, ".{}", digits.trim_end_matches('0'))?;
-                nanos = 0;
-            }
-            f.write_str(unit)?;
-            if nanos == 0 {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

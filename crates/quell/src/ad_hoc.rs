@@ -88,9 +88,9 @@ struct Numbers {
 impl Numbers {
     fn of(bucket: &TokenBucket) -> Self {
         Self {
-            count: bucket.count(),
-            period: bucket.period(),
-            burst: bucket.burst_size().unwrap_or(bucket.count()),
+            count: bucket.count,
+            period: bucket.period,
+            burst: bucket.burst.unwrap_or(bucket.count),
         }
     }
 

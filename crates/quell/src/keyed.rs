@@ -8,15 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::Edges;
-use quell_core::algorithm::fixed_window::FixedWindow;
-use quell_core::algorithm::leaky_bucket::LeakyBucket;
-use quell_core::algorithm::sliding_log::SlidingLog;
-use quell_core::algorithm::sliding_window::SlidingWindow;
-use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, Entry, KeylessCharge, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, Limit, LimitError, LimitId};
+use quell_core::limit_spec::LimitSpec;
 use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::{Now, Wall};
@@ -26,38 +22,6 @@ use crate::clock::{Clock, SystemClock, read_again};
 use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
 use crate::wait_keyed::{self, LockedKey};
 use crate::waiters::Waiters;
-
-/// What becomes a [`Limit`]: a limit, or the numbers of one.
-pub trait IntoLimit {
-    /// The limit.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the numbers are impossible.
-    fn into_limit(self) -> Result<Limit, LimitError>;
-}
-
-impl IntoLimit for Limit {
-    fn into_limit(self) -> Result<Limit, LimitError> {
-        Ok(self)
-    }
-}
-
-macro_rules! into_limit {
-    ($($spec:ident),*) => {
-        $(impl IntoLimit for $spec {
-            fn into_limit(self) -> Result<Limit, LimitError> {
-                self.build()
-            }
-        })*
-    };
-}
-into_limit!(
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog
-);
 
 /// One limit on many keys, in memory.
 ///
@@ -90,7 +54,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
-    pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
+    pub fn new(limit: impl Into<LimitSpec>) -> Result<Self, LimitError> {
         Self::with(limit, DEFAULT_MAX_KEYS, SystemClock::new())
     }
 }
@@ -101,7 +65,11 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
-    pub fn with(limit: impl IntoLimit, max_keys: usize, clock: C) -> Result<Self, LimitError> {
+    pub fn with(
+        limit: impl Into<LimitSpec>,
+        max_keys: usize,
+        clock: C,
+    ) -> Result<Self, LimitError> {
         Ok(Self {
             table: Table::new(max_keys, HashKey::random()),
             active: activate(limit, clock.now())?,
@@ -302,7 +270,7 @@ impl UnkeyedLimiter {
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
-    pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
+    pub fn new(limit: impl Into<LimitSpec>) -> Result<Self, LimitError> {
         Self::with(limit, SystemClock::new())
     }
 }
@@ -312,7 +280,7 @@ impl<C: Clock> UnkeyedLimiter<C> {
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
-    pub fn with(limit: impl IntoLimit, clock: C) -> Result<Self, LimitError> {
+    pub fn with(limit: impl Into<LimitSpec>, clock: C) -> Result<Self, LimitError> {
         let active = activate(limit, clock.now())?;
         Ok(Self {
             state: Mutex::new(State::rest(active.id)),
@@ -383,8 +351,8 @@ impl<C: Clock> LockedKey for SingleKey<'_, C> {
     }
 }
 
-fn activate(limit: impl IntoLimit, now: Now) -> Result<ActiveLimit, LimitError> {
-    let limit = limit.into_limit()?;
+fn activate(limit: impl Into<LimitSpec>, now: Now) -> Result<ActiveLimit, LimitError> {
+    let limit = limit.into().build()?;
     check_zone(&limit)?;
     if limit.lease().is_some() {
         return Err(LimitError::PermitsNeedNames);

@@ -48,6 +48,7 @@ pub use quell_core::decision::{Decision, Outcome, RetryAfter};
 pub use quell_core::descriptor::{Descriptor, Query};
 pub use quell_core::hold::{Ending, OnExpiry};
 pub use quell_core::limit::{Limit, LimitError};
+pub use quell_core::limit_spec::LimitSpec;
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, Verdict};
 pub use waiters::MAX_WAITING;

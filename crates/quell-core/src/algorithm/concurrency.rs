@@ -32,9 +32,9 @@ use super::adaptive::Adaptive;
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::hold::{MAX_HOLD, MAX_HOLDS};
-use crate::limit::{Limit, LimitError};
+use crate::limit::LimitError;
 use crate::state::Usage;
-use crate::time::{Monotonic, saturating_nanos};
+use crate::time::{Exact, Monotonic, saturating_nanos};
 
 /// A lease unless said: longer than nearly all calls, shorter than an operator's patience.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
@@ -42,65 +42,71 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 /// The numbers of a limit of permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    max: u64,
-    adaptive: Option<u64>,
-    queue: u64,
-    lease: Duration,
-    unit_delay: Duration,
+    /// Permits that may be held without a delay, at least 1; the most that may be learned, if that is
+    /// so. Together with `queue` at most [`MAX_HOLDS`].
+    pub max: u64,
+    /// The fewest permits that may be learned, at least 1 and at most `max`. Default: `max` is what it
+    /// is.
+    ///
+    /// With it the number of permits is learned from how long they are held; until something is known,
+    /// and when no permit came back for a lease, it is this one. A call that costs more than what was
+    /// learned is refused. Not together with a queue.
+    pub min: Option<u64>,
+    /// How many may be let in above `max`, with a delay. Default: 0.
+    pub queue: u64,
+    /// After how long a permit comes back by itself, above 0 and at most [`MAX_HOLD`]. Default:
+    /// [`DEFAULT_LEASE`].
+    pub lease: Duration,
+    /// How long a call is taken to last until the first is released, at most [`MAX_HOLD`]. Default: 0.
+    pub unit_delay: Duration,
 }
 
 impl Concurrency {
     pub(crate) const fn new(max: u64) -> Self {
         Self {
             max,
-            adaptive: None,
+            min: None,
             queue: 0,
             lease: DEFAULT_LEASE,
             unit_delay: Duration::ZERO,
         }
     }
 
-    /// Has the number of permits learned from how long they are held, between `min` and `max`; until
-    /// something is known, and when no permit came back for a lease, it is `min`. A call that costs
-    /// more than what was learned is refused. Not together with a queue.
+    /// Has the number of permits learned, between `min` and `max`: see
+    /// [`min`](Self#structfield.min).
     #[must_use]
     pub const fn adaptive(mut self, min: u64) -> Self {
-        self.adaptive = Some(min);
+        self.min = Some(min);
         self
     }
 
-    /// Sets how many may be let in above `max`, with a delay. Default: 0.
+    /// Sets [`queue`](Self#structfield.queue).
     #[must_use]
     pub const fn queue(mut self, queue: u64) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Sets after how long a permit comes back by itself, at most a day. Default: 1 min.
+    /// Sets [`lease`](Self#structfield.lease).
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets how long a call is taken to last until the first is released. Default: 0.
+    /// Sets [`unit_delay`](Self#structfield.unit_delay).
     #[must_use]
     pub const fn unit_delay(mut self, unit: Duration) -> Self {
         self.unit_delay = unit;
         self
     }
 
-    /// Proves the numbers possible.
-    ///
-    /// # Errors
-    /// [`LimitError`] if `max`, the `min` of [`adaptive`](Self::adaptive) or the lease is 0, `min` is
-    /// above `max` or beside a queue, the lease is above a day, or `max` and `queue` together are
-    /// above [`MAX_HOLDS`].
-    pub fn build(self) -> Result<Limit, LimitError> {
-        if self.max == 0 || self.adaptive == Some(0) {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
+        if self.max == 0 {
             return Err(LimitError::ZeroLimit);
         }
-        match self.adaptive {
+        match self.min {
+            Some(0) => return Err(LimitError::ZeroMin),
             Some(min) if min > self.max => return Err(LimitError::MinAboveMax),
             Some(_) if self.queue > 0 => return Err(LimitError::AdaptiveWithQueue),
             _ => {}
@@ -109,60 +115,38 @@ impl Concurrency {
         if limit > MAX_HOLDS as u64 {
             return Err(LimitError::ManyPermits);
         }
-        if self.lease.is_zero() || self.lease > MAX_HOLD || self.unit_delay > MAX_HOLD {
+        if self.lease.is_zero() || self.lease > MAX_HOLD {
             return Err(LimitError::Lease);
+        }
+        if self.unit_delay > MAX_HOLD {
+            return Err(LimitError::UnitDelay);
         }
         let engine = Engine::Permits(PermitEngine {
             max: self.max,
-            adaptive: self.adaptive.map(|min| Adaptive::new(min, self.max)),
+            adaptive: self.min.map(|min| Adaptive::new(min, self.max)),
             limit,
             lease: self.lease,
             unit: saturating_nanos(self.unit_delay),
         });
-        Ok(Limit::from_parts(Algorithm::Concurrency(self), engine))
-    }
-
-    /// Permits that may be held without a delay; the most that may be learned, if that is so.
-    #[must_use]
-    pub const fn max(&self) -> u64 {
-        self.max
-    }
-
-    /// The fewest permits that may be learned; `None` if `max` is what it is.
-    #[must_use]
-    pub const fn min(&self) -> Option<u64> {
-        self.adaptive
-    }
-
-    /// Permits above `max`.
-    #[must_use]
-    pub const fn queue_size(&self) -> u64 {
-        self.queue
-    }
-
-    /// After how long a permit comes back by itself.
-    #[must_use]
-    pub const fn lease_length(&self) -> Duration {
-        self.lease
-    }
-
-    /// How long a call is taken to last at first.
-    #[must_use]
-    pub const fn first_unit_delay(&self) -> Duration {
-        self.unit_delay
+        Ok((Algorithm::Concurrency(self), engine))
     }
 }
 
 impl fmt::Display for Concurrency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.adaptive {
-            Some(min) => write!(f, "{min} to {} at a time, learned", self.max)?,
-            None => write!(f, "{} at a time", self.max)?,
+        let max = self.max;
+        match self.min {
+            Some(min) => write!(f, "{min} to {max} at a time, learned")?,
+            None => write!(f, "{max} at a time")?,
         }
         if self.queue > 0 {
-            write!(f, ", {} queued", self.queue)?;
+            write!(f, ", queue {}", self.queue)?;
         }
-        write!(f, ", lease {:?}", self.lease)
+        write!(f, ", lease {}", Exact(self.lease))?;
+        if !self.unit_delay.is_zero() {
+            write!(f, ", unit_delay {}", Exact(self.unit_delay))?;
+        }
+        Ok(())
     }
 }
 

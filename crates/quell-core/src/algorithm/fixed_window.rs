@@ -25,21 +25,25 @@ use core::time::Duration;
 
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{Limit, LimitError, check_window};
+use crate::limit::{LimitError, check_window};
+use crate::rate::write_per_window;
 use crate::state::Usage;
 use crate::time::{Monotonic, Wall};
 
 /// The numbers of a fixed window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u64,
-    window: Window,
+    /// Units per window, at least 1.
+    pub limit: u64,
+    /// Where the windows lie.
+    pub window: Window,
 }
 
 /// Where windows lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// From the first charge after rest, for this long.
+    /// From the first charge after rest, for this long: above 0 and at most
+    /// [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     FirstRequest(Duration),
     /// On the calendar.
     Calendar(Calendar),
@@ -50,7 +54,8 @@ pub enum Window {
 pub struct Calendar {
     /// The unit.
     pub unit: CalendarUnit,
-    /// An IANA time zone name, such as `Europe/Berlin`.
+    /// An IANA time zone name, such as `Europe/Berlin`. Whether it exists is for whoever finds the
+    /// edges.
     pub zone: Arc<str>,
 }
 
@@ -111,11 +116,7 @@ impl FixedWindow {
         }
     }
 
-    /// Proves the numbers possible. Whether the time zone exists is for whoever finds the edges.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the limit is 0 or the window of no possible length.
-    pub fn build(self) -> Result<Limit, LimitError> {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
         }
@@ -130,26 +131,17 @@ impl FixedWindow {
                 calendar: calendar.clone(),
             }),
         };
-        Ok(Limit::from_parts(Algorithm::FixedWindow(self), engine))
-    }
-
-    /// Units per window.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Where the windows lie.
-    #[must_use]
-    pub const fn window(&self) -> &Window {
-        &self.window
+        Ok((Algorithm::FixedWindow(self), engine))
     }
 }
 
 impl fmt::Display for FixedWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.window {
-            Window::FirstRequest(window) => write!(f, "{} per {window:?}", self.limit),
+            Window::FirstRequest(window) => {
+                write_per_window(f, self.limit, *window)?;
+                f.write_str(" from the first request")
+            }
             Window::Calendar(Calendar { unit, zone }) => {
                 write!(f, "{} per calendar {} in {zone}", self.limit, unit.name())
             }

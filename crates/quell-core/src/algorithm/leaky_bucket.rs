@@ -28,16 +28,20 @@ use core::time::Duration;
 use super::gcra::Gcra;
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::Outcome;
-use crate::limit::{Limit, LimitError};
+use crate::limit::LimitError;
 use crate::rate::Rate;
 use crate::state::Usage;
 
 /// The numbers of a leaky bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
-    rate: Rate,
-    burst: u64,
-    delay_after: u64,
+    /// The rate at which calls leave.
+    pub rate: Rate,
+    /// The largest cost admitted at one instant from rest, the call in service included, in units, at
+    /// least 1. Default: the rate's count.
+    pub burst: u64,
+    /// Units that may stand before a call that is not delayed, at most the burst. Default: 0.
+    pub delay_after: u64,
 }
 
 impl LeakyBucket {
@@ -49,26 +53,21 @@ impl LeakyBucket {
         }
     }
 
-    /// Sets the largest cost admitted at one instant from rest, the call in service included.
-    /// Default: the rate's count.
+    /// Sets [`burst`](Self#structfield.burst).
     #[must_use]
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = burst;
         self
     }
 
-    /// Sets how many units may stand before a call that is not delayed. Default: 0.
+    /// Sets [`delay_after`](Self#structfield.delay_after).
     #[must_use]
     pub const fn delay_after(mut self, units: u64) -> Self {
         self.delay_after = units;
         self
     }
 
-    /// Proves the numbers possible.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the burst is 0 or `delay_after` above it.
-    pub fn build(self) -> Result<Limit, LimitError> {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
         if self.burst == 0 {
             return Err(LimitError::ZeroBurst);
         }
@@ -79,25 +78,7 @@ impl LeakyBucket {
             gcra: Gcra::new(self.rate, self.burst),
             delay_after: self.delay_after,
         });
-        Ok(Limit::from_parts(Algorithm::LeakyBucket(self), engine))
-    }
-
-    /// The rate at which calls leave.
-    #[must_use]
-    pub const fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// The largest cost from rest.
-    #[must_use]
-    pub const fn burst_size(&self) -> u64 {
-        self.burst
-    }
-
-    /// Units that may stand before a call that is not delayed.
-    #[must_use]
-    pub const fn undelayed(&self) -> u64 {
-        self.delay_after
+        Ok((Algorithm::LeakyBucket(self), engine))
     }
 }
 
@@ -105,7 +86,7 @@ impl fmt::Display for LeakyBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} burst {} delay_after {}",
+            "{}, burst {}, delay_after {}",
             self.rate, self.burst, self.delay_after
         )
     }

@@ -13,10 +13,10 @@
 
 use core::time::Duration;
 
-use super::token_bucket::Refill;
 use super::{At, DEBT_REFILLS, LONGEST_DEBT_AT_LEAST, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::hold::Mark;
+use crate::rate::Rate;
 use crate::state::Usage;
 use crate::time::{Monotonic, duration_from_nanos, saturating_nanos};
 
@@ -38,10 +38,11 @@ pub(crate) fn used(usage: &Usage) -> u64 {
 }
 
 impl RefillEngine {
-    pub(crate) fn new(refill: Refill, burst: u64, missing: u64) -> Self {
+    /// All units of `rate` at once, every period.
+    pub(crate) fn new(rate: Rate, burst: u64, missing: u64) -> Self {
         Self {
-            amount: refill.amount,
-            every: saturating_nanos(refill.every),
+            amount: rate.count(),
+            every: saturating_nanos(rate.period()),
             burst,
             missing,
         }

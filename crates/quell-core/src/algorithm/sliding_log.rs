@@ -21,10 +21,12 @@ use alloc::collections::VecDeque;
 use core::fmt;
 use core::time::Duration;
 
+use super::sliding_window::SlidingWindow;
 use super::sliding_window::{drop_oldest, put_in_order};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{Limit, LimitError, check_window};
+use crate::limit::{LimitError, check_window};
+use crate::rate::write_per_window;
 use crate::state::Usage;
 use crate::time::Monotonic;
 
@@ -37,9 +39,14 @@ pub const MAX_ENTRIES: u32 = 100_000;
 /// The numbers of a sliding log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    limit: u64,
-    window: Duration,
-    max_entries: u32,
+    /// Units in any window, at least 1. One above `max_entries` is built as a `sliding_window` with
+    /// the same limit and window, on every store alike: look at
+    /// [`Limit::algorithm`](crate::limit::Limit::algorithm) to tell.
+    pub limit: u64,
+    /// The window's length, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
+    pub window: Duration,
+    /// Entries that a key may hold, 1 to [`MAX_ENTRIES`]. Default: [`DEFAULT_MAX_ENTRIES`].
+    pub max_entries: u32,
 }
 
 impl SlidingLog {
@@ -51,20 +58,14 @@ impl SlidingLog {
         }
     }
 
-    /// Sets how many entries a key may hold, 1 to 100,000. Default: 10,000.
+    /// Sets [`max_entries`](Self#structfield.max_entries).
     #[must_use]
     pub const fn max_entries(mut self, entries: u32) -> Self {
         self.max_entries = entries;
         self
     }
 
-    /// Proves the numbers possible. A limit above `max_entries` becomes a `sliding_window` with the
-    /// same limit and window, on every store alike: look at [`Limit::algorithm`] to tell.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the limit is 0, the window of no possible length, or `max_entries` outside
-    /// its bounds.
-    pub fn build(self) -> Result<Limit, LimitError> {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
         }
@@ -73,37 +74,23 @@ impl SlidingLog {
             return Err(LimitError::MaxEntries);
         }
         if self.limit > u64::from(self.max_entries) {
-            return Limit::sliding_window(self.limit, self.window).build();
+            return SlidingWindow::new(self.limit, self.window).prove();
         }
         let engine = Engine::Log(LogEngine {
             limit: self.limit,
             window,
         });
-        Ok(Limit::from_parts(Algorithm::SlidingLog(self), engine))
-    }
-
-    /// Units in any window.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// The window's length.
-    #[must_use]
-    pub const fn window(&self) -> Duration {
-        self.window
-    }
-
-    /// Entries that a key may hold.
-    #[must_use]
-    pub const fn entry_bound(&self) -> u32 {
-        self.max_entries
+        Ok((Algorithm::SlidingLog(self), engine))
     }
 }
 
 impl fmt::Display for SlidingLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in any {:?}", self.limit, self.window)
+        write_per_window(f, self.limit, self.window)?;
+        match self.max_entries {
+            DEFAULT_MAX_ENTRIES => Ok(()),
+            entries => write!(f, ", max_entries {entries}"),
+        }
     }
 }
 

@@ -27,7 +27,8 @@ use core::time::Duration;
 
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{Limit, LimitError, check_window};
+use crate::limit::{LimitError, check_window};
+use crate::rate::write_per_window;
 use crate::state::Usage;
 use crate::time::{Monotonic, duration_from_nanos};
 
@@ -40,9 +41,13 @@ pub const MAX_SEGMENTS: u32 = 3_600;
 /// The numbers of a sliding window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    limit: u64,
-    window: Duration,
-    segments: u32,
+    /// Units in any window, at least 1.
+    pub limit: u64,
+    /// The window's length, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
+    pub window: Duration,
+    /// Into how many segments the window is cut: 2 to [`MAX_SEGMENTS`], each a nanosecond at least.
+    /// Default: [`DEFAULT_SEGMENTS`].
+    pub segments: u32,
 }
 
 impl SlidingWindow {
@@ -54,19 +59,14 @@ impl SlidingWindow {
         }
     }
 
-    /// Sets into how many segments the window is cut, 2 to 3600. Default: 10.
+    /// Sets [`segments`](Self#structfield.segments).
     #[must_use]
     pub const fn segments(mut self, segments: u32) -> Self {
         self.segments = segments;
         self
     }
 
-    /// Proves the numbers possible.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the limit is 0, the window of no possible length, or the segments too few,
-    /// too many or shorter than a nanosecond.
-    pub fn build(self) -> Result<Limit, LimitError> {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
         }
@@ -82,35 +82,14 @@ impl SlidingWindow {
             window,
             segments: u64::from(self.segments),
         });
-        Ok(Limit::from_parts(Algorithm::SlidingWindow(self), engine))
-    }
-
-    /// Units in any window.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// The window's length.
-    #[must_use]
-    pub const fn window(&self) -> Duration {
-        self.window
-    }
-
-    /// The number of segments.
-    #[must_use]
-    pub const fn segment_count(&self) -> u32 {
-        self.segments
+        Ok((Algorithm::SlidingWindow(self), engine))
     }
 }
 
 impl fmt::Display for SlidingWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} in any {:?}, {} segments",
-            self.limit, self.window, self.segments
-        )
+        write_per_window(f, self.limit, self.window)?;
+        write!(f, " in {} segments", self.segments)
     }
 }
 

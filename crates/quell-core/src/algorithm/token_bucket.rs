@@ -23,44 +23,55 @@ use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::refill::RefillEngine;
-use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp, Warming};
+use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{Limit, LimitError};
-use crate::rate::Rate;
+use crate::limit::LimitError;
+use crate::rate::{Rate, write_rate};
 use crate::state::Usage;
-use crate::time::Monotonic;
+use crate::time::{Exact, Monotonic};
 
 /// The numbers of a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    count: u64,
-    period: Duration,
-    burst: Option<u64>,
-    initial: Option<u64>,
-    refill: Option<Refill>,
-    debt: bool,
-    warm_up: Option<Duration>,
-    cold_factor: Option<u32>,
-}
-
-/// Tokens that come in batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refill {
-    /// Units in a batch, at least 1.
-    pub amount: u64,
-    /// Time between batches.
-    pub every: Duration,
+    /// Units per period, at least 1 and at most one per nanosecond.
+    pub count: u64,
+    /// The period, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
+    pub period: Duration,
+    /// Whether all `count` units come at once, every period. Default: they trickle in.
+    pub in_batches: bool,
+    /// The largest cost admitted at one instant from rest, in units, at least 1. Default: the rate's
+    /// count, or 1 where the bucket warms up; a built limit says it.
+    pub burst: Option<u64>,
+    /// Units that are there when the rule comes into force, at most the burst. Default: the burst.
+    pub initial: Option<u64>,
+    /// Grants a cost above what is stored at once and on credit: who comes next waits it off. Not in
+    /// batches.
+    ///
+    /// Such a call passes when at least one unit is stored, whatever it costs, so the bound is
+    /// `burst + rate*d` and what one call took too much. `remaining` says what is stored. Nothing is
+    /// granted that would take longer to repay than 64 full refills, or an hour where that is longer.
+    pub debt: bool,
+    /// Begins slowly after rest and takes so long to get to its rate, on credit: see
+    /// [`warm_up`](super::warm_up). Above 0 and at most
+    /// [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP); leaves no room for a burst, an `initial` or
+    /// batches. Default: at its rate at once.
+    pub warm_up: Option<Duration>,
+    /// How many times as long the coldest interval is, 2 to 1000; only with `warm_up`. Default:
+    /// [`DEFAULT_COLD_FACTOR`]; a built limit says it.
+    pub cold_factor: Option<u32>,
 }
 
 impl TokenBucket {
-    pub(crate) const fn unchecked(count: u64, period: Duration) -> Self {
+    /// A bucket of `count` units per `period` whose burst is `count`.
+    #[must_use]
+    pub const fn new(count: u64, period: Duration) -> Self {
         Self {
             count,
             period,
+            in_batches: false,
             burst: None,
             initial: None,
-            refill: None,
             debt: false,
             warm_up: None,
             cold_factor: None,
@@ -70,61 +81,48 @@ impl TokenBucket {
     /// A bucket that gets `amount` units `every` so long; its burst is `amount`.
     #[must_use]
     pub const fn refill(amount: u64, every: Duration) -> Self {
-        let mut bucket = Self::unchecked(amount, every);
-        bucket.refill = Some(Refill { amount, every });
+        let mut bucket = Self::new(amount, every);
+        bucket.in_batches = true;
         bucket
     }
 
-    /// Sets the largest cost admitted at one instant from rest. Default: the rate's count.
+    /// Sets [`burst`](Self#structfield.burst).
     #[must_use]
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// Sets how many tokens there are when the rule comes into force. Default: the burst.
+    /// Sets [`initial`](Self#structfield.initial).
     #[must_use]
     pub const fn initial(mut self, tokens: u64) -> Self {
         self.initial = Some(tokens);
         self
     }
 
-    /// Grants a cost above what is stored at once and on credit: who comes next waits it off.
-    ///
-    /// Such a call passes when at least one unit is stored, whatever it costs, so the bound is
-    /// `burst + rate*d` and what one call took too much. `remaining` says what is stored. Nothing is
-    /// granted that would take longer to repay than 64 full refills, or an hour where that is longer.
+    /// Sets [`debt`](Self#structfield.debt).
     #[must_use]
     pub const fn debt(mut self, debt: bool) -> Self {
         self.debt = debt;
         self
     }
 
-    /// Begins slowly after rest and takes so long to get to its rate, on credit: see
-    /// [`warm_up`](super::warm_up). Leaves no room for a burst, an `initial` or a refill.
+    /// Sets [`warm_up`](Self#structfield.warm_up).
     #[must_use]
     pub const fn warm_up(mut self, window: Duration) -> Self {
         self.warm_up = Some(window);
         self
     }
 
-    /// Sets how many times as long the coldest interval is. Default:
-    /// [`DEFAULT_COLD_FACTOR`].
+    /// Sets [`cold_factor`](Self#structfield.cold_factor).
     #[must_use]
     pub const fn cold_factor(mut self, factor: u32) -> Self {
         self.cold_factor = Some(factor);
         self
     }
 
-    /// Proves the numbers possible.
-    ///
-    /// # Errors
-    /// [`LimitError`] if the rate is impossible, the burst or the refill 0, or `initial` above the
-    /// burst; if the warm-up is zero or longer than a day, or something stands beside it that it
-    /// leaves no room for.
-    pub fn build(self) -> Result<Limit, LimitError> {
-        let refill_is_zero = self.refill.is_some_and(|refill| refill.amount == 0);
-        if refill_is_zero {
+    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
+        if self.in_batches && self.count == 0 {
             return Err(LimitError::ZeroRefill);
         }
         let rate = Rate::new(self.count, self.period)?;
@@ -136,7 +134,7 @@ impl TokenBucket {
         if burst == 0 {
             return Err(LimitError::ZeroBurst);
         }
-        if self.debt && self.refill.is_some() {
+        if self.debt && self.in_batches {
             return Err(LimitError::DebtInBatches);
         }
         let initial = self.initial.unwrap_or(burst);
@@ -144,20 +142,22 @@ impl TokenBucket {
             return Err(LimitError::InitialAboveBurst);
         }
         let missing = burst - initial;
-        let engine = match self.refill {
-            None => Engine::Token(TokenEngine {
+        let engine = if self.in_batches {
+            Engine::Refill(RefillEngine::new(rate, burst, missing))
+        } else {
+            Engine::Token(TokenEngine {
                 gcra: Gcra::new(rate, burst),
                 missing,
-                debt: self.debt || warm_up.is_some(),
+                debt: self.is_on_credit(),
                 warm_up: warm_up.map(Box::new),
-            }),
-            Some(refill) => Engine::Refill(RefillEngine::new(refill, burst, missing)),
+            })
         };
         let spec = Self {
             burst: Some(burst),
+            cold_factor: self.warm_up.map(|_| self.factor()),
             ..self
         };
-        Ok(Limit::from_parts(Algorithm::TokenBucket(spec), engine))
+        Ok((Algorithm::TokenBucket(spec), engine))
     }
 
     fn proved_warm_up(&self, rate: Rate) -> Result<Option<WarmUp>, LimitError> {
@@ -167,50 +167,14 @@ impl TokenBucket {
         };
         // A built limit says the burst of 1 that it has.
         let has_burst = self.burst.is_some_and(|burst| burst != 1);
-        if has_burst || self.initial.is_some() || self.refill.is_some() {
+        if has_burst || self.initial.is_some() || self.in_batches {
             return Err(LimitError::WarmUpWithBurst);
         }
-        let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
-        WarmUp::new(window, factor, rate).map(Some)
+        WarmUp::new(window, self.factor(), rate).map(Some)
     }
 
-    /// How long it takes to warm up, and how many times as long its coldest interval is.
-    #[must_use]
-    pub fn warming(&self) -> Option<(Duration, u32)> {
-        let factor = self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR);
-        self.warm_up.map(|window| (window, factor))
-    }
-
-    /// The same in the numbers that a charge is worked out in; `None` if they are not possible.
-    #[must_use]
-    pub fn warming_numbers(&self) -> Option<Warming> {
-        let rate = Rate::new(self.count, self.period).ok()?;
-        let warm_up = self.proved_warm_up(rate).ok()?;
-        warm_up.map(|warm_up| warm_up.numbers())
-    }
-
-    /// The units per period, as said.
-    #[must_use]
-    pub const fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The period, as said.
-    #[must_use]
-    pub const fn period(&self) -> Duration {
-        self.period
-    }
-
-    /// The largest cost from rest; in a built limit never `None`.
-    #[must_use]
-    pub const fn burst_size(&self) -> Option<u64> {
-        self.burst
-    }
-
-    /// Tokens at the start, where they differ from the burst.
-    #[must_use]
-    pub const fn initial_tokens(&self) -> Option<u64> {
-        self.initial
+    fn factor(&self) -> u32 {
+        self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR)
     }
 
     /// Whether costs above what is stored are granted on credit.
@@ -218,29 +182,25 @@ impl TokenBucket {
     pub const fn is_on_credit(&self) -> bool {
         self.debt || self.warm_up.is_some()
     }
-
-    /// The batches, if tokens come in batches.
-    #[must_use]
-    pub const fn batches(&self) -> Option<Refill> {
-        self.refill
-    }
 }
 
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.refill {
-            Some(refill) => write!(f, "{} every {:?}", refill.amount, refill.every)?,
-            None => match Rate::new(self.count, self.period) {
-                Ok(rate) => write!(f, "{rate}")?,
-                Err(_) => write!(f, "{}/{:?}", self.count, self.period)?,
-            },
+        let burst = self.burst.unwrap_or(self.count);
+        if self.in_batches {
+            write!(f, "{} every {}", self.count, Exact(self.period))?;
+        } else {
+            write_rate(f, self.count, self.period)?;
         }
-        write!(f, " burst {}", self.burst.unwrap_or(self.count))?;
-        f.write_str(if self.debt { " on credit" } else { "" })?;
-        match self.warming() {
-            Some((window, factor)) => write!(f, " warming up for {window:?} from 1/{factor}"),
-            None => Ok(()),
+        if let Some(window) = self.warm_up {
+            let factor = self.factor();
+            return write!(f, ", warm_up {}, cold_factor {factor}", Exact(window));
         }
+        write!(f, ", burst {burst}")?;
+        if let Some(initial) = self.initial.filter(|initial| *initial != burst) {
+            write!(f, ", initial {initial}")?;
+        }
+        f.write_str(if self.debt { ", debt" } else { "" })
     }
 }
 
@@ -271,7 +231,7 @@ impl TokenEngine {
         }
     }
 
-    pub(super) fn warm_up(&self) -> Option<&WarmUp> {
+    pub(crate) fn warm_up(&self) -> Option<&WarmUp> {
         self.warm_up.as_deref()
     }
 

@@ -131,7 +131,7 @@ impl WarmUp {
         Duration::from_nanos(self.window * self.quantum())
     }
 
-    pub(super) const fn numbers(&self) -> Warming {
+    pub(crate) const fn numbers(&self) -> Warming {
         Warming {
             window: self.window,
             factor: self.factor,

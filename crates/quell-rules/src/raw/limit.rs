@@ -178,6 +178,26 @@ impl RawLimit {
         .collect()
     }
 
+    /// Where a field is set, by a name of [`LimitError::fields`](quell_core::limit::LimitError::fields).
+    pub(crate) fn span_of(&self, name: &str) -> Option<&Span> {
+        let refill = self.refill.as_ref().map(|field| &field.value);
+        let adaptive = self.adaptive.as_ref().map(|field| &field.value);
+        let ban = self.ban.as_ref().map(|field| &field.value);
+        match name {
+            "refill.amount" => refill.map(|refill| &refill.amount.span),
+            "refill.every" => refill.map(|refill| &refill.every.span),
+            "adaptive.min" => adaptive.map(|adaptive| &adaptive.min.span),
+            "adaptive.max" => adaptive.map(|adaptive| &adaptive.max.span),
+            "ban.after" => ban.map(|ban| &ban.after.span),
+            "ban.within" => ban.and_then(|ban| ban.within.as_ref().map(|field| &field.span)),
+            "ban.for" => ban.map(|ban| &ban.durations.span),
+            _ => {
+                let mut fields = self.algorithm_fields().into_iter();
+                fields.find_map(|(field, span)| (field == name).then_some(span))
+            }
+        }
+    }
+
     /// Whether any field is set.
     pub(crate) fn says_something(&self) -> bool {
         self.algorithm.is_some() || self.ban.is_some() || !self.algorithm_fields().is_empty()

@@ -48,7 +48,7 @@ pub(super) fn check_shares(
             && limit.share(nodes).is_none()
         {
             let message = format!(
-                "{limit} on {nodes} nodes leaves each a share of 0: write a burst, limit or refill \
+                "`{limit}` on {nodes} nodes leaves each a share of 0: write a burst, limit or refill \
                  of at least {nodes}, fewer nodes, or `on_failure: deny` or `allow`"
             );
             sink.problem(span, message);

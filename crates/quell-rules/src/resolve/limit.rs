@@ -1,10 +1,18 @@
 //! Builds a limit from its raw fields, or reports which field makes it impossible.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
+use quell_core::algorithm::concurrency::{Concurrency, DEFAULT_LEASE};
+use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::leaky_bucket::LeakyBucket;
+use quell_core::algorithm::sliding_log::{DEFAULT_MAX_ENTRIES, SlidingLog};
+use quell_core::algorithm::sliding_window::{DEFAULT_SEGMENTS, SlidingWindow};
+use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::limit::{Limit, LimitError};
+use quell_core::limit_spec::LimitSpec;
 use quell_core::rate::{MAX_PERIOD, Rate};
 
 use crate::fields::RULE;
@@ -28,24 +36,41 @@ pub(crate) fn build(raw: &RawLimit, span: &Span, sink: &mut Sink) -> Option<Limi
     if sink.count() > before {
         return None;
     }
-    let limit = match kind {
+    let algorithm = match kind {
         Kind::TokenBucket => token_bucket(raw, span, sink),
         Kind::LeakyBucket => leaky_bucket(raw, span, sink),
         Kind::FixedWindow => fixed_window(raw, span, sink),
         Kind::SlidingWindow | Kind::SlidingLog => sliding(raw, kind, span, sink),
         Kind::Concurrency => concurrency(raw, span, sink),
     };
-    let ban = match &raw.ban {
-        None => None,
-        Some(field) => Some(build_ban(&field.value, &field.span, sink)?),
+    let ban = raw.ban.as_ref();
+    let ban = ban.map(|field| build_ban(&field.value, raw, &field.span, sink));
+    let is_wrong = matches!(ban, Some(None));
+    let algorithm = algorithm?;
+    warn_of_long_log(&algorithm, raw, span, sink);
+    let spec = LimitSpec {
+        algorithm,
+        ban: ban.flatten().map(Arc::new),
+        on_expiry: value(&raw.on_expiry).unwrap_or_default(),
     };
-    let mut limit = limit?;
-    if let Some(on_expiry) = &raw.on_expiry {
-        limit = limit.on_expiry(on_expiry.value);
-    }
-    match ban {
-        None => Some(limit),
-        Some(ban) => Some(limit.with_ban(ban)),
+    let limit = report(spec.build(), raw, span, sink)?;
+    (!is_wrong).then_some(limit)
+}
+
+/// Warns of a log that is built as a window, because it would be too long.
+fn warn_of_long_log(algorithm: &Algorithm, raw: &RawLimit, whole: &Span, sink: &mut Sink) {
+    let Algorithm::SlidingLog(SlidingLog {
+        limit, max_entries, ..
+    }) = algorithm
+    else {
+        return;
+    };
+    if *limit > u64::from(*max_entries) {
+        let message = format!(
+            "a limit of {limit} is above max_entries ({max_entries}), so it is loaded as \
+             sliding_window: write `algorithm: sliding_window`, or a larger `max_entries`"
+        );
+        sink.warn(raw.span_of("limit").unwrap_or(whole), message);
     }
 }
 
@@ -84,13 +109,8 @@ fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
     }
 }
 
-/// The first of these that was said, or the whole.
-fn blame<'s>(whole: &'s Span, candidates: &[Option<&'s Span>]) -> &'s Span {
-    candidates.iter().flatten().next().copied().unwrap_or(whole)
-}
-
-fn span<T>(field: &Option<Spanned<T>>) -> Option<&Span> {
-    field.as_ref().map(|field| &field.span)
+fn value<T: Copy>(field: &Option<Spanned<T>>) -> Option<T> {
+    field.as_ref().map(|field| field.value)
 }
 
 /// Tells `error` at the field that is to blame.
@@ -104,53 +124,9 @@ fn report<T>(
         Ok(value) => return Some(value),
         Err(error) => error,
     };
-    let refill = raw.refill.as_ref().map(|field| &field.value);
-    let amount = refill.map(|refill| &refill.amount.span);
-    let every = refill.map(|refill| &refill.every.span);
-    let adaptive = raw.adaptive.as_ref().map(|field| &field.value);
-    let min = adaptive.map(|adaptive| &adaptive.min.span);
-    let place = match error {
-        LimitError::ZeroRate | LimitError::FastRate => blame(whole, &[span(&raw.rate), amount]),
-        LimitError::ZeroPeriod | LimitError::LongPeriod => {
-            blame(whole, &[span(&raw.rate), every, span(&raw.window)])
-        }
-        LimitError::ZeroBurst => blame(whole, &[span(&raw.burst)]),
-        LimitError::ZeroLimit => {
-            let max = adaptive
-                .map(|adaptive| &adaptive.max)
-                .filter(|max| max.value == 0);
-            let max = max.map(|max| &max.span);
-            blame(whole, &[span(&raw.limit), span(&raw.max), max, min])
-        }
-        LimitError::MinAboveMax => blame(whole, &[min]),
-        LimitError::AdaptiveWithQueue => blame(whole, &[span(&raw.queue)]),
-        LimitError::DebtInBatches => blame(whole, &[span(&raw.debt)]),
-        LimitError::WarmUp => blame(whole, &[span(&raw.warm_up)]),
-        LimitError::ColdFactor | LimitError::ColdFactorAlone => {
-            blame(whole, &[span(&raw.cold_factor)])
-        }
-        LimitError::WarmUpWithBurst => {
-            let refill = raw.refill.as_ref().map(|field| &field.span);
-            let others = [span(&raw.burst), span(&raw.initial), refill];
-            blame(blame(whole, &[span(&raw.warm_up)]), &others)
-        }
-        LimitError::ManyPermits
-        | LimitError::ManyPermitsShared
-        | LimitError::LargeCeilingShared => {
-            let max = adaptive.map(|adaptive| &adaptive.max.span);
-            blame(whole, &[span(&raw.queue), span(&raw.max), max])
-        }
-        LimitError::Lease => blame(whole, &[span(&raw.lease), span(&raw.unit_delay)]),
-        LimitError::InitialAboveBurst => blame(whole, &[span(&raw.initial)]),
-        LimitError::DelayAfterAboveBurst => blame(whole, &[span(&raw.delay_after)]),
-        LimitError::ZeroRefill => blame(whole, &[amount]),
-        LimitError::RefillDisagrees => blame(whole, &[span(&raw.rate)]),
-        LimitError::Segments => blame(whole, &[span(&raw.segments)]),
-        LimitError::ShortSegments => blame(whole, &[span(&raw.segments), span(&raw.window)]),
-        LimitError::MaxEntries => blame(whole, &[span(&raw.max_entries)]),
-        _ => whole,
-    };
-    sink.problem(place, error.to_string());
+    let mut fields = error.fields().iter();
+    let place = fields.find_map(|field| raw.span_of(field));
+    sink.problem(place.unwrap_or(whole), error.to_string());
     None
 }
 
@@ -181,52 +157,45 @@ fn rate(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<BucketRate> {
     Some(BucketRate { rate, burst })
 }
 
-fn token_bucket(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Limit> {
-    let rate = match &raw.rate {
+fn token_bucket(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
+    let said = match &raw.rate {
         Some(_) => Some(rate(raw, whole, sink)?),
         None => None,
     };
-    let mut bucket = match (&raw.refill, &rate) {
+    let of_rate = said.as_ref().map(|said| said.burst);
+    let (count, period) = match (&raw.refill, said) {
         (None, None) => {
             let message =
                 "a token_bucket needs a rate: write `rate: COUNT/PERIOD`, such as `100/s`";
             sink.problem(whole, message);
             return None;
         }
-        (None, Some(rate)) => Limit::token_bucket(rate.rate),
-        (Some(refill), rate) => {
+        (None, Some(said)) => (said.rate.count(), said.rate.period()),
+        (Some(refill), said) => {
             let (amount, every) = (refill.value.amount.value, refill.value.every.value);
-            if let (Some(rate), Ok(implied)) = (rate, Rate::new(amount, every))
-                && !rate.rate.equals(implied)
+            if let (Some(said), Ok(implied)) = (said, Rate::new(amount, every))
+                && !said.rate.equals(implied)
             {
                 report::<()>(Err(LimitError::RefillDisagrees), raw, whole, sink);
                 return None;
             }
-            quell_core::algorithm::token_bucket::TokenBucket::refill(amount, every)
+            (amount, every)
         }
     };
-    let burst = raw.burst.as_ref().map(|field| field.value);
-    let of_rate = rate.map(|rate| rate.burst);
-    if let Some(burst) = burst.or(of_rate.filter(|_| raw.warm_up.is_none())) {
-        bucket = bucket.burst(burst);
-    }
-    if let Some(initial) = &raw.initial {
-        bucket = bucket.initial(initial.value);
-    }
-    if let Some(debt) = &raw.debt {
-        bucket = bucket.debt(debt.value);
-    }
-    if let Some(window) = &raw.warm_up {
-        bucket = bucket.warm_up(window.value);
-    }
-    if let Some(factor) = &raw.cold_factor {
-        bucket = bucket.cold_factor(factor.value);
-    }
-    report(bucket.build(), raw, whole, sink)
+    Some(Algorithm::TokenBucket(TokenBucket {
+        count,
+        period,
+        in_batches: raw.refill.is_some(),
+        burst: value(&raw.burst).or(of_rate.filter(|_| raw.warm_up.is_none())),
+        initial: value(&raw.initial),
+        debt: value(&raw.debt).unwrap_or(false),
+        warm_up: value(&raw.warm_up),
+        cold_factor: value(&raw.cold_factor),
+    }))
 }
 
-fn concurrency(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Limit> {
-    let mut permits = match (&raw.max, &raw.adaptive) {
+fn concurrency(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
+    let (min, max) = match (&raw.max, &raw.adaptive) {
         (None, None) => {
             let message = "concurrency needs a maximum: write `max: COUNT`, such as `max: 4`, or \
                            `adaptive: {min: 2, max: 50}`";
@@ -238,44 +207,40 @@ fn concurrency(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Limit> {
             sink.problem(&max.span, message);
             return None;
         }
-        (Some(max), None) => Limit::concurrency(max.value),
-        (None, Some(field)) => {
-            Limit::concurrency(field.value.max.value).adaptive(field.value.min.value)
-        }
+        (Some(max), None) => (None, max.value),
+        (None, Some(field)) => (Some(field.value.min.value), field.value.max.value),
     };
-    if let Some(queue) = &raw.queue {
-        permits = permits.queue(queue.value);
+    if let (Some(unit), None) = (&raw.unit_delay, &raw.queue) {
+        let message = "only calls in the queue are delayed: write `queue`, or leave it out";
+        sink.problem(&unit.span, message);
+        return None;
     }
-    if let Some(lease) = &raw.lease {
-        permits = permits.lease(lease.value);
-    }
-    if let Some(unit) = &raw.unit_delay {
-        if raw.queue.is_none() {
-            let message = "only calls in the queue are delayed: write `queue`, or leave it out";
-            sink.problem(&unit.span, message);
-            return None;
-        }
-        permits = permits.unit_delay(unit.value);
-    }
-    report(permits.build(), raw, whole, sink)
+    Some(Algorithm::Concurrency(Concurrency {
+        max,
+        min,
+        queue: value(&raw.queue).unwrap_or(0),
+        lease: value(&raw.lease).unwrap_or(DEFAULT_LEASE),
+        unit_delay: value(&raw.unit_delay).unwrap_or_default(),
+    }))
 }
 
-fn leaky_bucket(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Limit> {
+fn leaky_bucket(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
     if raw.rate.is_none() {
         let message = "a leaky_bucket needs a rate: write `rate: COUNT/PERIOD`, such as `2/s`";
         sink.problem(whole, message);
         return None;
     }
     let own = rate(raw, whole, sink)?;
-    let burst = raw.burst.as_ref().map_or(own.burst, |field| field.value);
-    let mut bucket = Limit::leaky_bucket(own.rate).burst(burst);
-    if let Some(delay_after) = &raw.delay_after {
-        bucket = bucket.delay_after(match delay_after.value {
-            DelayAfter::Units(units) => units,
-            DelayAfter::Burst => burst,
-        });
-    }
-    report(bucket.build(), raw, whole, sink)
+    let burst = value(&raw.burst).unwrap_or(own.burst);
+    Some(Algorithm::LeakyBucket(LeakyBucket {
+        rate: own.rate,
+        burst,
+        delay_after: match value(&raw.delay_after) {
+            Some(DelayAfter::Units(units)) => units,
+            Some(DelayAfter::Burst) => burst,
+            None => 0,
+        },
+    }))
 }
 
 /// The two numbers that every window needs; reports those that are missing.
@@ -314,70 +279,50 @@ fn length(field: &Spanned<Period>, sink: &mut Sink) -> Option<Duration> {
     }
 }
 
-fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Limit> {
-    let (limit, window) = window(raw, Kind::FixedWindow, whole, sink)?;
-    let align = raw.align.as_ref().map(|field| field.value);
-    let built = if align == Some(Align::Calendar) {
-        let unit = match window.value.on_calendar() {
+fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
+    let (limit, field) = window(raw, Kind::FixedWindow, whole, sink)?;
+    let window = if value(&raw.align) == Some(Align::Calendar) {
+        let unit = match field.value.on_calendar() {
             Ok(unit) => unit,
             Err(message) => {
-                sink.problem(&window.span, message);
+                sink.problem(&field.span, message);
                 return None;
             }
         };
-        let zone = raw.time_zone.as_ref().map_or("UTC", |field| &field.value);
-        Limit::calendar_window(limit, unit, zone).build()
+        let zone = raw.time_zone.as_ref().map(|zone| Arc::clone(&zone.value));
+        let zone = zone.unwrap_or_else(|| Arc::from("UTC"));
+        Window::Calendar(Calendar { unit, zone })
     } else {
         if let Some(zone) = &raw.time_zone {
             let message = "a time zone means something on the calendar only: write `align: calendar`, or leave it out";
             sink.problem(&zone.span, message);
             return None;
         }
-        Limit::fixed_window(limit, length(window, sink)?).build()
+        Window::FirstRequest(length(field, sink)?)
     };
-    report(built, raw, whole, sink)
+    Some(Algorithm::FixedWindow(FixedWindow { limit, window }))
 }
 
-fn sliding(raw: &RawLimit, kind: Kind, whole: &Span, sink: &mut Sink) -> Option<Limit> {
+fn sliding(raw: &RawLimit, kind: Kind, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
     let (limit, window) = window(raw, kind, whole, sink)?;
     let window = length(window, sink)?;
-    if kind == Kind::SlidingWindow {
-        let mut sliding = Limit::sliding_window(limit, window);
-        if let Some(segments) = &raw.segments {
-            sliding = sliding.segments(segments.value);
-        }
-        return report(sliding.build(), raw, whole, sink);
-    }
-    let mut log = Limit::sliding_log(limit, window);
-    if let Some(entries) = &raw.max_entries {
-        log = log.max_entries(entries.value);
-    }
-    let bound = log.entry_bound();
-    let built = report(log.build(), raw, whole, sink)?;
-    if let Algorithm::SlidingWindow(_) = built.algorithm() {
-        let message = format!(
-            "a limit of {limit} is above max_entries ({bound}), so it is loaded as sliding_window: \
-             write `algorithm: sliding_window`, or a larger `max_entries`"
-        );
-        sink.warn(blame(whole, &[span(&raw.limit)]), message);
-    }
-    Some(built)
+    Some(if kind == Kind::SlidingWindow {
+        Algorithm::SlidingWindow(SlidingWindow {
+            limit,
+            window,
+            segments: value(&raw.segments).unwrap_or(DEFAULT_SEGMENTS),
+        })
+    } else {
+        Algorithm::SlidingLog(SlidingLog {
+            limit,
+            window,
+            max_entries: value(&raw.max_entries).unwrap_or(DEFAULT_MAX_ENTRIES),
+        })
+    })
 }
 
-fn build_ban(raw: &RawBan, whole: &Span, sink: &mut Sink) -> Option<Ban> {
-    let within = raw.within.as_ref();
-    let durations = raw.durations.value.clone();
-    match Ban::new(raw.after.value, within.map(|field| field.value), durations) {
-        Ok(ban) => Some(ban),
-        Err(error) => {
-            let place = match error {
-                LimitError::BanAfter => &raw.after.span,
-                LimitError::BanWithin => within.map_or(whole, |field| &field.span),
-                LimitError::BanFor => &raw.durations.span,
-                _ => whole,
-            };
-            sink.problem(place, error.to_string());
-            None
-        }
-    }
+fn build_ban(ban: &RawBan, raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Ban> {
+    let durations = ban.durations.value.clone();
+    let ban = Ban::new(ban.after.value, value(&ban.within), durations);
+    report(ban, raw, whole, sink)
 }

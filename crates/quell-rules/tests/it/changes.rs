@@ -49,6 +49,33 @@ rules:
     assert_eq!(json[2]["fields"][0], "match");
 }
 
+/// What is a default is not said; whatever differs is.
+#[test]
+fn a_change_of_any_field_shows_in_the_words() {
+    for (field, words) in [
+        (
+            "rate: 1/s, on_expiry: release",
+            "token_bucket 1/s, burst 1, on_expiry release",
+        ),
+        ("rate: 1/s, debt: true", "token_bucket 1/s, burst 1, debt"),
+        (
+            "algorithm: sliding_log, limit: 5/min, max_entries: 50",
+            "sliding_log 5/min, max_entries 50",
+        ),
+        (
+            "algorithm: concurrency, max: 2, queue: 1, unit_delay: 1s",
+            "concurrency 2 at a time, queue 1, lease 1m, unit_delay 1s",
+        ),
+    ] {
+        let of = |fields: &str| format!("domain: d\nrules: [{{ name: a, {fields} }}]");
+        let (plain, _) = field.rsplit_once(", ").unwrap();
+        let changes = changes(&of(plain), &of(field));
+        assert_eq!(changes.rules().len(), 1, "{field}");
+        assert_eq!(changes.rules()[0].after.as_deref(), Some(words));
+        assert_ne!(changes.rules()[0].before.as_deref(), Some(words));
+    }
+}
+
 #[test]
 fn the_same_rules_are_no_change() {
     let text = "domain: d\nrules: [{ name: a, rate: 1/s }]";

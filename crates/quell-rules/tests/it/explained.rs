@@ -227,6 +227,7 @@ fn the_twin_for_programs() {
                     "algorithm": "fixed_window", "max": 1000,
                     "numbers": {
                         "limit": 1000, "window": "day", "align": "calendar", "time_zone": "Europe/Berlin",
+                        "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
                     "shadow": true, "on_failure": null, "nodes": null,
@@ -237,13 +238,38 @@ fn the_twin_for_programs() {
     assert_eq!(json, expected);
 }
 
+fn are_in_numbers(rows: &[(&str, serde_json::Value)]) {
+    for (fields, numbers) in rows {
+        let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
+        let explanation = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
+        let said = explanation.descriptors[0].rules[0].numbers.as_ref();
+        assert_eq!(&serde_json::to_value(said).unwrap(), numbers, "{fields}");
+    }
+}
+
 #[test]
-fn every_algorithm_in_numbers() {
-    for (fields, numbers) in [
+fn buckets_in_numbers() {
+    are_in_numbers(&[
         (
             "rate: 0.001/s, burst: 7, initial: 2",
             serde_json::json!({
                 "rate": { "count": 1, "period_ns": 1_000_000_000_000_u64 }, "burst": 7, "initial": 2,
+                "debt": false, "on_expiry": "charge",
+            }),
+        ),
+        (
+            "rate: 5/s, debt: true, on_expiry: release",
+            serde_json::json!({
+                "rate": { "count": 5, "period_ns": 1_000_000_000 }, "burst": 5, "initial": 5,
+                "debt": true, "on_expiry": "release",
+            }),
+        ),
+        (
+            "rate: 5/s, warm_up: 4s",
+            serde_json::json!({
+                "rate": { "count": 5, "period_ns": 1_000_000_000 }, "burst": 1, "initial": 1,
+                "debt": false, "warm_up_ns": 4_000_000_000_u64, "cold_factor": 3,
+                "on_expiry": "charge",
             }),
         ),
         (
@@ -251,38 +277,62 @@ fn every_algorithm_in_numbers() {
             serde_json::json!({
                 "rate": { "count": 5, "period_ns": 90 }, "burst": 5,
                 "refill": { "amount": 5, "every_ns": 90 }, "initial": 5,
+                "debt": false, "on_expiry": "charge",
             }),
         ),
         (
             "algorithm: leaky_bucket, rate: 2/s, burst: 5, delay_after: burst",
             serde_json::json!({
                 "rate": { "count": 2, "period_ns": 1_000_000_000 }, "burst": 5, "delay_after": 5,
+                "on_expiry": "charge",
+            }),
+        ),
+    ]);
+}
+
+#[test]
+fn windows_and_permits_in_numbers() {
+    are_in_numbers(&[
+        (
+            "algorithm: fixed_window, limit: 5/min",
+            serde_json::json!({
+                "limit": 5, "window_ns": 60_000_000_000_u64, "align": "first_request",
+                "on_expiry": "charge",
             }),
         ),
         (
-            "algorithm: fixed_window, limit: 5/min",
-            serde_json::json!({ "limit": 5, "window_ns": 60_000_000_000_u64, "align": "first_request" }),
-        ),
-        (
             "algorithm: fixed_window, limit: 5/month, align: calendar",
-            serde_json::json!({ "limit": 5, "window": "month", "align": "calendar", "time_zone": "UTC" }),
+            serde_json::json!({
+                "limit": 5, "window": "month", "align": "calendar", "time_zone": "UTC",
+                "on_expiry": "charge",
+            }),
         ),
         (
             "algorithm: sliding_window, limit: 30/250ms",
-            serde_json::json!({ "limit": 30, "window_ns": 250_000_000, "segments": 10 }),
+            serde_json::json!({
+                "limit": 30, "window_ns": 250_000_000, "segments": 10, "on_expiry": "charge",
+            }),
         ),
         (
             "algorithm: sliding_log, limit: 5/36500d",
             serde_json::json!({
                 "limit": 5, "window_ns": 3_153_600_000_000_000_000_u64, "max_entries": 10_000,
+                "on_expiry": "charge",
             }),
         ),
-    ] {
-        let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
-        let explanation = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
-        let said = explanation.descriptors[0].rules[0].numbers.as_ref();
-        assert_eq!(serde_json::to_value(said).unwrap(), numbers, "{fields}");
-    }
+        (
+            "algorithm: concurrency, max: 4, queue: 2, unit_delay: 30ms",
+            serde_json::json!({
+                "queue": 2, "lease_ns": 60_000_000_000_u64, "unit_delay_ns": 30_000_000,
+            }),
+        ),
+        (
+            "algorithm: concurrency, adaptive: { min: 2, max: 50 }",
+            serde_json::json!({
+                "adaptive": { "min": 2, "max": 50 }, "lease_ns": 60_000_000_000_u64,
+            }),
+        ),
+    ]);
 }
 
 #[test]

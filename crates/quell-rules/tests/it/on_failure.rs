@@ -81,11 +81,11 @@ fn mistakes_say_what_to_write() {
         ),
         (
             "rate: 1/s, nodes: 2, on_failure: share",
-            "3:5: rules[0]: token_bucket 1/s burst 1 on 2 nodes leaves each a share of 0: write a burst, limit or refill of at least 2, fewer nodes, or `on_failure: deny` or `allow`",
+            "3:5: rules[0]: `token_bucket 1/s, burst 1` on 2 nodes leaves each a share of 0: write a burst, limit or refill of at least 2, fewer nodes, or `on_failure: deny` or `allow`",
         ),
         (
             "rate: 9/s, nodes: 2, on_failure: share, overrides: [{ when: { t: x }, burst: 1 }]",
-            "3:68: rules[0].overrides[0]: token_bucket 9/s burst 1 on 2 nodes leaves each a share of 0: write a burst, limit or refill of at least 2, fewer nodes, or `on_failure: deny` or `allow`",
+            "3:68: rules[0].overrides[0]: `token_bucket 9/s, burst 1` on 2 nodes leaves each a share of 0: write a burst, limit or refill of at least 2, fewer nodes, or `on_failure: deny` or `allow`",
         ),
     ] {
         let told = problems(&rule(fields));

@@ -2,13 +2,18 @@
 //!
 //! Fields and variants are told apart by their order, as in `state_record`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{CalendarUnit, Window};
+use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
+use quell_core::algorithm::leaky_bucket::LeakyBucket;
+use quell_core::algorithm::sliding_log::SlidingLog;
+use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::limit::{ActiveLimit, Limit, LimitError, LimitId};
+use quell_core::limit_spec::LimitSpec;
 use quell_core::rate::Rate;
 use quell_core::time::Monotonic;
 use serde::{Deserialize, Serialize};
@@ -123,13 +128,14 @@ impl TryFrom<LimitRecord> for ActiveLimit {
     type Error = LimitError;
 
     fn try_from(record: LimitRecord) -> Result<Self, LimitError> {
-        let mut limit = record.algorithm.build()?;
-        if let Some(ban) = record.ban {
-            limit = limit.with_ban(Ban::new(ban.after, Some(ban.within), ban.durations)?);
-        }
+        let ban = |ban: BanRuleRecord| Ban::new(ban.after, Some(ban.within), ban.durations);
+        let spec = LimitSpec {
+            ban: record.ban.map(ban).transpose()?.map(Arc::new),
+            ..LimitSpec::from(record.algorithm.read()?)
+        };
         Ok(Self {
             id: LimitId(record.id),
-            limit,
+            limit: spec.build()?,
             since: Monotonic::from_nanos(record.since),
             place: record.place.into(),
         })
@@ -138,142 +144,165 @@ impl TryFrom<LimitRecord> for ActiveLimit {
 
 impl AlgorithmRecord {
     fn of(algorithm: &Algorithm) -> Option<Self> {
-        Some(match algorithm {
-            Algorithm::TokenBucket(bucket)
-                if let Some((warm_up, cold_factor)) = bucket.warming() =>
-            {
-                Self::WarmingUp {
-                    count: bucket.count(),
-                    period: bucket.period(),
-                    warm_up,
-                    cold_factor,
-                }
-            }
-            Algorithm::TokenBucket(bucket) => match bucket.batches() {
-                None if bucket.is_on_credit() => Self::OnCredit {
-                    count: bucket.count(),
-                    period: bucket.period(),
-                    burst: bucket.burst_size(),
-                    initial: bucket.initial_tokens(),
-                },
-                None => Self::TokenBucket {
-                    count: bucket.count(),
-                    period: bucket.period(),
-                    burst: bucket.burst_size(),
-                    initial: bucket.initial_tokens(),
-                },
-                Some(refill) => Self::Refill {
-                    amount: refill.amount,
-                    every: refill.every,
-                    burst: bucket.burst_size(),
-                    initial: bucket.initial_tokens(),
+        Some(match algorithm.clone() {
+            Algorithm::TokenBucket(bucket) => Self::of_bucket(bucket),
+            Algorithm::LeakyBucket(LeakyBucket {
+                rate,
+                burst,
+                delay_after,
+            }) => Self::LeakyBucket {
+                count: rate.count(),
+                period: rate.period(),
+                burst,
+                delay_after,
+            },
+            Algorithm::FixedWindow(FixedWindow { limit, window }) => match window {
+                Window::FirstRequest(window) => Self::FixedWindow { limit, window },
+                Window::Calendar(Calendar { unit, zone }) => Self::CalendarWindow {
+                    limit,
+                    unit: unit.into(),
+                    zone: zone.as_ref().to_owned(),
                 },
             },
-            Algorithm::LeakyBucket(bucket) => Self::LeakyBucket {
-                count: bucket.rate().count(),
-                period: bucket.rate().period(),
-                burst: bucket.burst_size(),
-                delay_after: bucket.undelayed(),
+            Algorithm::SlidingWindow(SlidingWindow {
+                limit,
+                window,
+                segments,
+            }) => Self::SlidingWindow {
+                limit,
+                window,
+                segments,
             },
-            Algorithm::FixedWindow(fixed) => match fixed.window() {
-                Window::FirstRequest(window) => Self::FixedWindow {
-                    limit: fixed.limit(),
-                    window: *window,
-                },
-                Window::Calendar(calendar) => Self::CalendarWindow {
-                    limit: fixed.limit(),
-                    unit: UnitRecord::from(calendar.unit),
-                    zone: calendar.zone.as_ref().to_owned(),
-                },
+            Algorithm::SlidingLog(SlidingLog {
+                limit,
+                window,
+                max_entries,
+            }) => Self::SlidingLog {
+                limit,
+                window,
+                max_entries,
             },
-            Algorithm::SlidingWindow(sliding) => Self::SlidingWindow {
-                limit: sliding.limit(),
-                window: sliding.window(),
-                segments: sliding.segment_count(),
-            },
-            Algorithm::SlidingLog(log) => Self::SlidingLog {
-                limit: log.limit(),
-                window: log.window(),
-                max_entries: log.entry_bound(),
-            },
-            _ => return None,
+            Algorithm::Concurrency(_) => return None,
         })
     }
 
-    fn build(self) -> Result<Limit, LimitError> {
-        match self {
+    fn of_bucket(bucket: TokenBucket) -> Self {
+        let TokenBucket {
+            count,
+            period,
+            in_batches,
+            burst,
+            initial,
+            debt,
+            warm_up,
+            cold_factor,
+        } = bucket;
+        match (warm_up, cold_factor) {
+            (Some(warm_up), Some(cold_factor)) => Self::WarmingUp {
+                count,
+                period,
+                warm_up,
+                cold_factor,
+            },
+            _ if in_batches => Self::Refill {
+                amount: count,
+                every: period,
+                burst,
+                initial,
+            },
+            _ if debt => Self::OnCredit {
+                count,
+                period,
+                burst,
+                initial,
+            },
+            _ => Self::TokenBucket {
+                count,
+                period,
+                burst,
+                initial,
+            },
+        }
+    }
+
+    fn read(self) -> Result<Algorithm, LimitError> {
+        Ok(match self {
             Self::TokenBucket {
                 count,
                 period,
                 burst,
                 initial,
-            } => {
-                let bucket = Limit::token_bucket(Rate::new(count, period)?);
-                with(bucket, burst, initial).build()
-            }
+            } => Algorithm::TokenBucket(bucket(count, period, burst, initial)),
             Self::OnCredit {
                 count,
                 period,
                 burst,
                 initial,
-            } => {
-                let bucket = Limit::token_bucket(Rate::new(count, period)?).debt(true);
-                with(bucket, burst, initial).build()
-            }
+            } => Algorithm::TokenBucket(bucket(count, period, burst, initial).debt(true)),
             Self::WarmingUp {
                 count,
                 period,
                 warm_up,
                 cold_factor,
-            } => Limit::token_bucket(Rate::new(count, period)?)
-                .warm_up(warm_up)
-                .cold_factor(cold_factor)
-                .build(),
+            } => Algorithm::TokenBucket(TokenBucket {
+                warm_up: Some(warm_up),
+                cold_factor: Some(cold_factor),
+                ..bucket(count, period, None, None)
+            }),
             Self::Refill {
                 amount,
                 every,
                 burst,
                 initial,
-            } => with(TokenBucket::refill(amount, every), burst, initial).build(),
+            } => Algorithm::TokenBucket(TokenBucket {
+                in_batches: true,
+                ..bucket(amount, every, burst, initial)
+            }),
             Self::LeakyBucket {
                 count,
                 period,
                 burst,
                 delay_after,
-            } => Limit::leaky_bucket(Rate::new(count, period)?)
-                .burst(burst)
-                .delay_after(delay_after)
-                .build(),
-            Self::FixedWindow { limit, window } => Limit::fixed_window(limit, window).build(),
+            } => Algorithm::LeakyBucket(LeakyBucket {
+                rate: Rate::new(count, period)?,
+                burst,
+                delay_after,
+            }),
+            Self::FixedWindow { limit, window } => Algorithm::FixedWindow(FixedWindow {
+                limit,
+                window: Window::FirstRequest(window),
+            }),
             Self::CalendarWindow { limit, unit, zone } => {
-                Limit::calendar_window(limit, unit.into(), &zone).build()
+                Algorithm::FixedWindow(Limit::calendar_window(limit, unit.into(), &zone))
             }
             Self::SlidingWindow {
                 limit,
                 window,
                 segments,
-            } => Limit::sliding_window(limit, window)
-                .segments(segments)
-                .build(),
+            } => Algorithm::SlidingWindow(SlidingWindow {
+                limit,
+                window,
+                segments,
+            }),
             Self::SlidingLog {
                 limit,
                 window,
                 max_entries,
-            } => Limit::sliding_log(limit, window)
-                .max_entries(max_entries)
-                .build(),
-        }
+            } => Algorithm::SlidingLog(SlidingLog {
+                limit,
+                window,
+                max_entries,
+            }),
+        })
     }
 }
 
-fn with(mut bucket: TokenBucket, burst: Option<u64>, initial: Option<u64>) -> TokenBucket {
-    if let Some(burst) = burst {
-        bucket = bucket.burst(burst);
+fn bucket(count: u64, period: Duration, burst: Option<u64>, initial: Option<u64>) -> TokenBucket {
+    TokenBucket {
+        burst,
+        initial,
+        ..TokenBucket::new(count, period)
     }
-    if let Some(initial) = initial {
-        bucket = bucket.initial(initial);
-    }
-    bucket
 }
 
 impl From<CalendarUnit> for UnitRecord {
@@ -304,8 +333,6 @@ impl From<UnitRecord> for CalendarUnit {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]

@@ -22,7 +22,7 @@ fn the_rules_in_force_are_listed() {
     assert_eq!(login["limit"], "token_bucket 100/min, burst 100");
     assert_eq!(
         login["numbers"],
-        json!({"rate": {"count": 100, "period_ns": 60_000_000_000_u64}, "burst": 100, "initial": 100})
+        json!({"rate": {"count": 100, "period_ns": 60_000_000_000_u64}, "burst": 100, "initial": 100, "debt": false, "on_expiry": "charge"})
     );
     assert_eq!(
         (&login["max"], &login["shadow"]),
@@ -50,6 +50,7 @@ rules:
     nodes: 2
   - { name: learned, algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s, on_failure: deny }
   - { name: queued, algorithm: concurrency, max: 4, queue: 2 }
+  - { name: warming, rate: 5/s, warm_up: 4s, on_expiry: release }
 ";
     let server = Fixture::new(rules, "");
     let rules = server.get("/v1/rules").json();
@@ -59,7 +60,7 @@ rules:
         rule["prefixes"],
         json!({"remote_address": {"v4": 24, "v6": 48}})
     );
-    let numbers = |limit: u64| json!({"limit": limit, "window": "month", "align": "calendar", "time_zone": "UTC"});
+    let numbers = |limit: u64| json!({"limit": limit, "window": "month", "align": "calendar", "time_zone": "UTC", "on_expiry": "charge"});
     assert_eq!(rule["numbers"], numbers(7));
     assert_eq!(rule["overrides"][0]["numbers"], numbers(9));
     assert_eq!(rule["overrides"][1]["numbers"], json!(null));
@@ -83,9 +84,17 @@ rules:
     );
     assert_eq!(
         queued["numbers"],
-        json!({"queue": 2, "lease_ns": 60_000_000_000_u64})
+        json!({"queue": 2, "lease_ns": 60_000_000_000_u64, "unit_delay_ns": 0})
     );
-    for rule in [learned, queued] {
+    let warming = &others[3];
+    assert_eq!(
+        warming["numbers"],
+        json!({
+            "rate": {"count": 5, "period_ns": 1_000_000_000}, "burst": 1, "initial": 1, "debt": false,
+            "warm_up_ns": 4_000_000_000_u64, "cold_factor": 3, "on_expiry": "release",
+        })
+    );
+    for rule in [learned, queued, warming] {
         are_described(rule, &schemas["Rule"]);
         are_described(&rule["numbers"], &schemas["Numbers"]);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, response};
 use quell_core::limit::LimitError;
+use quell_core::limit_spec::LimitSpec;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
@@ -23,7 +24,6 @@ use super::gate::{Admission, Failure, Gate, OnFailure};
 use super::grpc;
 use super::permit::{self, Course, Permit};
 use super::refusal;
-use crate::keyed::IntoLimit;
 use crate::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::{HoldStore, LocalStore};
@@ -82,7 +82,11 @@ impl LimitLayer<MemoryStore> {
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
-    pub fn each(name: &str, limit: impl IntoLimit, entries: Entries) -> Result<Self, LimitError> {
+    pub fn each(
+        name: &str,
+        limit: impl Into<LimitSpec>,
+        entries: Entries,
+    ) -> Result<Self, LimitError> {
         let per = entries.names().into_iter().map(|entry| Per {
             entry: Arc::from(entry),
             prefix: (entry == ADDRESS).then_some(Prefix::DEFAULT),
@@ -93,7 +97,7 @@ impl LimitLayer<MemoryStore> {
             matchers: Vec::new(),
             per: per.collect(),
             on_missing: OnMissing::SharedKey,
-            effect: Effect::Limit(limit.into_limit()?),
+            effect: Effect::Limit(limit.into().build()?),
             overrides: Vec::new(),
             cost: None,
             shadow: false,

@@ -50,7 +50,7 @@ fn turn(bench: &mut Bench, name: &mut u64, nanos: u64, ending: Ending) {
 fn what_makes_no_sense_is_refused() {
     let permits = |max| Limit::concurrency(max);
     for (limit, error) in [
-        (permits(4).adaptive(0), LimitError::ZeroLimit),
+        (permits(4).adaptive(0), LimitError::ZeroMin),
         (permits(0).adaptive(1), LimitError::ZeroLimit),
         (permits(4).adaptive(5), LimitError::MinAboveMax),
         (
@@ -64,7 +64,7 @@ fn what_makes_no_sense_is_refused() {
     let limit = learned(2, 9);
     assert_eq!(
         limit.to_string(),
-        "concurrency 2 to 9 at a time, learned, lease 60s"
+        "concurrency 2 to 9 at a time, learned, lease 1m"
     );
     assert!(limit.is_learned());
     assert!(!limit.may_delay());

@@ -346,7 +346,11 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "algorithm: concurrency, adaptive: {min: 0, max: 50}",
-        &["3:56: rules[0].adaptive.min: a limit of 0 admits nothing: write a limit of at least 1"],
+        &["3:56: rules[0].adaptive.min: a min of 0 admits nothing: write a min of at least 1"],
+    ),
+    (
+        "algorithm: concurrency, max: 4, queue: 2, lease: 1h, unit_delay: 25h",
+        &["3:81: rules[0].unit_delay: unit_delay must be at most 1d"],
     ),
     (
         "algorithm: concurrency, adaptive: {min: 1, max: 0}",
