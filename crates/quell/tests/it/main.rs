@@ -6,6 +6,7 @@
 )]
 
 mod examples;
+mod fallback;
 mod holds;
 mod learned;
 mod limiters;

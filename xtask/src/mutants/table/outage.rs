@@ -7,10 +7,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a refusal that counts towards a ban answered from memory",
         file: "crates/quell/src/store/fallback/denial_cache.rs",
-        original: "let counts = charge.active.limit.ban().is_some() && !decision.banned;",
+        original: "let counts = !is_ban && (decision.banned || charge.active.limit.ban().is_some());",
         replacement: "let counts = false;",
         package: "quell-redis",
         caught_by: "denied::refusals_that_count_towards_a_ban_reach_the_store",
+    },
+    Mutant {
+        name: "a ban remembered for as long as its limit refuses",
+        file: "crates/quell/src/store/fallback/denial_cache.rs",
+        original: "let is_ban = decision.banned && outlasts(decision, &charge.active.limit);",
+        replacement: "let is_ban = decision.banned;",
+        package: "quell",
+        caught_by: "fallback::random_traces_have_the_answers_of_the_model_or_remembered_ones",
     },
     Mutant {
         name: "a refusal remembered as it was, its wait not counted down",

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use quell_core::charge::Charge;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::key::Key;
-use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 
 use super::refusal::Refusal;
@@ -378,8 +378,10 @@ fn note_entry(
     let AnswerTime { asked, heard, .. } = answered;
     let noted = LastAnswer::new(decision, answered);
     let refusal = Refusal::new(charge.cost, asked, heard, decision);
-    // Refusals that count towards a ban have to reach the store.
-    let counts = charge.active.limit.ban().is_some() && !decision.banned;
+    // Refusals that count towards a ban have to reach the store, and so do those that would once the ban
+    // is over: a wait that the limit alone could ask for does not tell when that is.
+    let is_ban = decision.banned && outlasts(decision, &charge.active.limit);
+    let counts = !is_ban && (decision.banned || charge.active.limit.ban().is_some());
     // Of a cost on credit nothing is told from what is used.
     let is_told = !charge.active.limit.is_on_credit();
     let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
@@ -433,6 +435,12 @@ fn note_entry(
     });
 }
 
+/// Whether a wait is longer than a limit without a ban asks for, unless something is owed.
+fn outlasts(decision: &Decision, limit: &Limit) -> bool {
+    let wait = decision.retry_after();
+    matches!(wait, Some(RetryAfter::After(wait)) if wait > limit.full_refill())
+}
+
 /// Drops the key that is at rest first, if there is no room.
 fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
     if set.len() < WAYS {
@@ -452,7 +460,6 @@ fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
 mod tests {
     use quell_core::cost::Cost;
     use quell_core::decision::Outcome;
-    use quell_core::limit::Limit;
     use quell_core::rule::OnFailure;
 
     use super::*;

@@ -4,7 +4,7 @@
 //! left. The wait for another cost follows
 //!
 //! * from the same wait, if all that was used has to be gone first (`retry_after` equals `reset_after`):
-//!   no larger cost waits longer. The same holds for a ban that outlasts its limit;
+//!   no larger cost waits longer. A ban that outlasts its limit is the same wait for every cost;
 //! * for buckets, from the instant at which the key is at rest ([`replay_peek`]), if that explains the answer:
 //!   holds and waiting callers change it;
 //! * otherwise not at all: the store is asked, and each cost is cached separately.
