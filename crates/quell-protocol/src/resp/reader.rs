@@ -6,6 +6,7 @@ use super::decoder::{Decoded, Decoder};
 use super::error::CommandError;
 use super::frame::{FrameError, FrameLimits};
 use super::memo::CallMemo;
+use super::throttle::Throttle;
 
 /// Reads the commands of one connection.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub enum Read<'a> {
 pub struct Request<'a> {
     /// What is asked for, or why that is no command.
     pub command: Result<Command<'a>, CommandError>,
-    /// The arguments, to queue the command by; without any if they were not wanted.
+    /// The arguments, to queue the command by.
     pub args: Args<'a>,
     /// Bytes of its frame.
     pub length: usize,
@@ -62,36 +63,23 @@ impl Reader {
         }
     }
 
+    /// The `CL.THROTTLE` that `input` begins with, and the length of its frame, if it differs from the
+    /// last one in its key alone: it is recognised by its bytes. [`Self::read`] reads the same, so this
+    /// is for speed only.
+    #[inline]
+    #[must_use]
+    pub fn recognise<'a>(&self, input: &'a [u8]) -> Option<(Throttle<'a>, usize)> {
+        match self.decoder.is_between_frames() {
+            true => self.last.find(input),
+            false => None,
+        }
+    }
+
     /// Reads what `input` begins with.
-    ///
-    /// A `CL.THROTTLE` that differs from the last one in its key alone is recognised by its bytes and
-    /// not decoded, unless its arguments are wanted.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
-    #[inline]
-    pub fn read<'a>(
-        &'a mut self,
-        input: &'a [u8],
-        wants_args: bool,
-    ) -> Result<Read<'a>, FrameError> {
-        if !wants_args
-            && self.decoder.is_between_frames()
-            && let Some((throttle, length)) = self.last.find(input)
-        {
-            return Ok(Read::Command(Request {
-                command: Ok(Command::Throttle(throttle)),
-                args: Args {
-                    bytes: input,
-                    spans: &[],
-                },
-                length,
-            }));
-        }
-        self.decode(input)
-    }
-
-    fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<Read<'a>, FrameError> {
+    pub fn read<'a>(&'a mut self, input: &'a [u8]) -> Result<Read<'a>, FrameError> {
         Ok(match self.decoder.decode(input)? {
             Decoded::Command { args, length } => {
                 let request = Request::new(args, length);

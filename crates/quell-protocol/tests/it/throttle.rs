@@ -273,7 +273,7 @@ fn the_documented_example() {
 
 /// Calls alike, another limit, another command and a line, each cut anywhere before it is whole.
 #[test]
-fn a_reader_reads_what_the_decoder_and_the_parser_do() {
+fn a_reader_recognises_what_the_decoder_and_the_parser_read() {
     let frames = [
         frame(&[b"CL.THROTTLE", b"a", b"15", b"30", b"60"]),
         frame(&[b"CL.THROTTLE", b"user:12", b"15", b"30", b"60"]),
@@ -284,29 +284,36 @@ fn a_reader_reads_what_the_decoder_and_the_parser_do() {
         b"CL.THROTTLE e 15 30 60\r\n".to_vec(),
         frame(&[b"CL.THROTTLE", b"f", b"15", b"30", b"60"]),
     ];
-    for wants_args in [false, true] {
-        let mut reader = Reader::new(FrameLimits::default());
-        for frame in frames.iter().chain(&frames) {
-            for end in 0..frame.len() {
-                match reader.read(&frame[..end], wants_args) {
-                    Ok(Read::Incomplete) => {}
-                    other => panic!("cut at {end}: {other:?}"),
-                }
+    let mut reader = Reader::new(FrameLimits::default());
+    let mut recognised = Vec::new();
+    for (index, frame) in frames.iter().chain(&frames).enumerate() {
+        let followed = [frame.as_slice(), b"*1\r\n$4\r\nQUIT\r\n"].concat();
+        let mut decoder = Decoder::new(FrameLimits::default());
+        let Ok(Decoded::Command { args, length }) = decoder.decode(frame) else {
+            panic!("no command");
+        };
+        let expected = format!("{:?}", Command::parse(args));
+        if let Some((throttle, recognised_length)) = reader.recognise(&followed) {
+            assert_eq!(format!("Ok(Throttle({throttle:?}))"), expected);
+            assert_eq!(recognised_length, length);
+            recognised.push(index);
+        }
+        for end in 0..frame.len() {
+            match reader.read(&frame[..end]) {
+                Ok(Read::Incomplete) => {}
+                other => panic!("cut at {end}: {other:?}"),
             }
-            let mut decoder = Decoder::new(FrameLimits::default());
-            let Ok(Decoded::Command { args, length }) = decoder.decode(frame) else {
-                panic!("no command");
-            };
-            let followed = [frame.as_slice(), b"*1\r\n$4\r\nQUIT\r\n"].concat();
-            let Ok(Read::Command(request)) = reader.read(&followed, wants_args) else {
-                panic!("no command");
-            };
-            let expected = Command::parse(args);
-            assert_eq!(format!("{:?}", request.command), format!("{expected:?}"));
-            assert_eq!(request.length, length);
-            if wants_args {
-                assert!(request.args.iter().eq(args.iter()));
+            let is_begun = end > 0 && frame.starts_with(b"*") && end >= 4;
+            if is_begun {
+                assert!(reader.recognise(&followed).is_none(), "begun: {end}");
             }
         }
+        let Ok(Read::Command(request)) = reader.read(&followed) else {
+            panic!("no command");
+        };
+        assert_eq!(format!("{:?}", request.command), expected);
+        assert_eq!(request.length, length);
+        assert!(request.args.iter().eq(args.iter()));
     }
+    assert_eq!(recognised, [1, 8, 9]);
 }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
 use super::registry::Entry;
-use super::session::{Next, Session};
+use super::session::{Asked, Next, Session};
 use crate::listen::{Accepted, ON_ITS_WAY, leave};
 use crate::shared::Shared;
 
@@ -138,12 +138,26 @@ impl Connection {
                 break Ok(Rest::More);
             }
             let (input, out) = (self.input.filled(), &mut self.output.bytes);
-            let length = match self.reader.read(input, self.session.is_queueing()) {
+            // The step that is left out for calls alike is to decode and parse them. In registers:
+            // what is copied right after it was written waits for the processor's store buffer.
+            if !self.session.is_queueing()
+                && let Some((throttle, length)) = self.reader.recognise(input)
+            {
+                commands += 1;
+                let asked = Asked::Throttle(throttle);
+                if self.session.answer(asked, out).is_none() {
+                    self.session.wait(asked, out).await;
+                }
+                self.input.drop_front(length);
+                continue;
+            }
+            let length = match self.reader.read(input) {
                 Ok(Read::Command(request)) => {
                     commands += 1;
-                    let next = match self.session.answer(&request, out) {
+                    let asked = Asked::Command(&request);
+                    let next = match self.session.answer(asked, out) {
                         Some(next) => next,
-                        None => self.session.wait(&request, out).await,
+                        None => self.session.wait(asked, out).await,
                     };
                     match next {
                         Next::GoOn => {}

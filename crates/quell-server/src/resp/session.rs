@@ -47,6 +47,15 @@ struct Reading {
     left: u32,
 }
 
+/// What a client asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked<'a> {
+    /// A `CL.THROTTLE` that was recognised, while nothing is queued.
+    Throttle(Throttle<'a>),
+    /// A command that was read.
+    Command(&'a Request<'a>),
+}
+
 /// Whether the connection goes on after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -96,7 +105,7 @@ impl Session {
         self.protocol
     }
 
-    /// Whether commands are queued, for which their arguments are wanted.
+    /// Whether commands are queued, which they are by their arguments.
     pub(super) const fn is_queueing(&self) -> bool {
         self.queue.is_some()
     }
@@ -107,19 +116,18 @@ impl Session {
     /// Every command passes here before anything is decided, so this is where its caller will be
     /// authenticated.
     #[inline]
-    pub(super) fn answer(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
+    pub(super) fn answer(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Option<Next> {
         if !self.calls.is_empty() {
             // Replies are in the order of the commands.
             return None;
         }
-        match &request.command {
-            Ok(Command::Throttle(throttle)) if self.queue.is_none() => self.throttle(throttle, out),
-            _ => self.answer_other(request, out),
+        match asked {
+            Asked::Throttle(throttle) => self.throttle(&throttle, out),
+            Asked::Command(request) => self.answer_command(request, out),
         }
     }
 
-    /// Answers a command that is no `CL.THROTTLE`, or any while they are queued.
-    fn answer_other(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
+    fn answer_command(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
         // There are commands that take long.
         self.reading = None;
         let mut encoder = Encoder::new(out, self.protocol);
@@ -218,17 +226,23 @@ impl Session {
 
     /// Waits for what [`Self::answer`] could not answer at once. Questions wait together with those
     /// that follow, until [`Self::finish`].
-    pub(super) async fn wait(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Next {
-        match (&request.command, self.queue.take()) {
+    pub(super) async fn wait(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
+        if let Asked::Command(request) = asked
+            && let Ok(Command::Exec) = request.command
+            && let Some(queue) = self.queue.take()
+        {
             // Nothing waits while commands are queued.
-            (Ok(Command::Exec), Some(queue)) => self.exec(queue, out).await,
-            _ => self.wait_for(request, out).await,
+            return self.exec(queue, out).await;
         }
+        self.wait_for(asked, out).await
     }
 
     /// Waits for one command.
-    async fn wait_for(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Next {
-        let call = request.command.as_ref().ok().and_then(Call::of);
+    async fn wait_for(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
+        let call = match asked {
+            Asked::Throttle(throttle) => Some(Call::Throttle(throttle)),
+            Asked::Command(request) => request.command.as_ref().ok().and_then(Call::of),
+        };
         if let Some(call) = call
             && self
                 .calls
@@ -238,12 +252,18 @@ impl Session {
             return Next::GoOn;
         }
         self.finish(out).await;
-        if let Some(next) = self.answer(request, out) {
+        if let Some(next) = self.answer(asked, out) {
             return next;
         }
-        if let Ok(command) = &request.command {
+        // In a box each: a connection that is silent should not keep room for it.
+        if let Some(call) = call {
             let mut encoder = Encoder::new(out, self.protocol);
-            wait_alone(&self.shared, command, &mut encoder).await;
+            Box::pin(call.answer(&self.shared, &mut encoder)).await;
+        } else if let Asked::Command(request) = asked
+            && let Ok(command) = &request.command
+        {
+            let mut encoder = Encoder::new(out, self.protocol);
+            Box::pin(wait_for_hold(&self.shared, command, &mut encoder)).await;
         }
         Next::GoOn
     }
@@ -259,8 +279,9 @@ impl Session {
         Encoder::new(out, self.protocol).array(queue.len());
         for args in queue.commands() {
             let request = Request::new(args, 0);
-            if self.answer(&request, out).is_none() {
-                self.wait_for(&request, out).await;
+            let asked = Asked::Command(&request);
+            if self.answer(asked, out).is_none() {
+                self.wait_for(asked, out).await;
             }
             // None of it is sent before all of it is there.
             if !self.queued.resize(queue.held() + out.capacity()) {
@@ -366,17 +387,15 @@ impl Session {
     }
 }
 
-/// Waits for the answer to one command.
-async fn wait_alone(shared: &Shared, command: &Command<'_>, encoder: &mut Encoder<'_>) {
-    // In a box each: a connection that is silent should not keep room for it.
+/// Makes a hold, or ends it.
+async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Encoder<'_>) {
     match command {
         Command::Reserve(reserve) => {
             let limiter = &shared.limiter;
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
-            let answer = Box::pin(answer).await;
-            tell(answer, reserve.query.domain(), encoder);
+            tell(answer.await, reserve.query.domain(), encoder);
         }
-        Command::End(end) => match Box::pin(shared.end(end.domain, end.id, end.ending)).await {
+        Command::End(end) => match shared.end(end.domain, end.id, end.ending).await {
             Ok(finished) => encoder.ended(&EndedBody {
                 id: end.id.into(),
                 outcome: finished.status.name().into(),
@@ -386,11 +405,7 @@ async fn wait_alone(shared: &Shared, command: &Command<'_>, encoder: &mut Encode
                 refuse(&error, encoder);
             }
         },
-        other => {
-            if let Some(call) = Call::of(other) {
-                Box::pin(call.answer(shared, encoder)).await;
-            }
-        }
+        _ => {}
     }
 }
 
