@@ -11,7 +11,8 @@ use axum::response::Response;
 use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
-    self, AuthorizeError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem,
+    self, AuthorizeError, BodyError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY,
+    RateLimitItem,
 };
 
 use super::connection::RemoteAddress;
@@ -34,14 +35,7 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Res
         Ok(bytes) => bytes,
         Err(problem) => return reply::problem(&problem),
     };
-    let asked = match operation {
-        Operation::Acquire => http::parse_acquire(&bytes),
-        Operation::Peek => http::parse_query(&bytes).map(|query| http::Acquire {
-            query,
-            max_wait: Duration::ZERO,
-        }),
-    };
-    let asked = match asked {
+    let asked = match parse(operation, &bytes) {
         Ok(asked) => asked,
         Err(error) => return reply::problem(&Problem::from(&error)),
     };
@@ -56,6 +50,18 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Res
     }
 }
 
+/// Reads the body of a question.
+#[inline]
+pub(super) fn parse(operation: Operation, body: &[u8]) -> Result<http::Acquire<'_>, BodyError> {
+    match operation {
+        Operation::Acquire => http::parse_acquire(body),
+        Operation::Peek => http::parse_query(body).map(|query| http::Acquire {
+            query,
+            max_wait: Duration::ZERO,
+        }),
+    }
+}
+
 /// Waits for a turn. A place is given back when the request is dropped; a client that ends its side
 /// of an HTTP/1 connection may still want the answer, so there the wait that it asked for is the bound.
 async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
@@ -65,7 +71,7 @@ async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box
 }
 
 /// Asks, now that the request is here in whole.
-async fn ask(
+pub(super) async fn ask(
     shared: &Shared,
     operation: Operation,
     query: &Query<'_>,

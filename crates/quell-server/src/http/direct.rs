@@ -1,22 +1,23 @@
 //! Direct: questions over HTTP/1.1 as nearly all are, answered as they lie in the connection's bytes.
 //!
 //! Every connection begins here. With the first thing that is not a whole question it goes to hyper
-//! with all that came, and stays there: other routes, HTTP/2, bodies in pieces, requests that are
-//! wrong. So each of those is answered in one place only, and nothing is charged twice, since a
-//! question is left to hyper before it is asked.
+//! with all that came, and stays there: other routes, HTTP/2, bodies in pieces, callers who wait for
+//! their turn, requests that are wrong. So each of those is answered in one place only, and nothing is
+//! charged twice, since a question is left to hyper before it is asked.
 
 use std::cell::RefCell;
 use std::io;
 
+use axum::http::StatusCode;
 use jiff::Timestamp;
-use quell::Operation;
+use quell::{Operation, Query, Verdict};
 use quell_core::time::Wall;
-use quell_protocol::http::{VerdictBody, find_question, parse_acquire, parse_query};
+use quell_protocol::http::{PROBLEM_JSON, VerdictBody, find_question};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-use super::origin;
 use super::stream::{Requests, Watched};
+use super::{ask, origin, reply};
 use crate::health::Phase;
 use crate::listen::ON_ITS_WAY;
 use crate::shared::Shared;
@@ -68,13 +69,33 @@ pub(super) async fn serve(
             return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
-        while let Some(length) = answer(shared, port, rest, &mut output) {
-            rest = rest.get(length..).unwrap_or_default();
+        while let Some(asked) = read_question(shared, port, rest) {
+            let now = shared.limiter.now();
+            let at_once = shared
+                .limiter
+                .ask_at_once(asked.operation, &asked.query, now);
+            // There is no such domain.
+            let Ok(at_once) = at_once else { break };
             requests.begin();
+            let mut is_last = false;
+            match at_once {
+                Some(verdict) => write_verdict(&mut output, &verdict, now.wall, false),
+                None => {
+                    // What is answered need not wait with it.
+                    stream.write_all(&output).await?;
+                    output.clear();
+                    // In a box: a connection that is silent should not keep room for it.
+                    is_last = Box::pin(wait(shared, &asked, phase, &mut output)).await;
+                }
+            }
             requests.answer();
-            if output.len() >= MAX_OUTPUT {
+            rest = rest.get(asked.length..).unwrap_or_default();
+            if is_last || output.len() >= MAX_OUTPUT {
                 stream.write_all(&output).await?;
                 output = Vec::new();
+            }
+            if is_last {
+                return Ok(Left::Closed);
             }
         }
         if !output.is_empty() {
@@ -93,42 +114,98 @@ async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|phase| *phase == Phase::Stopping).await;
 }
 
-/// Answers the question that `input` begins with, and says how long it is; `None` if that is for
-/// others to do.
-fn answer(shared: &Shared, port: u16, input: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+/// A question whose body was read.
+struct Asked<'a> {
+    operation: Operation,
+    query: Query<'a>,
+    /// Bytes of the request.
+    length: usize,
+}
+
+/// The question that `input` begins with; `None` if that is for others to answer.
+fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Asked<'a>> {
     let question = find_question(input)?;
     let config = &shared.config;
     origin::admit(&question, port, config).ok()?;
     if question.body.len() > config.max_body_bytes {
         return None;
     }
-    let query = match question.operation {
-        Operation::Acquire => {
-            let asked = parse_acquire(question.body).ok()?;
-            // Who waits is not answered here.
-            asked.max_wait.is_zero().then_some(asked.query)?
+    let asked = ask::parse(question.operation, question.body).ok()?;
+    // Who waits for a turn is not answered here.
+    asked.max_wait.is_zero().then_some(Asked {
+        operation: question.operation,
+        query: asked.query,
+        length: question.length,
+    })
+}
+
+/// Waits for the store and appends what it says to `output`; says whether the connection closes with
+/// that, as the answer says then.
+async fn wait(
+    shared: &Shared,
+    asked: &Asked<'_>,
+    phase: &watch::Receiver<Phase>,
+    output: &mut Vec<u8>,
+) -> bool {
+    let answer = ask::ask(shared, asked.operation, &asked.query).await;
+    let is_last = *phase.borrow() != Phase::Running;
+    let wall = shared.limiter.now().wall;
+    match answer {
+        Ok(verdict) => write_verdict(output, &verdict, wall, is_last),
+        Err(problem) => {
+            let (status, body) = reply::problem_body(&problem);
+            write_answer(output, status, PROBLEM_JSON, body.as_bytes(), wall, is_last);
         }
-        Operation::Peek => parse_query(question.body).ok()?,
-    };
-    let now = shared.limiter.now();
-    let asked = shared.limiter.ask_at_once(question.operation, &query, now);
-    let verdict = asked.ok()??;
+    }
+    is_last
+}
+
+fn write_verdict(output: &mut Vec<u8>, verdict: &Verdict, wall: Wall, is_last: bool) {
     thread_local! {
         static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     BODY.with_borrow_mut(|body| {
         body.clear();
-        VerdictBody::from(&verdict).write_json(body);
-        output.extend_from_slice(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
+        VerdictBody::from(verdict).write_json(body);
+        write_answer(
+            output,
+            StatusCode::OK,
+            "application/json",
+            body,
+            wall,
+            is_last,
         );
-        push_digits(output, body.len());
-        output.extend_from_slice(b"\r\ndate: ");
-        push_date(output, now.wall);
-        output.extend_from_slice(b"\r\n\r\n");
-        output.extend_from_slice(body);
     });
-    Some(question.length)
+}
+
+/// Appends an answer as hyper writes it.
+fn write_answer(
+    output: &mut Vec<u8>,
+    status: StatusCode,
+    kind: &str,
+    body: &[u8],
+    wall: Wall,
+    is_last: bool,
+) {
+    output.extend_from_slice(b"HTTP/1.1 ");
+    output.extend_from_slice(status.as_str().as_bytes());
+    output.push(b' ');
+    let reason = status.canonical_reason().unwrap_or_default();
+    output.extend_from_slice(reason.as_bytes());
+    output.extend_from_slice(b"\r\ncontent-type: ");
+    output.extend_from_slice(kind.as_bytes());
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        output.extend_from_slice(b"\r\nretry-after: 1");
+    }
+    if is_last {
+        output.extend_from_slice(b"\r\nconnection: close");
+    }
+    output.extend_from_slice(b"\r\ncontent-length: ");
+    push_digits(output, body.len());
+    output.extend_from_slice(b"\r\ndate: ");
+    push_date(output, wall);
+    output.extend_from_slice(b"\r\n\r\n");
+    output.extend_from_slice(body);
 }
 
 /// Appends a number; a body has rarely more than three digits of bytes.

@@ -87,17 +87,25 @@ fn shown(json: String) -> String {
 
 /// A problem document.
 pub(super) fn problem(problem: &Problem) -> Response {
-    let status = StatusCode::from_u16(problem.status);
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    // A document of texts and a number cannot fail to be written.
-    let body = serde_json::to_string(problem).unwrap_or_default();
+    let (status, body) = problem_body(problem);
     let kind = HeaderValue::from_static(PROBLEM_JSON);
-    let mut response = reply(status, kind, shown(body));
+    let mut response = reply(status, kind, body);
     if status == StatusCode::SERVICE_UNAVAILABLE {
         let soon = HeaderValue::from_static("1");
         response.headers_mut().insert(RETRY_AFTER, soon);
     }
     response
+}
+
+/// The status and the text of a problem document.
+pub(super) fn problem_body(problem: &Problem) -> (StatusCode, String) {
+    let status = StatusCode::from_u16(problem.status);
+    // A document of texts and a number cannot fail to be written.
+    let body = serde_json::to_string(problem).unwrap_or_default();
+    (
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        shown(body),
+    )
 }
 
 /// What is told when there is no answer; `domains` are those that there are.

@@ -280,6 +280,33 @@ pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>>
     Ok(reply)
 }
 
+/// The answer to a question that changes nothing, which is the same whether it comes whole or in pieces.
+pub(crate) fn ask_both_ways(server: &Fixture, question: &str) -> Answer {
+    let whole = Answer::read(&send(server.http(), question.as_bytes()));
+    let (head, body) = question.split_once("\r\n\r\n").unwrap();
+    let head = head.split_once("Content-Length").unwrap().0;
+    let (begin, end) = body.split_at(20);
+    let chunked = format!(
+        "{head}Transfer-Encoding: chunked\r\n\r\n14\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
+        end.len()
+    );
+    let pieces = Answer::read(&send(server.http(), chunked.as_bytes()));
+    let fields = |answer: &Answer| {
+        let lines = answer.head.lines();
+        let mut fields: Vec<String> = lines
+            .map(|line| match line.split_once("date: ") {
+                Some(("", date)) => format!("date of {} bytes", date.len()),
+                _ => line.to_owned(),
+            })
+            .collect();
+        fields.sort();
+        fields
+    };
+    assert_eq!(fields(&whole), fields(&pieces));
+    assert_eq!(whole.body, pieces.body);
+    whole
+}
+
 /// Reads exactly as many bytes as `expected` has, and compares.
 #[track_caller]
 pub(crate) fn expect(stream: &mut TcpStream, expected: &str) {

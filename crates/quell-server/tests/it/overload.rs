@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Answer, DEADLINE, Fixture, connect, eventually, expect};
+use crate::harness::{Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send};
 
 /// Whatever is declared here would let callers pass.
 const RULES: &str = "
@@ -142,6 +142,16 @@ fn assert_overloaded(answer: &Answer) {
     assert_eq!(answer.field("quell-degraded"), None, "nothing is declared");
 }
 
+/// A question as programs send it.
+fn question(operation: &str, path: &str, user: &str) -> String {
+    let body = format!(r#"{{"domain":"shop","entries":{{"path":"{path}","user":"{user}"}}}}"#);
+    format!(
+        "POST /v1/{operation} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 fn authorize(server: &Fixture, user: &str) -> Answer {
     let fields = format!("X-Original-URI: /pages\r\nX-Quell-Entry-User: {user}\r\n");
     server.request_with("GET", "/v1/authorize?domain=shop", &fields, "")
@@ -171,6 +181,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     assert_overloaded(&authorize(&server, "ann"));
     let body = r#"{"domain":"shop","entries":{"path":"/pages","user":"ann"}}"#;
     assert_overloaded(&server.request("POST", "/v1/peek", body));
+    assert_overloaded(&ask_both_ways(&server, &question("peek", "/pages", "ann")));
     // What is known to be refused is refused as ever.
     let known = server.acquire("/login", "eve");
     assert_eq!(known.status, 200, "{known:?}");
@@ -257,4 +268,66 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
         drop(stream);
         eventually("all of it comes back", || used() == 0);
     }
+}
+
+/// Questions over HTTP that the store has to answer, in a row and with others among them.
+#[test]
+fn questions_that_wait_for_the_store_are_answered_in_order() {
+    let redis = Redis::start();
+    let store = format!("store = \"redis://127.0.0.1:{}\"", redis.port);
+    let server = Fixture::with_clock(RULES, &store);
+    let peek = question("peek", "/pages", "bob");
+    assert_eq!(ask_both_ways(&server, &peek).json()["remaining"], 1_000);
+    let acquire = question("acquire", "/pages", "ann");
+    let nobody = acquire.replacen("shop", "nope", 1);
+    let requests = acquire.repeat(20) + &nobody + &acquire;
+    let reply = String::from_utf8(send(server.http(), requests.as_bytes())).unwrap();
+    let parts: Vec<&str> = reply.split("HTTP/1.1 ").skip(1).collect();
+    assert_eq!(parts.len(), 22, "{reply}");
+    for (index, part) in parts.iter().enumerate() {
+        let (status, left) = match index {
+            20 => ("404", String::new()),
+            21 => ("200", "\"remaining\":979,".to_owned()),
+            _ => ("200", format!("\"remaining\":{},", 999 - index)),
+        };
+        assert!(part.starts_with(status) && part.contains(&left), "{part}");
+    }
+}
+
+/// Its connection is told to close, since the answer can say so.
+#[test]
+fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
+    let redis = Redis::start();
+    let settings = format!(
+        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\ndrain_timeout = \"1h\"",
+        redis.port
+    );
+    let mut server = Fixture::with_clock(RULES, &settings);
+    assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
+    assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
+    let mut stream = connect(server.http());
+    redis.signal("-STOP");
+    // The first is known to be refused, and its answer does not wait for the other.
+    let questions = question("acquire", "/login", "eve") + &question("acquire", "/pages", "ann");
+    stream.write_all(questions.as_bytes()).unwrap();
+    let first = read_until(&mut stream, |text| text.ends_with("]}"));
+    assert!(first.contains("\"allowed\":false") && !first.contains("connection:"));
+    let http = server.http();
+    let stopped = server.stop_aside();
+    eventually("it drains", || {
+        // Whether it is ready the store would be asked as well.
+        let reply = send(
+            http,
+            b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        );
+        Answer::read(&reply).field("connection") == Some("close")
+    });
+    redis.signal("-CONT");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
+    assert!(reply.contains("connection: close\r\n"), "{reply}");
+    assert!(reply.contains("\"remaining\":999,"), "{reply}");
+    drop(stream);
+    server.wait_for(stopped).unwrap();
 }
