@@ -32,7 +32,7 @@ mod model_holds;
 mod rules;
 mod warming;
 
-pub use holds::{Lines, holds_as_model, holds_as_model_in_micros};
+pub use holds::{Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros};
 pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};

@@ -1,5 +1,6 @@
 //! Holds at random: reserved, waited for, ended and moved up, on a store beside the model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::descriptor::Query;
@@ -9,8 +10,9 @@ use quell_core::rule::DomainRules;
 use super::in_micros::InMicros;
 use super::model::{Carries, ModelStore};
 use super::rules::{Random, random_rules, with_permits};
-use super::{end, limiter, random_action, random_query, start};
+use super::{Asked, end, is_remembered, limiter, limiter_by, random_action, random_query, start};
 use crate::Verdict;
+use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
 use crate::store::{Action, AdminStore, HoldStore};
 
@@ -32,8 +34,26 @@ const IDS: u64 = 12;
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
-    let random = Random::new(seed);
-    holds_as(store, ModelStore::default(), random, steps, Lines::Stood).await;
+    let (random, subject) = (Random::new(seed), limiter(store, start()));
+    let model = ModelStore::default();
+    let is_same = |got: &Asked, expected: &Asked| got == expected;
+    holds_as(subject, model, random, steps, Lines::Stood, is_same).await;
+}
+
+/// [`holds_as_model`] for a store that remembers refusals, made by `build` with the clock of its
+/// limiter (see [`remembers_as_model`](super::remembers_as_model)).
+///
+/// # Panics
+/// As [`holds_as_model`].
+pub async fn holds_and_remembers_as_model<S: HoldStore + AdminStore>(
+    build: impl FnOnce(Arc<dyn Clock>) -> S,
+    seed: u64,
+    steps: usize,
+) {
+    let clock = Arc::new(ManualClock::new(start()));
+    let subject = (limiter_by(build(Arc::clone(&clock) as _), &clock), clock);
+    let (random, model) = (Random::new(seed), ModelStore::default());
+    holds_as(subject, model, random, steps, Lines::Stood, is_remembered).await;
 }
 
 /// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
@@ -49,18 +69,20 @@ pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
     steps: usize,
 ) {
     let model = InMicros(ModelStore::new(carries));
-    holds_as(store, model, Random::in_micros(seed), steps, lines).await;
+    let (random, subject) = (Random::in_micros(seed), limiter(store, start()));
+    let is_same = |got: &Asked, expected: &Asked| got == expected;
+    holds_as(subject, model, random, steps, lines, is_same).await;
 }
 
 async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
-    store: S,
+    (subject, clock): (Limiter<S>, Arc<ManualClock>),
     model: M,
     random: Random,
     steps: usize,
     lines: Lines,
+    is_same: impl Fn(&Asked, &Asked) -> bool,
 ) {
     let (seed, mut random) = (random.seed(), random);
-    let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
     let can_learn = subject.store().most_learned() > 0;
     let mut rules = rules(&mut random, can_learn);
@@ -101,15 +123,23 @@ async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
             _ => {
                 let got = subject.try_acquire(&query).await;
                 let expected = model.try_acquire(&query).await;
-                let decisions =
-                    |answer: Result<Verdict, _>| answer.map(|verdict: Verdict| verdict.decisions);
-                assert_eq!(decisions(got), decisions(expected), "{told}");
+                let (got, expected) = (without_id(got), without_id(expected));
+                let is_same = is_same(&got, &expected);
+                assert!(is_same, "{told}: {got:?} is not {expected:?}");
             }
         }
         let got = subject.peek(&query).await;
         let expected = model.peek(&query).await;
         assert_eq!(got, expected, "{told} peek");
     }
+}
+
+/// An answer without the id that its permits got.
+fn without_id(asked: Asked) -> Asked {
+    asked.map(|verdict| Verdict {
+        id: None,
+        ..verdict
+    })
 }
 
 async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::{Clock, ManualClock, SystemClock};
-use quell::conformance::{ModelStore, exact_in_parallel, remembers_as_model};
+use quell::conformance::{
+    ModelStore, exact_in_parallel, holds_and_remembers_as_model, remembers_as_model,
+};
 use quell::store::fallback::FallbackStore;
 use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
@@ -235,6 +237,14 @@ async fn random_traces_have_the_answers_of_the_model_or_remembered_ones() {
         remembered += numbers.remembered;
     }
     assert!(remembered > 1_000, "{remembered} of 80,000 were remembered");
+}
+
+#[tokio::test]
+async fn random_holds_have_the_answers_of_the_model() {
+    for seed in 1..=100 {
+        let build = |clock: Arc<dyn Clock>| FallbackStore::new(RemoteModel::default(), clock);
+        holds_and_remembers_as_model(build, seed, 300).await;
+    }
 }
 
 #[test]
