@@ -105,6 +105,8 @@ impl<'r> Charge<'r> {
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
     charges: ShortList<Charge<'r>>,
+    /// Which descriptor of the query made which charge, by their places; empty if there is one descriptor.
+    origins: Vec<(usize, usize)>,
 }
 
 impl<'r> LimitSet<'r> {
@@ -114,6 +116,7 @@ impl<'r> LimitSet<'r> {
         Self {
             bytes: KeyBytes::new(),
             charges: ShortList::new(),
+            origins: Vec::new(),
         }
     }
 
@@ -168,6 +171,11 @@ impl<'r> LimitSet<'r> {
             is_kept
         });
         self.charges = ShortList::Many(charges);
+        let kept = self.origins.iter().filter_map(|(descriptor, place)| {
+            let place = places.binary_search(place).ok()?;
+            Some((*descriptor, place))
+        });
+        self.origins = kept.collect();
     }
 
     /// The charges.
@@ -188,13 +196,21 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub fn combine(&self, decisions: &[Decision]) -> Verdict {
         let decided = self.charges().iter().zip(decisions);
-        Verdict::combine(decided.filter_map(|(charge, decision)| {
-            Some(RuleDecision {
-                rule: Arc::clone(charge.rule?),
-                shadow: charge.shadow,
-                cost: charge.cost,
-                decision: *decision,
-            })
+        Verdict::combine(decided.filter_map(named))
+    }
+
+    /// [`LimitSet::combine`] of the charges that one descriptor of the query made, by its place there. A
+    /// charge that several descriptors made together counts for each of them.
+    #[must_use]
+    pub fn combine_descriptor(&self, descriptor: usize, decisions: &[Decision]) -> Verdict {
+        if self.origins.is_empty() && descriptor == 0 {
+            return self.combine(decisions);
+        }
+        let origins = self.origins.iter();
+        let places = origins.filter(|(origin, _)| *origin == descriptor);
+        Verdict::combine(places.filter_map(|(_, place)| {
+            let decided = (self.charges().get(*place)?, decisions.get(*place)?);
+            named(decided)
         }))
     }
 
@@ -226,16 +242,23 @@ impl<'r> LimitSet<'r> {
         });
     }
 
-    /// Puts charges in the order of their tags, and charges of one key together.
-    pub(crate) fn merge(&mut self) {
-        let mut charges = mem::take(&mut self.charges).into_vec();
-        charges.sort_by_key(|charge| charge.tag);
+    /// Puts charges in the order of their tags, and charges of one key together. `ends` has the number of
+    /// charges that there were after each descriptor.
+    pub(crate) fn merge(&mut self, ends: &[usize]) {
+        let charges = mem::take(&mut self.charges).into_vec();
+        let descriptor = |at: usize| ends.partition_point(|end| *end <= at);
+        let charges = charges.into_iter().enumerate();
+        let mut charges: Vec<_> = charges
+            .map(|(at, charge)| (descriptor(at), charge))
+            .collect();
+        charges.sort_by_key(|(_, charge)| charge.tag);
         let bytes = &self.bytes;
         let mut merged: Vec<Charge<'r>> = Vec::with_capacity(charges.len());
         let mut places: BTreeMap<(u32, &[u8]), usize> = BTreeMap::new();
-        for charge in charges {
+        for (descriptor, charge) in charges {
             let key = bytes.get(charge.key.clone()).unwrap_or_default();
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
+            self.origins.push((descriptor, *place));
             match merged.get_mut(*place) {
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
@@ -243,6 +266,16 @@ impl<'r> LimitSet<'r> {
         }
         self.charges = ShortList::Many(merged);
     }
+}
+
+/// A decision by the name of its rule; `None` if no rule made the charge.
+fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
+    Some(RuleDecision {
+        rule: Arc::clone(charge.rule?),
+        shadow: charge.shadow,
+        cost: charge.cost,
+        decision: *decision,
+    })
 }
 
 /// What is charged, borrowed.

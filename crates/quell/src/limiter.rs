@@ -1,5 +1,6 @@
 //! Limiter: rules and a store, one answer per query.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -200,6 +201,32 @@ impl<S: Store> Limiter<S> {
         self.ask_set(operation, query, &set, now).await
     }
 
+    /// [`Limiter::ask`] with the verdict on the whole query, and one for each of its descriptors, in
+    /// their order. Where a refusal that a store remembers decides alone, nothing is known of descriptors
+    /// beside it: their verdicts have no decisions.
+    ///
+    /// # Errors
+    /// As [`Limiter::ask`].
+    pub async fn ask_each(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<(Verdict, Vec<Verdict>), AskError> {
+        let rules = self.rules.load_full();
+        let set = self.plan(&rules, query, now)?;
+        let id = permit_id(operation, query, &set);
+        let charges = Charges::of(&set, id.as_ref());
+        let answer = self.decide(charges, operation, now).await?;
+        let verdict = self.conclude(operation, query, &set, &answer, id.as_ref(), now);
+        let known = known(&set, &answer);
+        let each = (0..query.descriptors().len()).map(|descriptor| Verdict {
+            degraded: answer.degraded,
+            ..known.combine_descriptor(descriptor, &answer.decisions)
+        });
+        Ok((verdict, each.collect()))
+    }
+
     /// What a query charges under the rules that are in force.
     pub(crate) fn plan<'r>(
         &self,
@@ -247,15 +274,7 @@ impl<S: Store> Limiter<S> {
         id: Option<&HoldId>,
         now: Now,
     ) -> Verdict {
-        let mut kept;
-        let set = match &answer.places {
-            None => set,
-            Some(places) => {
-                kept = set.clone();
-                kept.keep(places);
-                &kept
-            }
-        };
+        let set = &*known(set, answer);
         let mut verdict = set.combine(&answer.decisions);
         verdict.degraded = answer.degraded;
         verdict.id = id.filter(|_| answer.held).map(|id| id.name().into());
@@ -497,6 +516,18 @@ fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Resul
 fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Option<HoldId> {
     let holds = operation == Operation::Acquire && has_permits(set);
     holds.then(|| new_id(query.domain()))
+}
+
+/// The part of a set that an answer is about.
+fn known<'a, 'r>(set: &'a LimitSet<'r>, answer: &Answer) -> Cow<'a, LimitSet<'r>> {
+    match &answer.places {
+        None => Cow::Borrowed(set),
+        Some(places) => {
+            let mut kept = set.clone();
+            kept.keep(places);
+            Cow::Owned(kept)
+        }
+    }
 }
 
 /// What a store must hear before the new rules are in force, and what after: a limit that is on its

@@ -296,15 +296,20 @@ impl RuleSet {
         let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
             return set;
         };
+        let is_one = query.descriptors().len() == 1;
+        let mut ends = Vec::new();
         for descriptor in query.descriptors() {
             for tag in index.candidates(descriptor) {
                 if let Some(in_force) = rules.get(tag as usize) {
                     in_force.add_charge(tag, descriptor, now, calendar, &mut set);
                 }
             }
+            if !is_one {
+                ends.push(set.charges().len());
+            }
         }
-        if query.descriptors().len() > 1 {
-            set.merge();
+        if !is_one {
+            set.merge(&ends);
         }
         set
     }

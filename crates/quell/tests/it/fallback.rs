@@ -21,8 +21,10 @@ use quell::store::{
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::hold::{Claim, HoldId};
-use quell_core::rule::{Changes, DomainRules, Effect, OnFailure, OnMissing, Rule};
+use quell_core::rule::{Changes, OnFailure};
 use quell_core::time::{Now, Wall};
+
+use crate::tower::support::{rule, shop};
 
 /// The model as a store with one server, which fails when it is told to.
 #[derive(Clone, Debug, Default)]
@@ -262,23 +264,6 @@ fn many_callers_at_once_get_exactly_the_limit() {
     assert!(remembered > 0, "some refusals were remembered");
 }
 
-fn shop(limit: Limit, on_failure: Option<OnFailure>) -> DomainRules {
-    DomainRules {
-        domain: Arc::from("shop"),
-        rules: vec![Rule {
-            name: Arc::from("all"),
-            matchers: Vec::new(),
-            per: Vec::new(),
-            on_missing: OnMissing::Skip,
-            effect: Effect::Limit(limit),
-            overrides: Vec::new(),
-            cost: None,
-            shadow: false,
-            on_failure,
-        }],
-    }
-}
-
 /// Whatever the store: its node's share is admitted while it is gone, owed, and paid when it is back.
 #[tokio::test]
 async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
@@ -288,8 +273,9 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     let limiter = Limiter::builder(store).clock(clock as _).build();
     let nodes = NonZeroU32::new(2).unwrap();
     let limit = Limit::per_hour(100).build().unwrap();
-    let rules = shop(limit, Some(OnFailure::Share { nodes }));
-    limiter.set_rules(vec![rules]).unwrap();
+    let mut shared = rule("all", limit, &[]);
+    shared.on_failure = Some(OnFailure::Share { nodes });
+    limiter.set_rules(vec![shop(vec![shared])]).unwrap();
     let ask = async || limiter.try_acquire(&Query::new("shop")).await.unwrap();
     assert!(!ask().await.degraded);
     remote.inner.is_gone.store(true, Ordering::SeqCst);
