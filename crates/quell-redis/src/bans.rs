@@ -37,25 +37,32 @@ pub(crate) struct Bans<'a> {
     store: &'a RedisStore,
 }
 
-impl RedisStore {
+impl<'a> Bans<'a> {
+    pub(crate) const fn new(store: &'a RedisStore) -> Self {
+        Self { store }
+    }
+
     /// Which list a key stands on, and as what.
     fn listing(&self, key: Key<'_>) -> (Vec<u8>, Vec<u8>) {
         match shortened(key.as_bytes(), &mark(key.as_bytes())) {
-            Cow::Borrowed(_) => (self.names.bans(), member(key)),
-            Cow::Owned(short) => (self.names.cut_bans(), cut(&self.names.of(key), &short)),
+            Cow::Borrowed(_) => (self.store.names.bans(), member(key)),
+            Cow::Owned(short) => (
+                self.store.names.cut_bans(),
+                cut(&self.store.names.of(key), &short),
+            ),
         }
     }
 
     /// Takes `key`, which is banned no more, off its list.
-    pub(crate) async fn forget_ban(&self, key: Key<'_>) {
+    pub(crate) async fn forget(&self, key: Key<'_>) {
         let (list, member) = self.listing(key);
-        if let Err(failure) = Bans::new(self).drop(&list, &member).await {
+        if let Err(failure) = self.drop(&list, &member).await {
             tracing::debug!(%failure, "a ban that was lifted is listed until somebody reads the list");
         }
     }
 
     /// Lists `key` as banned until an instant of the store's clock.
-    pub(crate) async fn list_ban(&self, key: Key<'_>, until: u64, now: u64) {
+    pub(crate) async fn add(&self, key: Key<'_>, until: u64, now: u64) {
         let (list, member) = self.listing(key);
         let list = [list];
         let arguments = [
@@ -63,18 +70,14 @@ impl RedisStore {
             text(until),
             text(now),
             text(MAX_NAMED_BANS as u64),
-            text(self.min_expiry()),
+            text(self.store.min_expiry()),
         ];
-        let named = self.run(&self.scripts.name_ban, &list, &arguments);
+        let named = self
+            .store
+            .run(&self.store.scripts.name_ban, &list, &arguments);
         if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban stands but is not listed");
         }
-    }
-}
-
-impl<'a> Bans<'a> {
-    pub(crate) const fn new(store: &'a RedisStore) -> Self {
-        Self { store }
     }
 
     /// Bans that stand, the longest first, at most `most`.

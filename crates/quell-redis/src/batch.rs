@@ -221,17 +221,18 @@ impl Drop for SendTask {
     }
 }
 
-impl RedisStore {
-    /// Asks the script for rates, with others that ask at the same time where that may be.
-    pub(crate) async fn run_rate_script(&self, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
-        let head = args.arguments.first().and_then(|head| head.first());
-        let is_question = head.is_some_and(|opcode| *opcode <= Opcode::Acquire as u8);
-        match self.batcher.as_ref().filter(|_| is_question) {
-            Some(batcher) => batcher.ask(args).await,
-            None => {
-                let script = &self.scripts.decide;
-                script.run(&self.link, &args.keys, &args.arguments).await
-            }
+/// Asks the script for rates, with others that ask at the same time where that may be.
+pub(crate) async fn run_rate_script(
+    store: &RedisStore,
+    args: &Arc<ScriptArgs>,
+) -> Result<Value, Failure> {
+    let head = args.arguments.first().and_then(|head| head.first());
+    let is_question = head.is_some_and(|opcode| *opcode <= Opcode::Acquire as u8);
+    match store.batcher.as_ref().filter(|_| is_question) {
+        Some(batcher) => batcher.ask(args).await,
+        None => {
+            let script = &store.scripts.decide;
+            script.run(&store.link, &args.keys, &args.arguments).await
         }
     }
 }

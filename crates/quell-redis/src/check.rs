@@ -11,86 +11,83 @@ use redis::{Cmd, Value};
 use crate::link::{Endpoint, Failure};
 use crate::store::RedisStore;
 
-impl RedisStore {
-    /// What somebody should change about the store, a sentence each: commands that the user may not
-    /// use, and servers that may evict states to make room. Uses every command on a key of its own.
-    ///
-    /// # Errors
-    /// [`Failure`] if a server does not answer, or refuses for another reason.
-    pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
-        let endpoints = self.link.endpoints();
-        let asked = endpoints.iter().map(async |endpoint| {
-            let missing = self.missing_rights(endpoint).await?;
-            let evicts = self.eviction(endpoint).await?;
-            Ok([missing, evicts])
-        });
-        let mut warnings: Vec<String> = Vec::new();
-        for answer in join_all(asked).await {
-            let answer: Result<_, Failure> = answer;
-            for warning in answer?.into_iter().flatten() {
-                if !warnings.contains(&warning) {
-                    warnings.push(warning);
-                }
+/// What somebody should change about the store: see [`RedisStore::warnings`].
+pub(crate) async fn warnings(store: &RedisStore) -> Result<Vec<String>, Failure> {
+    let endpoints = store.link.endpoints();
+    let asked = endpoints.iter().map(async |endpoint| {
+        let missing = missing_rights(store, endpoint).await?;
+        let evicts = eviction(store, endpoint).await?;
+        Ok([missing, evicts])
+    });
+    let mut warnings: Vec<String> = Vec::new();
+    for answer in join_all(asked).await {
+        let answer: Result<_, Failure> = answer;
+        for warning in answer?.into_iter().flatten() {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
             }
         }
-        Ok(warnings)
     }
+    Ok(warnings)
+}
 
-    async fn missing_rights(&self, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
-        let Some(tag) = self.link.tag_at(endpoint) else {
-            return Ok(None);
-        };
-        let keys = [self.names.rights(&tag)];
-        let missing = match self.run(&self.scripts.rights, &keys, &[]).await {
-            Ok(Value::Array(missing)) => missing,
-            // Not even that script may be run.
-            Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
-                return Ok(Some(format!(
-                    "the store's user has too few rights: {reason}"
-                )));
+async fn missing_rights(
+    store: &RedisStore,
+    endpoint: &Arc<Endpoint>,
+) -> Result<Option<String>, Failure> {
+    let Some(tag) = store.link.tag_at(endpoint) else {
+        return Ok(None);
+    };
+    let keys = [store.names.rights(&tag)];
+    let missing = match store.run(&store.scripts.rights, &keys, &[]).await {
+        Ok(Value::Array(missing)) => missing,
+        // Not even that script may be run.
+        Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
+            return Ok(Some(format!(
+                "the store's user has too few rights: {reason}"
+            )));
+        }
+        reply => return reply.map(|_| None),
+    };
+    let missing: Vec<_> = missing
+        .iter()
+        .filter_map(|command| match command {
+            Value::BulkString(name) => {
+                Some(format!("+{}", String::from_utf8_lossy(name).to_lowercase()))
             }
-            reply => return reply.map(|_| None),
-        };
-        let missing: Vec<_> = missing
-            .iter()
-            .filter_map(|command| match command {
-                Value::BulkString(name) => {
-                    Some(format!("+{}", String::from_utf8_lossy(name).to_lowercase()))
-                }
-                _ => None,
-            })
-            .collect();
-        Ok((!missing.is_empty()).then(|| {
-            format!(
-                "the store's user lacks rights that some calls need: give it {} on its keys",
-                missing.join(" ")
-            )
-        }))
-    }
+            _ => None,
+        })
+        .collect();
+    Ok((!missing.is_empty()).then(|| {
+        format!(
+            "the store's user lacks rights that some calls need: give it {} on its keys",
+            missing.join(" ")
+        )
+    }))
+}
 
-    /// Whether a server drops states when it is full. One that does not say is not asked again.
-    async fn eviction(&self, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
-        let Some(tag) = self.link.tag_at(endpoint) else {
-            return Ok(None);
-        };
-        let name = self.names.rights(&tag);
-        let mut info = Cmd::new();
-        info.arg("INFO").arg("memory");
-        let said = match self.call(&name, &info).await {
-            Ok(Value::BulkString(said)) => String::from_utf8_lossy(&said).into_owned(),
-            // It may be forbidden, which is fine.
-            Ok(_) | Err(Failure::Refused(_)) => return Ok(None),
-            Err(failure) => return Err(failure),
-        };
-        let policy = eviction_policy(&said);
-        Ok(policy.map(|policy| {
-            format!(
-                "{} may drop states when it is full (maxmemory-policy {policy}), and forget whom it \
-                 refused: set maxmemory-policy to noeviction",
-                endpoint.name()
-            )
-        }))
-    }
+/// Whether a server drops states when it is full. One that does not say is not asked again.
+async fn eviction(store: &RedisStore, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
+    let Some(tag) = store.link.tag_at(endpoint) else {
+        return Ok(None);
+    };
+    let name = store.names.rights(&tag);
+    let mut info = Cmd::new();
+    info.arg("INFO").arg("memory");
+    let said = match store.call(&name, &info).await {
+        Ok(Value::BulkString(said)) => String::from_utf8_lossy(&said).into_owned(),
+        // It may be forbidden, which is fine.
+        Ok(_) | Err(Failure::Refused(_)) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    let policy = eviction_policy(&said);
+    Ok(policy.map(|policy| {
+        format!(
+            "{} may drop states when it is full (maxmemory-policy {policy}), and forget whom it \
+             refused: set maxmemory-policy to noeviction",
+            endpoint.name()
+        )
+    }))
 }
 
 /// The policy by which a server makes room, if it does.

@@ -20,6 +20,18 @@ use crate::ticks::MAX_UNITS;
 /// How long the pointer of a hold that is over may take to be told so, which nobody waits for.
 const EXPIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Pauses before each attempt to end the hold of a caller that is gone. After the last it ends by
+/// itself, when its time is over.
+const RETRY_PAUSES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+];
+
+/// How long one of these may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl RedisStore {
     /// Ends or renews a hold; `None` if nothing is known of it.
     pub(crate) async fn try_end(
@@ -33,7 +45,7 @@ impl RedisStore {
         let finished = if self.link.is_spread() {
             self.end_in_slots(id, ending, &arguments).await?
         } else {
-            let location = self.location(id, Vec::new());
+            let location = HoldLocation::of(self, id, Vec::new());
             self.end_at(&[location], &arguments).await?
         };
         if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
@@ -58,7 +70,7 @@ impl RedisStore {
         now: Now,
     ) -> Result<Option<(Duration, Vec<HoldId>)>, Failure> {
         self.apply_limit_changes().await?;
-        let locations = self.locations_of(id, self.pointer(id)).await?;
+        let locations = HoldLocation::find(self, id, self.pointer(id)).await?;
         let arguments = self.arguments_about(Opcode::Advance, id, Vec::new(), now);
         // It waits in one of them, if it does.
         let mut advanced = None;
@@ -104,12 +116,12 @@ impl RedisStore {
         ending: Ending,
         arguments: &[Vec<u8>],
     ) -> Result<Option<Finished>, Failure> {
-        let locations = self.locations(id, &pointer.states);
+        let locations = HoldLocation::all(self, id, &pointer.states);
         let finished = self.end_at(&locations, arguments).await?;
         if let Some(finished) = &finished {
             let stands = finished.status == HoldStatus::Stands && finished.wait.is_none();
             if stands && matches!(ending, Ending::Renew | Ending::Arrive) {
-                self.prolong(id, pointer, Duration::ZERO).await;
+                pointer.prolong(self, id, Duration::ZERO).await;
             } else if finished.status != HoldStatus::Stands && !finished.repeated {
                 self.expire_pointer(id, pointer);
             }
@@ -135,7 +147,7 @@ impl RedisStore {
     /// What the store says of where an id points to.
     pub(crate) async fn pointer(&self, id: &HoldId) -> Result<Option<Pointer>, Failure> {
         let name = self.names.pointer(id.as_bytes());
-        self.in_time(&name, self.read_pointer(id)).await
+        self.in_time(&name, Pointer::fetch(self, id)).await
     }
 
     /// Lets the pointer of a hold that is over go as soon as what is known of that; nobody waits.
@@ -153,6 +165,64 @@ impl RedisStore {
             let call = tokio::time::timeout(EXPIRE_TIMEOUT, link.call(&name, &expire));
             call.await.ok();
         });
+    }
+
+    /// Ends the hold of a caller that is gone, in a task of its own.
+    pub(crate) fn end_later(&self, id: &HoldId, ending: Ending, now: Now) {
+        self.turn_notifications.remove(id);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            tracing::debug!(?id, "no runtime: the hold ends when its time is over");
+            return;
+        };
+        let arguments = self.ending(id, ending, now);
+        let (store, id) = (self.clone(), id.clone());
+        runtime.spawn(async move { store.end_with_retries(&id, &arguments).await });
+    }
+
+    /// Ends a hold, however often that has to be said: said again it changes nothing.
+    async fn end_with_retries(&self, id: &HoldId, arguments: &[Vec<u8>]) {
+        for pause in RETRY_PAUSES {
+            tokio::time::sleep(pause).await;
+            let ended = tokio::time::timeout(ATTEMPT_TIMEOUT, self.end_unawaited(id, arguments));
+            match ended.await {
+                Ok(Ok((woken, expired))) => {
+                    self.turn_notifications.notify(&woken);
+                    self.hold_gauges.remove(id);
+                    self.hold_gauges.add_expired(expired);
+                    return;
+                }
+                Ok(Err(failure)) => {
+                    tracing::debug!(%failure, "a hold of a caller that is gone stands");
+                }
+                Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
+            }
+        }
+    }
+
+    /// Ends a hold without a caller that waits for it; returns who may go sooner now, and how many holds
+    /// were over by themselves.
+    async fn end_unawaited(
+        &self,
+        id: &HoldId,
+        arguments: &[Vec<u8>],
+    ) -> Result<(Vec<HoldId>, u64), Failure> {
+        let locations = HoldLocation::find(self, id, Pointer::fetch(self, id)).await?;
+        let script = &self.scripts.hold;
+        let ended = locations.iter().map(|location| async move {
+            let keys = location.keys();
+            script.run(&self.link, &keys, arguments).await
+        });
+        let (mut called, mut expired) = (Vec::new(), 0);
+        for reply in join_all(ended).await {
+            let reply = reply?;
+            if let Some(mut reply) = Reply::of(&reply)
+                && (0..4).all(|_| reply.number().is_some())
+            {
+                expired += reply.natural().unwrap_or_default();
+                called.extend(ids(&mut reply));
+            }
+        }
+        Ok((called, expired))
     }
 
     /// Runs the hold script at each location, all at once.

@@ -15,14 +15,14 @@ use quell_core::time::Now;
 use redis::Value;
 
 use crate::answer::{RawDecision, Reply};
-use crate::batch::ScriptArgs;
+use crate::batch::{ScriptArgs, run_rate_script};
 use crate::encode::{micros_up, number};
 use crate::hold_gauges::GaugedHold;
 use crate::hold_hints::needs_hold_script;
 use crate::link::Failure;
 use crate::script_request::{ChargePositions, GroupScript, ScriptRequest, strange};
-use crate::slots::SlotContext;
-use crate::store::{Opcode, RedisStore};
+use crate::slots::{HoldLocation, SlotContext, claim_in_slots};
+use crate::store::{Opcode, RedisStore, StoreClock};
 use crate::ticks::MAX_UNITS;
 
 /// Holds whose time was over that are asked about at once.
@@ -118,7 +118,7 @@ impl RedisStore {
         self.apply_limit_changes().await?;
         let request = ScriptRequest::new(self, set);
         let answer = if self.link.is_spread() {
-            self.claim_in_slots(&request, claim, now).await?
+            claim_in_slots(&request, claim, now).await?
         } else {
             let all: Vec<_> = (0..request.names.len()).collect();
             let name = self.names.hold(claim.id.as_bytes(), None);
@@ -134,9 +134,9 @@ impl RedisStore {
             return Err(HoldError::Refused(error));
         }
         if answer.wait.is_some() || self.test_isolation.is_some() {
-            for location in self.locations(claim.id, &request.names) {
+            for location in HoldLocation::all(self, claim.id, &request.names) {
                 if answer.wait.is_some() {
-                    let is_own = self.uses_own_clock();
+                    let is_own = self.clock() == StoreClock::Own;
                     self.turn_notifications
                         .add(claim.id, &location.stream, answer.clock, is_own);
                 }
@@ -222,7 +222,7 @@ impl RedisStore {
     /// Runs the script for rates, or the hold script if one of the states needs it.
     pub(crate) async fn run_script(&self, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
         if !self.scripts.hold_hints.has(&args.keys) {
-            let reply = self.run_rate_script(args).await?;
+            let reply = run_rate_script(self, args).await?;
             if !needs_hold_script(&reply) {
                 return Ok(reply);
             }

@@ -17,6 +17,7 @@ use crate::hold::HoldError;
 use crate::link::{Endpoint, Failure};
 use crate::script_request;
 use crate::store::RedisStore;
+use crate::unpaid_nodes;
 
 /// One server of a store: an address, or the primary that sentinels or a cluster name.
 #[derive(Clone, Debug)]
@@ -159,6 +160,6 @@ impl RemoteStore for RedisStore {
     }
 
     async fn others_owe(&self, node: u64, owes: bool) -> Result<bool, RemoteFailure> {
-        Ok(Self::others_owe(self, node, owes).await?)
+        Ok(unpaid_nodes::others_owe(self, node, owes).await?)
     }
 }

@@ -18,9 +18,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use quell_core::hold::{Claim, HoldId};
+use quell_core::hold::Claim;
 use quell_core::time::Now;
-use redis::Value;
 
 mod hold_location;
 mod hold_lookup;
@@ -31,9 +30,9 @@ pub(crate) use hold_location::HoldLocation;
 pub(crate) use pointer::{Pointer, PointerCache};
 
 use crate::hold::{ClaimReply, HoldError, hold_time};
-use crate::link::Failure;
-use crate::script_request::{ScriptRequest, strange};
+use crate::script_request::ScriptRequest;
 use crate::store::RedisStore;
+use hold_lookup::look_up;
 use pointer::MAX_STATES;
 use quell::store::StoreError;
 pub(crate) use spread::SlotContext;
@@ -65,182 +64,138 @@ enum PointerState {
     Answered(ClaimReply),
 }
 
-impl RedisStore {
-    /// Makes a claim on a cluster.
-    pub(crate) async fn claim_in_slots(
-        &self,
-        request: &ScriptRequest<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<ClaimReply, HoldError> {
-        if request.names.len() > MAX_STATES {
-            return Err(HoldError::Refused(StoreError::Unable(TOO_WIDE)));
+/// Makes a claim on a cluster.
+pub(crate) async fn claim_in_slots(
+    request: &ScriptRequest<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+) -> Result<ClaimReply, HoldError> {
+    if request.names.len() > MAX_STATES {
+        return Err(HoldError::Refused(StoreError::Unable(TOO_WIDE)));
+    }
+    let group = match request.groups.as_slice() {
+        [] => return claim_nothing(request, claim, now).await,
+        [group] => group,
+        _ => return claim_spread(request, claim, now).await,
+    };
+    let pointer = match claim_pointer(request, claim, now).await? {
+        PointerState::Answered(claimed) => return Ok(claimed),
+        PointerState::Free(pointer) => pointer,
+    };
+    let store = request.store();
+    let hold_location = HoldLocation::of(store, claim.id, request.names.clone());
+    let claimed = store.claim_at(request, group, claim, &hold_location.record, None, now);
+    let claimed = store.in_time(&hold_location.record, claimed).await?;
+    let longest = claimed.longest_wait();
+    if longest > FIRST_WAIT {
+        pointer.prolong(store, claim.id, longest).await;
+    }
+    Ok(claimed)
+}
+
+/// Makes a claim in several slots. Who is overtaken by another attempt at the same looks again a
+/// little later what became of that.
+async fn claim_spread(
+    request: &ScriptRequest<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+) -> Result<ClaimReply, HoldError> {
+    for pause in RETRY_PAUSES {
+        if let Some(claimed) = SpreadClaim::claim(request, claim, now).await? {
+            return Ok(claimed);
         }
-        let group = match request.groups.as_slice() {
-            [] => return self.claim_nothing(request, claim, now).await,
-            [group] => group,
-            _ => return self.claim_spread(request, claim, now).await,
+        // Not all at the same moment.
+        let share = u32::try_from(random() % 256).unwrap_or(0);
+        tokio::time::sleep(pause + pause * share / 256).await;
+    }
+    Ok(ClaimReply::taken())
+}
+
+/// Answers a claim on no limits: there is nothing to hold, and perhaps the id is known.
+async fn claim_nothing(
+    request: &ScriptRequest<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+) -> Result<ClaimReply, HoldError> {
+    let store = request.store();
+    let earlier = match store.pointer_cache.get(claim.id) {
+        Some(remembered) => Some(Pointer::clone(&remembered)),
+        None if claim.hold.is_some() => store.pointer(claim.id).await?,
+        None => None,
+    };
+    let Some(earlier) = earlier else {
+        return Ok(ClaimReply::default());
+    };
+    let hold_lookup = look_up(&earlier, request, claim, now).await?;
+    Ok(hold_lookup.unwrap_or_default())
+}
+
+/// Writes where the id of a claim points to, unless nobody else will end it or it is known.
+async fn claim_pointer(
+    request: &ScriptRequest<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+) -> Result<PointerState, HoldError> {
+    let store = request.store();
+    let keep = hold_time(request.set, claim).unwrap_or_default();
+    let is_one = request.groups.len() == 1;
+    let remembered = store.pointer_cache.get(claim.id);
+    let mut expected = remembered.as_ref().map(|pointer| pointer.write());
+    let mut seen = remembered.as_ref().map(|pointer| Pointer::clone(pointer));
+    for _ in 0..MAX_TRIES {
+        let mut new = Pointer {
+            attempt: 1,
+            nonce: if is_one { 0 } else { random() },
+            keep,
+            answer: None,
+            states: request.names.clone(),
         };
-        let pointer = match self.claim_pointer(request, claim, now).await? {
-            PointerState::Answered(claimed) => return Ok(claimed),
-            PointerState::Free(pointer) => pointer,
+        if let Some(earlier) = &seen {
+            let is_here = is_one && is_one_slot(store, &earlier.states, &request.names);
+            if !is_here && let Some(claimed) = look_up(earlier, request, claim, now).await? {
+                return Ok(PointerState::Answered(claimed));
+            }
+            new.attempt = earlier.attempt.saturating_add(1);
+            new.keep = keep.max(earlier.keep);
+            new.add(&earlier.states);
+            // The script finds out whether it is known.
+            if is_here && earlier.has(&new.states) && earlier.keep >= keep {
+                new = earlier.clone();
+            }
+        }
+        if new.states.len() > MAX_STATES {
+            return Ok(PointerState::Answered(ClaimReply::taken()));
+        }
+        let written = match keep.is_zero() {
+            true => None,
+            false => {
+                let expected = expected.as_deref().unwrap_or_default();
+                let first = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
+                let first = first.min(FIRST_WAIT);
+                new.write_at(store, claim.id, expected, first).await?
+            }
         };
-        let hold_location = self.location(claim.id, request.names.clone());
-        let claimed = self.claim_at(request, group, claim, &hold_location.record, None, now);
-        let claimed = self.in_time(&hold_location.record, claimed).await?;
-        let longest = claimed.longest_wait();
-        if longest > FIRST_WAIT {
-            self.prolong(claim.id, &pointer, longest).await;
-        }
-        Ok(claimed)
-    }
-
-    /// Makes a claim in several slots. Who is overtaken by another attempt at the same looks again a
-    /// little later what became of that.
-    async fn claim_spread(
-        &self,
-        request: &ScriptRequest<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<ClaimReply, HoldError> {
-        for pause in RETRY_PAUSES {
-            if let Some(claimed) = SpreadClaim::claim(self, request, claim, now).await? {
-                return Ok(claimed);
-            }
-            // Not all at the same moment.
-            let share = u32::try_from(random() % 256).unwrap_or(0);
-            tokio::time::sleep(pause + pause * share / 256).await;
-        }
-        Ok(ClaimReply::taken())
-    }
-
-    /// Answers a claim on no limits: there is nothing to hold, and perhaps the id is known.
-    async fn claim_nothing(
-        &self,
-        request: &ScriptRequest<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<ClaimReply, HoldError> {
-        let earlier = match self.pointer_cache.get(claim.id) {
-            Some(remembered) => Some(Pointer::clone(&remembered)),
-            None if claim.hold.is_some() => self.pointer(claim.id).await?,
-            None => None,
+        let Some(was) = written else {
+            store.pointer_cache.set(claim.id, new.clone());
+            return Ok(PointerState::Free(new));
         };
-        let Some(earlier) = earlier else {
-            return Ok(ClaimReply::default());
-        };
-        let hold_lookup = self.look_up(&earlier, request, claim, now).await?;
-        Ok(hold_lookup.unwrap_or_default())
+        let mut earlier = Pointer::parse(&was)?;
+        expected = Some(was);
+        if let Some(remembered) = &remembered {
+            earlier.add(&remembered.states);
+        }
+        seen = Some(earlier);
     }
+    Err(HoldError::Refused(StoreError::HoldTaken))
+}
 
-    /// Writes where the id of a claim points to, unless nobody else will end it or it is known.
-    async fn claim_pointer(
-        &self,
-        request: &ScriptRequest<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<PointerState, HoldError> {
-        let keep = hold_time(request.set, claim).unwrap_or_default();
-        let is_one = request.groups.len() == 1;
-        let remembered = self.pointer_cache.get(claim.id);
-        let mut expected = remembered.as_ref().map(|pointer| pointer.write());
-        let mut seen = remembered.as_ref().map(|pointer| Pointer::clone(pointer));
-        for _ in 0..MAX_TRIES {
-            let mut new = Pointer {
-                attempt: 1,
-                nonce: if is_one { 0 } else { random() },
-                keep,
-                answer: None,
-                states: request.names.clone(),
-            };
-            if let Some(earlier) = &seen {
-                let is_here = is_one && self.is_one_slot(&earlier.states, &request.names);
-                if !is_here
-                    && let Some(claimed) = self.look_up(earlier, request, claim, now).await?
-                {
-                    return Ok(PointerState::Answered(claimed));
-                }
-                new.attempt = earlier.attempt.saturating_add(1);
-                new.keep = keep.max(earlier.keep);
-                new.add(&earlier.states);
-                // The script finds out whether it is known.
-                if is_here && earlier.has(&new.states) && earlier.keep >= keep {
-                    new = earlier.clone();
-                }
-            }
-            if new.states.len() > MAX_STATES {
-                return Ok(PointerState::Answered(ClaimReply::taken()));
-            }
-            let written = match keep.is_zero() {
-                true => None,
-                false => {
-                    let expected = expected.as_deref().unwrap_or_default();
-                    let first = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
-                    let first = first.min(FIRST_WAIT);
-                    self.write_pointer(claim.id, expected, &new, first).await?
-                }
-            };
-            let Some(was) = written else {
-                self.pointer_cache.set(claim.id, new.clone());
-                return Ok(PointerState::Free(new));
-            };
-            let mut earlier = hold_location::read(&was)?;
-            expected = Some(was);
-            if let Some(remembered) = &remembered {
-                earlier.add(&remembered.states);
-            }
-            seen = Some(earlier);
-        }
-        Err(HoldError::Refused(StoreError::HoldTaken))
-    }
-
-    fn is_one_slot(&self, states: &[Vec<u8>], others: &[Vec<u8>]) -> bool {
-        let mut slots = states
-            .iter()
-            .chain(others)
-            .map(|state| self.link.group_of(state));
-        let first = slots.next();
-        slots.all(|slot| Some(slot) == first)
-    }
-
-    /// Lets a pointer stand as long as what begins to be held after `wait`. Should that fail it stands
-    /// for three minutes longer than the lease that is renewed, and the next renewal tries again.
-    pub(crate) async fn prolong(&self, id: &HoldId, pointer: &Pointer, wait: Duration) {
-        if pointer.keep.is_zero() {
-            return;
-        }
-        let written = pointer.write();
-        if let Err(failure) = self.write_pointer(id, &written, pointer, wait).await {
-            tracing::debug!(%failure, ?id, "where it points to is not written anew");
-        }
-    }
-
-    /// Writes a pointer if nothing stands there or what is expected; else returns what does.
-    async fn write_pointer(
-        &self,
-        id: &HoldId,
-        expected: &[u8],
-        pointer: &Pointer,
-        wait: Duration,
-    ) -> Result<Option<Vec<u8>>, Failure> {
-        let name = self.names.pointer(id.as_bytes());
-        if let Some(isolation) = &self.test_isolation {
-            isolation.note_names([name.clone()]);
-        }
-        let written = pointer.write();
-        let expiry = pointer.expiry(wait).max(self.min_expiry());
-        let keys = [name];
-        let arguments = [
-            expiry.to_string().into_bytes(),
-            expected.to_vec(),
-            written.clone(),
-        ];
-        match self.run(&self.scripts.point, &keys, &arguments).await? {
-            Value::BulkString(stands) if stands == written => Ok(None),
-            Value::BulkString(stands) => Ok(Some(stands)),
-            reply => Err(strange(&reply)),
-        }
-    }
+fn is_one_slot(store: &RedisStore, states: &[Vec<u8>], others: &[Vec<u8>]) -> bool {
+    let mut slots = states
+        .iter()
+        .chain(others)
+        .map(|state| store.link.group_of(state));
+    let first = slots.next();
+    slots.all(|slot| Some(slot) == first)
 }
 
 /// Any number.

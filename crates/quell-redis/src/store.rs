@@ -20,6 +20,7 @@ use quell_core::time::Now;
 use crate::answer::{RawDecision, decisions};
 use crate::bans::Bans;
 use crate::batch::{Batcher, ScriptArgs};
+use crate::check;
 use crate::encode::{code, micros_up, whole};
 use crate::foreign::ReplacedValues;
 use crate::hold_gauges::HoldGauges;
@@ -130,6 +131,15 @@ impl RedisStore {
 
     pub(crate) const fn clock(&self) -> StoreClock {
         self.clock
+    }
+
+    /// What somebody should change about the store, a sentence each: commands that the user may not
+    /// use, and servers that may evict states to make room. Uses every command on a key of its own.
+    ///
+    /// # Errors
+    /// [`Failure`] if a server does not answer, or refuses for another reason.
+    pub async fn warnings(&self) -> Result<Vec<String>, Failure> {
+        check::warnings(self).await
     }
 
     /// Deletes every key that was charged under [`RedisStoreBuilder::test_isolation`].
@@ -304,7 +314,7 @@ impl RedisStore {
         for (charge, raw) in set.charges().iter().zip(raw) {
             if raw.starts_ban() {
                 let until = raw.now().saturating_add(raw.ban_left());
-                self.list_ban(set.key(charge), until, raw.now()).await;
+                Bans::new(self).add(set.key(charge), until, raw.now()).await;
             }
         }
     }
@@ -326,11 +336,11 @@ impl RedisStore {
         if let Action::Ban(length) = action {
             let until = clock.saturating_add(micros_up(length));
             for charge in set.charges() {
-                self.list_ban(set.key(charge), until, clock).await;
+                Bans::new(self).add(set.key(charge), until, clock).await;
             }
         } else {
             for charge in set.charges() {
-                self.forget_ban(set.key(charge)).await;
+                Bans::new(self).forget(set.key(charge)).await;
             }
         }
         self.note_charged(set, request.into_names());
@@ -421,7 +431,7 @@ impl HoldStore for RedisStore {
     }
 
     async fn wait_promoted(&self, id: &HoldId) {
-        self.wait_for_notification(id).await;
+        self.turn_notifications.wait(self, id).await;
     }
 
     /// Nobody is known at once; who waits here is called when the store has answered.

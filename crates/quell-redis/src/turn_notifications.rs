@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
-use quell_core::hold::{Ending, HoldId};
-use quell_core::time::Now;
+use quell_core::hold::HoldId;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use crate::hold::hold_id;
-use crate::store::{RedisStore, StoreClock};
+use crate::store::RedisStore;
 
 /// How often the stream is read while anybody waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -30,18 +29,6 @@ const MAX_STREAMS: usize = 64;
 
 /// Messages of one read.
 const MAX_MESSAGES: usize = 1_000;
-
-/// Pauses before each attempt to end the hold of a caller that is gone. After the last it ends by
-/// itself, when its time is over.
-const RETRY_PAUSES: [Duration; 4] = [
-    Duration::ZERO,
-    Duration::from_millis(200),
-    Duration::from_secs(2),
-    Duration::from_secs(10),
-];
-
-/// How long one of these may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Those of this process that wait.
 #[derive(Debug, Default)]
@@ -113,7 +100,7 @@ impl TurnNotifications {
         }
     }
 
-    fn notify(&self, ids: &[HoldId]) {
+    pub(crate) fn notify(&self, ids: &[HoldId]) {
         let inner = self.inner.lock();
         for waiter in ids.iter().filter_map(|id| inner.waiting.get(id)) {
             waiter.notify.notify_one();
@@ -173,22 +160,19 @@ impl TurnNotifications {
             }
         }
     }
-}
 
-impl RedisStore {
     /// Completes when `id` is called.
-    pub(crate) async fn wait_for_notification(&self, id: &HoldId) {
-        let Some(notify) = self.turn_notifications.notify_of(id) else {
+    pub(crate) async fn wait(&self, store: &RedisStore, id: &HoldId) {
+        let Some(notify) = self.notify_of(id) else {
             return std::future::pending().await;
         };
         let mut woken = pin!(notify.notified());
-        let reader = match select(woken.as_mut(), pin!(self.turn_notifications.reader.lock())).await
-        {
+        let reader = match select(woken.as_mut(), pin!(self.reader.lock())).await {
             Either::Left(_) => return,
             Either::Right((reader, _)) => reader,
         };
         loop {
-            self.read_streams().await;
+            self.read_streams(store).await;
             let pause = pin!(tokio::time::sleep(POLL_INTERVAL));
             if let Either::Left(_) = select(woken.as_mut(), pause).await {
                 break;
@@ -197,53 +181,16 @@ impl RedisStore {
         drop(reader);
     }
 
-    async fn read_streams(&self) {
-        let due = self.turn_notifications.due();
+    async fn read_streams(&self, store: &RedisStore) {
+        let due = self.due();
         let reads = due.iter().map(|(name, last)| async move {
             let mut read = Cmd::new();
             read.arg("XREAD").arg("COUNT").arg(MAX_MESSAGES);
             read.arg("STREAMS").arg(&**name).arg(last);
-            if let Ok(reply) = self.call(name, &read).await {
-                self.turn_notifications.dispatch(name, &reply);
+            if let Ok(reply) = store.call(name, &read).await {
+                self.dispatch(name, &reply);
             }
         });
         join_all(reads).await;
-    }
-
-    /// Whether instants are the store's own.
-    pub(crate) fn uses_own_clock(&self) -> bool {
-        self.clock() == StoreClock::Own
-    }
-
-    /// Ends the hold of a caller that is gone, in a task of its own.
-    pub(crate) fn end_later(&self, id: &HoldId, ending: Ending, now: Now) {
-        self.turn_notifications.remove(id);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            tracing::debug!(?id, "no runtime: the hold ends when its time is over");
-            return;
-        };
-        let arguments = self.ending(id, ending, now);
-        let (store, id) = (self.clone(), id.clone());
-        runtime.spawn(async move { store.end_with_retries(&id, &arguments).await });
-    }
-
-    /// Ends a hold, however often that has to be said: said again it changes nothing.
-    async fn end_with_retries(&self, id: &HoldId, arguments: &[Vec<u8>]) {
-        for pause in RETRY_PAUSES {
-            tokio::time::sleep(pause).await;
-            let ended = tokio::time::timeout(ATTEMPT_TIMEOUT, self.end_unawaited(id, arguments));
-            match ended.await {
-                Ok(Ok((woken, expired))) => {
-                    self.turn_notifications.notify(&woken);
-                    self.hold_gauges.remove(id);
-                    self.hold_gauges.add_expired(expired);
-                    return;
-                }
-                Ok(Err(failure)) => {
-                    tracing::debug!(%failure, "a hold of a caller that is gone stands");
-                }
-                Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
-            }
-        }
     }
 }

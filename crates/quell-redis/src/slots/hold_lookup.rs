@@ -51,72 +51,70 @@ impl HoldLookup {
             clock,
         }))
     }
-}
 
-impl RedisStore {
-    /// What is answered to a claim since its id is known where `earlier` points to; `None` if it is
-    /// not, or an attempt at the same never came to its end.
-    pub(super) async fn look_up(
-        &self,
-        earlier: &Pointer,
-        request: &ScriptRequest<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Option<ClaimReply>, Failure> {
-        let locations = self.locations(claim.id, &earlier.states);
-        let looks = locations
-            .iter()
-            .map(|location| self.look_up_at(claim.id, location, now));
-        let mut found = Vec::new();
-        for look in join_all(looks).await {
-            found.extend(look?);
-        }
-        if found.is_empty() {
-            return Ok(None);
-        }
-        let places = || found.iter().flat_map(|found| &found.places);
-        let mut standing = found.iter().filter(|found| found.stands).peekable();
-        let Some(clock) = standing.peek().map(|found| found.clock) else {
-            return Ok(Some(ClaimReply::taken()));
-        };
-        let raw = match &earlier.answer {
-            Some(answer) => RawDecision::read_all(answer, clock),
-            None => standing
-                .find(|found| !found.is_part)
-                .map(|found| found.answer.clone()),
-        };
-        let Some(raw) = raw else {
-            // Nobody was told yet that all is held. Whoever asks for the same goes on with it.
-            let is_same = places().all(|place| request.names.contains(&place.0));
-            return Ok((!is_same).then(ClaimReply::taken));
-        };
-        let is_same = request
-            .set
-            .charges()
-            .iter()
-            .zip(&request.names)
-            .all(|(charge, name)| {
-                let is_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
-                let units = charge.cost.get().min(MAX_UNITS);
-                let is_it = |place: &(Vec<u8>, u64)| place.0 == *name && place.1 == units;
-                charge.shadow || is_for_good || places().any(is_it)
-            });
-        Ok(Some(match is_same {
-            true => ClaimReply::repeated(raw, clock),
-            false => ClaimReply::taken(),
-        }))
-    }
-
-    async fn look_up_at(
-        &self,
+    async fn at(
+        store: &RedisStore,
         id: &HoldId,
         location: &HoldLocation,
         now: Now,
-    ) -> Result<Option<HoldLookup>, Failure> {
-        let head = self.head(Opcode::LookUp, Duration::ZERO, now);
+    ) -> Result<Option<Self>, Failure> {
+        let head = store.head(Opcode::LookUp, Duration::ZERO, now);
         let arguments = [head, Vec::new(), id.as_bytes().to_vec()];
         let keys = std::slice::from_ref(&location.record);
-        let reply = self.run(&self.scripts.hold, keys, &arguments).await?;
-        HoldLookup::read(&reply).ok_or_else(|| strange(&reply))
+        let reply = store.run(&store.scripts.hold, keys, &arguments).await?;
+        Self::read(&reply).ok_or_else(|| strange(&reply))
     }
+}
+
+/// What is answered to a claim since its id is known where `earlier` points to; `None` if it is
+/// not, or an attempt at the same never came to its end.
+pub(super) async fn look_up(
+    earlier: &Pointer,
+    request: &ScriptRequest<'_>,
+    claim: &Claim<'_>,
+    now: Now,
+) -> Result<Option<ClaimReply>, Failure> {
+    let store = request.store();
+    let locations = HoldLocation::all(store, claim.id, &earlier.states);
+    let looks = locations
+        .iter()
+        .map(|location| HoldLookup::at(store, claim.id, location, now));
+    let mut found = Vec::new();
+    for look in join_all(looks).await {
+        found.extend(look?);
+    }
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let places = || found.iter().flat_map(|found| &found.places);
+    let mut standing = found.iter().filter(|found| found.stands).peekable();
+    let Some(clock) = standing.peek().map(|found| found.clock) else {
+        return Ok(Some(ClaimReply::taken()));
+    };
+    let raw = match &earlier.answer {
+        Some(answer) => RawDecision::read_all(answer, clock),
+        None => standing
+            .find(|found| !found.is_part)
+            .map(|found| found.answer.clone()),
+    };
+    let Some(raw) = raw else {
+        // Nobody was told yet that all is held. Whoever asks for the same goes on with it.
+        let is_same = places().all(|place| request.names.contains(&place.0));
+        return Ok((!is_same).then(ClaimReply::taken));
+    };
+    let is_same = request
+        .set
+        .charges()
+        .iter()
+        .zip(&request.names)
+        .all(|(charge, name)| {
+            let is_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
+            let units = charge.cost.get().min(MAX_UNITS);
+            let is_it = |place: &(Vec<u8>, u64)| place.0 == *name && place.1 == units;
+            charge.shadow || is_for_good || places().any(is_it)
+        });
+    Ok(Some(match is_same {
+        true => ClaimReply::repeated(raw, clock),
+        false => ClaimReply::taken(),
+    }))
 }

@@ -14,7 +14,7 @@ use quell_core::time::Now;
 
 use super::hold_location::HoldLocation;
 use super::pointer::Pointer;
-use super::{FIRST_WAIT, PointerState};
+use super::{FIRST_WAIT, PointerState, claim_pointer};
 use crate::answer::{RawDecision, decisions};
 use crate::encode::number;
 use crate::hold::{ClaimReply, HoldError, hold_time};
@@ -124,12 +124,12 @@ impl Part for ClaimPart<'_> {
 impl<'a> SpreadClaim<'a> {
     /// Makes the claim; nothing if another attempt at the same overtook it.
     pub(super) async fn claim(
-        store: &'a RedisStore,
         request: &'a ScriptRequest<'a>,
         claim: &Claim<'a>,
         now: Now,
     ) -> Result<Option<ClaimReply>, HoldError> {
-        let claim_pointer = store.claim_pointer(request, claim, now);
+        let store = request.store();
+        let claim_pointer = claim_pointer(request, claim, now);
         let look = request.charge(Operation::Peek, now);
         let (pointing, peeked) = join(claim_pointer, look).await;
         let pointer = match pointing? {
@@ -149,7 +149,7 @@ impl<'a> SpreadClaim<'a> {
         });
         let locations = request.groups.iter().map(|group| {
             let names = group.iter().filter_map(|index| request.names.get(*index));
-            store.location(claim.id, names.cloned().collect())
+            HoldLocation::of(store, claim.id, names.cloned().collect())
         });
         let spread = Self {
             locations: locations.collect(),
@@ -366,7 +366,7 @@ impl<'a> SpreadClaim<'a> {
             let id = self.claim.id;
             let before = self.pointer.write();
             let wait = claimed.longest_wait().max(FIRST_WAIT);
-            match self.store.write_pointer(id, &before, &done, wait).await {
+            match done.write_at(self.store, id, &before, wait).await {
                 Ok(None) => {}
                 // Somebody else asked for the same, found what is charged, and has it now.
                 Ok(Some(_)) => return Ok(None),
