@@ -14,7 +14,8 @@ pub(crate) use scenarios::{DESCRIPTOR, EXPECT, EXPECT_RULE, SCENARIOS, STEP, TES
 pub(crate) struct Table {
     /// What such a map is called in messages and headings, with its article.
     pub(crate) name: &'static str,
-    pub(crate) fields: &'static [Field],
+    /// One list after the other.
+    pub(crate) fields: &'static [&'static [Field]],
 }
 
 /// One field.
@@ -30,11 +31,17 @@ pub(crate) struct Field {
     /// What holds if nothing is said.
     pub(crate) default: &'static str,
     pub(crate) about: &'static str,
+    /// The last two where an override has the field.
+    in_override: (&'static str, &'static str),
 }
 
 impl Table {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field> {
+        self.fields.iter().copied().flatten()
+    }
+
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|field| field.name == name)
+        self.fields().find(|field| field.name == name)
     }
 
     /// Whether a map is not complete without the field.
@@ -45,7 +52,7 @@ impl Table {
 
     /// The fields that may be written today.
     pub(crate) fn names(&self) -> Vec<&'static str> {
-        let available = self.fields.iter().filter(|field| !field.later);
+        let available = self.fields().filter(|field| !field.later);
         available.map(|field| field.name).collect()
     }
 }
@@ -63,6 +70,7 @@ const fn field(
         write,
         default,
         about,
+        in_override: ("the rule's", "As in a rule."),
     }
 }
 
@@ -75,6 +83,12 @@ const fn later(name: &'static str) -> Field {
 impl Field {
     const fn of(mut self, kinds: &'static [Kind]) -> Self {
         self.of = kinds;
+        self
+    }
+
+    /// Says what holds in an override, and what is meant there.
+    const fn again(mut self, default: &'static str, about: &'static str) -> Self {
+        self.in_override = (default, about);
         self
     }
 }

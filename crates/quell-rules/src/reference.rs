@@ -28,12 +28,11 @@ fn section(text: &mut String, table: &Table) {
     let _ = writeln!(text, "### {}\n", heading(table));
     let _ = writeln!(text, "| field | of | write | unless said | meaning |");
     let _ = writeln!(text, "|---|---|---|---|---|");
-    for field in table.fields.iter().filter(|field| !field.later) {
+    for field in table.fields().filter(|field| !field.later) {
         row(text, field);
     }
     let later: Vec<String> = table
-        .fields
-        .iter()
+        .fields()
         .filter(|field| field.later)
         .map(|field| format!("`{}`", field.name))
         .collect();

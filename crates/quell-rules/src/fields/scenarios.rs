@@ -4,7 +4,7 @@ use super::{Table, field};
 
 pub(crate) static SCENARIOS: Table = Table {
     name: "a scenario file",
-    fields: &[
+    fields: &[&[
         field(
             "rules",
             "a path such as `shop.yaml`, a list of paths, or a rules document",
@@ -17,12 +17,12 @@ pub(crate) static SCENARIOS: Table = Table {
             "needed",
             "The tests, each with an empty store of its own. A file may have several documents, each with its rules and tests.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static TEST: Table = Table {
     name: "a test",
-    fields: &[
+    fields: &[&[
         field(
             "name",
             "a name such as `five logins a minute`",
@@ -47,12 +47,12 @@ pub(crate) static TEST: Table = Table {
             "needed",
             "What happens, in the order written.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static STEP: Table = Table {
     name: "a step",
-    fields: &[
+    fields: &[&[
         field(
             "at",
             "a duration such as `1.5s`",
@@ -155,12 +155,12 @@ pub(crate) static STEP: Table = Table {
             "",
             "In place of a call: these rules come into force, as by a reload.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static DESCRIPTOR: Table = Table {
     name: "a descriptor",
-    fields: &[
+    fields: &[&[
         field(
             "entries",
             "a map such as `{tenant: acme}`",
@@ -173,12 +173,12 @@ pub(crate) static DESCRIPTOR: Table = Table {
             "`1`",
             "Units that it costs.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static EXPECT: Table = Table {
     name: "an expectation",
-    fields: &[
+    fields: &[&[
         field(
             "outcome",
             "`allow` or `deny`; of an ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`",
@@ -263,12 +263,12 @@ pub(crate) static EXPECT: Table = Table {
             "",
             "How many of the calls of `repeat` were denied; only `allowed` may stand beside it.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static EXPECT_RULE: Table = Table {
     name: "an expectation on one rule",
-    fields: &[
+    fields: &[&[
         field(
             "outcome",
             "`allow` or `deny`",
@@ -311,12 +311,12 @@ pub(crate) static EXPECT_RULE: Table = Table {
             "",
             "Whether it refuses by a ban.",
         ),
-    ],
+    ]],
 };
 
 pub(crate) static WAIT: Table = Table {
     name: "a range of waits",
-    fields: &[
+    fields: &[&[
         field(
             "at_least",
             "a duration such as `50s`",
@@ -341,5 +341,5 @@ pub(crate) static WAIT: Table = Table {
             "",
             "How much shorter or longer than `about` it may be.",
         ),
-    ],
+    ]],
 };
