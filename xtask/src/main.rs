@@ -10,6 +10,7 @@ mod mutants;
 mod packages;
 mod programs;
 mod repository;
+mod soak;
 mod steps;
 mod terminal;
 mod test_programs;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its words, and what it does.
-const COMMANDS: [(&str, &str, &str); 6] = [
+const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "test",
         "",
@@ -38,6 +39,12 @@ const COMMANDS: [(&str, &str, &str); 6] = [
         "chaos",
         " [WORDS]",
         "attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list",
+    ),
+    (
+        "soak",
+        " [WORDS]",
+        "all that runs on seeds, with new ones: chaos, simulated fleets, random traces; \
+         --minutes N, --seed S",
     ),
     (
         "packages",
@@ -85,6 +92,7 @@ fn run() -> Result<()> {
         ["install"] => install::run(),
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
+        ["soak", words @ ..] => soak::run(words),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", "--changed"] => mutants::run_changed(usize::MAX),

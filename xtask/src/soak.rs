@@ -1,0 +1,117 @@
+//! Soak: everything that runs on seeds, round after round with further ones, for as long as is wanted.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::programs::{self, cargo};
+use crate::{chaos, install, repository, terminal};
+
+/// What runs if nothing is said of the time.
+const MINUTES: u64 = 30;
+
+/// Of chaos in a round.
+const CHAOS_SECONDS: &str = "300";
+
+/// Seeds of the simulated fleet in a round.
+const FLEETS: &str = "500";
+
+/// Tests of the Redis store whose traces follow from `QUELL_SEED`.
+const TRACES: [&str; 3] = ["conformance::", "holds::", "holds_in_slots::"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Length {
+    minutes: u64,
+    seed: Option<u64>,
+}
+
+/// Runs rounds of chaos, simulated fleets and random traces until the time is over; one round at least.
+///
+/// # Errors
+///
+/// The first that fails, with the seed that repeats it.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let length = read(words)?;
+    let root = repository::root()?;
+    install::run()?;
+    let first = match length.seed {
+        Some(seed) => seed,
+        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+    };
+    let (begun, most) = (Instant::now(), Duration::from_secs(length.minutes * 60));
+    for seed in first.. {
+        terminal::line(&format!("\n==> seed {seed}"));
+        round(&root, seed)
+            .with_context(|| format!("again: cargo xtask soak --minutes 1 --seed {seed}"))?;
+        if begun.elapsed() >= most {
+            break;
+        }
+    }
+    let took = terminal::duration(begun.elapsed());
+    terminal::line(&format!("\nsoak: nothing failed in {took}"));
+    Ok(())
+}
+
+fn round(root: &Path, seed: u64) -> Result<()> {
+    let seed = seed.to_string();
+    chaos::run(&["--seconds", CHAOS_SECONDS, "--seed", &seed])?;
+    let mut fleets = cargo(root);
+    fleets.args(["run", "--locked", "-p", "quell-sim", "--"]);
+    programs::run(fleets.args(["--seeds", FLEETS, "--seed", &seed]))?;
+    let mut traces = cargo(root);
+    traces.args([
+        "test",
+        "--locked",
+        "-p",
+        "quell-redis",
+        "--test",
+        "it",
+        "--",
+    ]);
+    programs::run(traces.args(TRACES).env("QUELL_SEED", &seed))
+}
+
+fn read(words: &[&str]) -> Result<Length> {
+    let mut length = Length {
+        minutes: MINUTES,
+        seed: None,
+    };
+    for pair in words.chunks(2) {
+        match pair {
+            ["--minutes", minutes] => {
+                let minutes = minutes.parse().ok().filter(|minutes| *minutes > 0);
+                length.minutes = minutes.context("--minutes takes a whole number from 1")?;
+            }
+            ["--seed", seed] => {
+                length.seed = Some(seed.parse().context("--seed takes a whole number")?);
+            }
+            other => bail!(
+                "cannot read {:?}: write --minutes N or --seed S",
+                other.join(" ")
+            ),
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_and_seed_are_read_and_nonsense_is_refused() {
+        let of = |minutes, seed| Length { minutes, seed };
+        assert_eq!(read(&[]).unwrap(), of(MINUTES, None));
+        let words = ["--seed", "7", "--minutes", "90"];
+        assert_eq!(read(&words).unwrap(), of(90, Some(7)));
+        for words in [
+            &["--minutes", "0"][..],
+            &["--minutes"],
+            &["7"],
+            &["--seed", "x"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
+}
