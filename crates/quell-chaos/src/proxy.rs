@@ -1,17 +1,23 @@
 //! A TCP proxy that does to connections what networks do.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use futures_util::future::{Either, select};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use crate::rng::Rng;
+
+/// How long requests are passed on that were sent before the end of a connection.
+const LAST: Duration = Duration::from_millis(100);
 
 /// What happens to what is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +129,11 @@ impl Pump {
         }
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        tokio::select! {
-            () = self.clone().pass(from_client, to_server, false) => {}
-            () = self.pass(from_server, to_client, true) => {}
+        let requests = pin!(self.clone().pass(from_client, to_server, false));
+        let answers = self.pass(from_server, to_client, true);
+        // Whoever hung up may have asked just before.
+        if let Either::Right(((), requests)) = select(requests, pin!(answers)).await {
+            drop(timeout(LAST, requests).await);
         }
     }
 

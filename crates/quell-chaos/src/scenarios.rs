@@ -123,9 +123,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "rolling-restart",
         promise: "servers that are replaced one after the other behind a balancer that asks /readyz and \
-                  sends on what finds nobody listening lose no call, charge each once, and of a limit that \
-                  changes on the way admit at most the larger version",
-        seconds: 3,
+                  sends nothing twice lose no call, charge each once, and of a limit that changes on the \
+                  way admit at most the larger version",
+        seconds: 5,
         is_alone: false,
         run: |rng| Box::pin(rolling_restart::run(rng)),
     },

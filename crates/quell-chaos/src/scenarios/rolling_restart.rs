@@ -1,10 +1,10 @@
-//! Servers that are replaced one after the other, behind a balancer that asks whether they are ready.
+//! Servers that are replaced one after the other, behind a balancer that asks whether they are ready and
+//! sends nothing a second time.
 //!
-//! The new ones come with another version of a limit. A server that drains goes once no connection is open, which may be before the balancer has asked: a
-//! call that finds nobody listening goes to another server.
+//! The new ones come with another version of a limit. Some calls go over a connection that is kept, others
+//! over one of their own, which a server that has closed its listeners would lose.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::http::{Answer, Client};
+use crate::http::Client;
 use crate::load::{Account, Call};
 use crate::redis::Redis;
 use crate::rng::Rng;
@@ -29,9 +29,11 @@ rules:
 
 const PATHS: [&str; 2] = ["/a", "/few"];
 
-const CLIENTS: usize = 24;
+/// Many keep connections open all the time, a few do not.
+const CLIENTS: [usize; 2] = [2, 24];
 
-/// How often the balancer asks each server whether it is ready.
+/// How often the balancer asks each server whether it is ready. A server that is told to stop is there
+/// until nobody asked it for a second.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// Ports that calls are sent to, and whether the run is over.
@@ -66,7 +68,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         tokio::time::sleep(CHECK).await;
     }
     let mut clients = JoinSet::new();
-    for _ in 0..CLIENTS {
+    for _ in 0..rng.pick(&CLIENTS) {
         clients.spawn(ask(Arc::clone(&shared), rng.fork()));
     }
     let mut ends = Vec::new();
@@ -142,24 +144,17 @@ async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
         clients.retain(|port, _| ready.contains(port));
         if !ready.is_empty() {
             let port = rng.pick(&ready);
-            let client = clients.entry(port).or_insert_with(|| Client::new(port));
+            let kept = clients.entry(port).or_insert_with(|| Client::new(port));
+            let mut own = Client::new(port);
+            let client = if rng.within(0..2) == 0 {
+                kept
+            } else {
+                &mut own
+            };
             let begun = Instant::now();
             let answer = client.post("/v1/acquire", &body).await;
-            if is_refused(&answer) {
-                // Nothing was sent: the call goes elsewhere, as with any gateway.
-                let is_another = |other: &u16| *other != port;
-                with(&shared, |balancer| balancer.ready.retain(is_another));
-                continue;
-            }
             calls.push(Call::new(path.to_owned(), begun, answer));
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-}
-
-/// Whether nobody listened.
-fn is_refused(answer: &Result<Answer>) -> bool {
-    let error = answer.as_ref().err();
-    let error = error.and_then(|error| error.downcast_ref::<io::Error>());
-    error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

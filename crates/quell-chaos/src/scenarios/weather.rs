@@ -41,6 +41,9 @@ const WELL: Duration = Duration::from_secs(12);
 const LATE: Duration = Duration::from_millis(150);
 
 struct Sky {
+    /// Whether all that is sent to the store arrives there, and only answers suffer: then it is known which
+    /// calls were charged.
+    only_answers: bool,
     redis: Redis,
     proxies: Vec<Proxy>,
     servers: Vec<Server>,
@@ -69,6 +72,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         proxies.push(proxy);
     }
     let mut sky = Sky {
+        only_answers: rng.within(0..2) == 0,
         redis,
         proxies,
         servers,
@@ -102,8 +106,12 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     }
     let took = sky.is_well(rng).await.with_context(|| events.clone())?;
     let worst = sky.holds(&accounts).await.with_context(|| events.clone())?;
+    let harmed = match sky.only_answers {
+        true => "only answers harmed",
+        false => "anything harmed",
+    };
     Ok(format!(
-        "{nodes} servers, {worst}, well after {took:.1?}; {events}"
+        "{nodes} servers, {harmed}, {worst}, well after {took:.1?}; {events}"
     ))
 }
 
@@ -162,7 +170,10 @@ impl Sky {
         let admitted = calls.allowed();
         let misread = calls.allowed_in(&self.garbled);
         // An answer that was garbled may say that a charge was refused that was made: it is made again.
-        let least = admitted as f64 - (uncertain + misread) as f64 - unanswered;
+        let least = match self.only_answers {
+            true => admitted as f64,
+            false => admitted as f64 - (uncertain + misread) as f64 - unanswered,
+        };
         ensure!(
             used as f64 >= least && used <= calls.calls.len() + misread,
             "{path} {user}: {admitted} were let pass, {uncertain} perhaps on their way, {unanswered} \
@@ -177,7 +188,8 @@ impl Sky {
         let length = Duration::from_millis(rng.within(50..1_200));
         let at = usize::try_from(rng.within(0..self.proxies.len() as u64))?;
         let begun = Instant::now();
-        let what = match rng.within(0..9) {
+        let choices = if self.only_answers { 5 } else { 9 };
+        let what = match rng.within(0..choices) {
             0 => {
                 self.redis.freeze()?;
                 self.until_gone(begun, length, |_| true).await;
@@ -196,14 +208,14 @@ impl Sky {
                 self.redis.configure("maxmemory", "0").await?;
                 "oom".to_owned()
             }
-            3 => {
+            6 => {
                 self.redis.command(&["SCRIPT", "FLUSH"]).await?;
                 let kill = ["CLIENT", "KILL", "TYPE", "normal"];
                 self.redis.command(&kill).await?;
                 self.lost.push((begun, Instant::now() + LATE));
                 "script flush, client kill".to_owned()
             }
-            4 => {
+            3 => {
                 self.servers[at].process.signal("STOP")?;
                 tokio::time::sleep(length).await;
                 self.servers[at].process.signal("CONT")?;
@@ -246,16 +258,19 @@ impl Sky {
     /// A fault on the way of one server, or of all.
     async fn fault(&mut self, at: usize, length: Duration, rng: &mut Rng) -> String {
         let late = Duration::from_millis(rng.within(5..150));
-        let fault = rng.pick(&[
-            Fault::Delay(late),
+        let of_answers = [Fault::Delay(late), Fault::DropAnswers];
+        let other = [
+            Fault::Split,
             Fault::Stall,
             Fault::Drop,
-            Fault::DropAnswers,
             Fault::Refuse,
             Fault::Garble,
-            Fault::Split,
             Fault::Cut,
-        ]);
+        ];
+        let fault = match self.only_answers || rng.within(0..8) < 2 {
+            true => rng.pick(&of_answers),
+            false => rng.pick(&other),
+        };
         let all = rng.within(0..2) == 0;
         let is_it = move |index: usize| all || index == at;
         let begun = Instant::now();
