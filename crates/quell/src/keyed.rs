@@ -241,7 +241,7 @@ impl Keeper for OneLimit<'_> {
         state.time_to_rest(self.limit, self.now).is_zero()
     }
 
-    fn group(&self, _: LimitId) -> u32 {
+    fn group(&self, _: LimitId) -> u64 {
         0
     }
 }

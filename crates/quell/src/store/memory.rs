@@ -422,8 +422,8 @@ impl Keeper for Keeping<'_> {
         self.store.registry.limits().may_drop(state, self.now)
     }
 
-    fn group(&self, limit: LimitId) -> u32 {
-        self.store.registry.limits().root(limit).0
+    fn group(&self, limit: LimitId) -> u64 {
+        self.store.registry.limits().group(limit)
     }
 }
 

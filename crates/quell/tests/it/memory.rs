@@ -7,7 +7,7 @@ use quell::clock::{Clock, ManualClock};
 use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::{KeyedLimiter, Limit, Limiter, Query, Rate};
+use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, REMEMBERED, Rule,
 };
@@ -245,6 +245,41 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
     assert!(!allows(&after, "bob"));
     assert_eq!(after.administer(&bob, Action::Lift).await, Ok(1));
     assert!(allows(&after, "bob"));
+}
+
+#[tokio::test]
+async fn overflow_states_are_found_after_a_restart_with_other_rules() {
+    let hourly = |limit| Limit::per_hour(limit).build().unwrap();
+    let (before, clock) = limiter(1, hourly(4));
+    before.set_rules(per_user(hourly(5))).unwrap();
+    let rate = Rate::new(5, Duration::from_secs(3_600)).unwrap();
+    let brought = Limit::token_bucket(rate);
+    let flood = async |limiter: &Limiter<MemoryStore>| {
+        let mut admitted = [0, 0];
+        for key in 0..10_000 {
+            let key = format!("late-{key}");
+            admitted[0] += usize::from(allows(limiter, &key));
+            let now = limiter.now();
+            let decided =
+                limiter.ask_ad_hoc(Operation::Acquire, key.as_bytes(), &brought, Cost::ONE, now);
+            admitted[1] += usize::from(decided.await.unwrap().outcome.is_allow());
+        }
+        admitted
+    };
+    let admitted = flood(&before).await;
+    assert!(admitted.iter().all(|count| *count > 0), "{admitted:?}");
+    while flood(&before).await != [0, 0] {}
+    // A rule more, so that limits are numbered otherwise.
+    let mut rules = per_user(hourly(5));
+    let mut other = rules[0].rules[0].clone();
+    other.name = Arc::from("other");
+    other.matchers.push(Matcher {
+        entry: Arc::from("path"),
+        patterns: vec![Pattern::parse("/other")],
+    });
+    rules[0].rules.insert(0, other);
+    let after = restarted(&before, &clock, rules);
+    assert_eq!(flood(&after).await, [0, 0]);
 }
 
 #[test]

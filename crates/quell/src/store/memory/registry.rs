@@ -21,6 +21,7 @@ use quell_core::state::{State, versions};
 use quell_core::time::{Monotonic, Now};
 use rpds::HashTrieMapSync;
 
+use super::fingerprint::HashKey;
 use super::sync::{ArcSwap, AtomicU64, Mutex, Ordering};
 
 /// The limits of a store, as they are now.
@@ -55,6 +56,8 @@ pub(super) struct Known {
     /// The first limit whose place this one took, change by change: what stays the same while a
     /// limit's numbers change.
     root: LimitId,
+    /// What stays the same after a restart as well, see [`group_of`].
+    group: u64,
     /// Whether anything was held on a state under it: such states can live longer, for what is owed
     /// and for what can still be settled. One for all versions.
     holds: Arc<AtomicBool>,
@@ -73,6 +76,17 @@ enum LimitStatus {
     },
     /// No rule has it, and one may have it again.
     Dropped(DroppedLimit),
+}
+
+/// Tells limits apart, in every process alike, where their names are others after a restart: by the place
+/// of the rule, or by the numbers of one that came with a call.
+fn group_of(active: &ActiveLimit) -> u64 {
+    let key = HashKey([0; 2]);
+    let fingerprint = match active.place.is_empty() {
+        true => key.of_bytes(active.limit.to_string().as_bytes()),
+        false => key.of_bytes(&active.place),
+    };
+    fingerprint.high
 }
 
 impl Registry {
@@ -138,10 +152,11 @@ impl Limits {
                 to: replaced.to,
                 at: replaced.at,
             };
-            let (root, holds) = (known.root, known.holds.load(Ordering::Relaxed));
+            let (root, group) = (known.root, known.group);
+            let holds = known.holds.load(Ordering::Relaxed);
             if let Some(next) = self.known.get_mut(&replaced.to) {
                 if next.root == replaced.to {
-                    next.root = root;
+                    (next.root, next.group) = (root, group);
                 }
                 // What is held goes along with a state.
                 next.holds.fetch_or(holds, Ordering::Relaxed);
@@ -187,6 +202,7 @@ impl Limits {
     fn insert(&mut self, active: ActiveLimit, status: LimitStatus) {
         let root = active.id;
         let known = Known {
+            group: group_of(&active),
             active,
             status,
             root,
@@ -274,9 +290,9 @@ impl Limits {
         false
     }
 
-    /// What limits have in common that took each other's place.
-    pub(super) fn root(&self, id: LimitId) -> LimitId {
-        self.known.get(&id).map_or(id, |known| known.root)
+    /// What limits have in common that took each other's place, also across a restart.
+    pub(super) fn group(&self, id: LimitId) -> u64 {
+        self.known.get(&id).map_or(0, |known| known.group)
     }
 
     /// Whether a state is at rest under the limit that is in force in place of its own: at rest under

@@ -97,8 +97,9 @@ pub(crate) trait Keeper {
     fn may_drop(&self, state: &State) -> bool;
 
     /// Tells keys apart that are in one scope but under different limits: on one overflow state,
-    /// each change from one limit to the other would cut what was used to the smaller one.
-    fn group(&self, limit: LimitId) -> u32;
+    /// each change from one limit to the other would cut what was used to the smaller one. The same
+    /// after a restart, which finds overflow states in a snapshot.
+    fn group(&self, limit: LimitId) -> u64;
 }
 
 /// Chains under their locks, by number.

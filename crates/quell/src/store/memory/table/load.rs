@@ -153,7 +153,7 @@ impl Table {
 
     /// The overflow state of a key: one per scope, group and part. Rules' scopes begin with a byte
     /// that is never 0, so no key can have this fingerprint but by chance.
-    fn overflow_of(&self, key: &LoadKey<'_>, group: u32) -> Fingerprint {
+    fn overflow_of(&self, key: &LoadKey<'_>, group: u64) -> Fingerprint {
         let part = Extent::new(PARTS).home(key.fingerprint.high);
         self.key.half_of(&(0_u8, key.scope, group, part)).whole()
     }
