@@ -157,6 +157,38 @@ async fn bans_are_listed_beside_a_foreign_value() {
     assert_eq!(subject.bans(10).await.unwrap().len(), 1);
 }
 
+/// A damaged ban that can still be read is believed, until it is lifted by hand.
+#[tokio::test]
+async fn a_damaged_ban_stands_until_it_is_lifted() {
+    let server = Server::start(&[]);
+    let limit = built(Limit::fixed_window(5, 60 * SECOND).build());
+    let subject = limiter(server.store().build(), &[limit]);
+    let query = Query::new("d").entry("user", "a");
+    let ban = Action::Ban(600 * SECOND);
+    subject.administer(&query, ban).await.unwrap();
+    let mut keys = server.keys();
+    keys.retain(|key| key.ends_with(b"}"));
+    let words: [&[u8]; 2] = [b"STRLEN", &keys[0]];
+    let length = try_command(server.port(), &words).unwrap();
+    let length: usize = length.parse().unwrap();
+    // Its end and its length, of the 24 bytes of a ban without refusals: the year 2112.
+    let from = (length - 24).to_string();
+    let late = b"\x10\0\0\0\0\0\0".repeat(2);
+    let words: [&[u8]; 4] = [b"SETRANGE", &keys[0], from.as_bytes(), &late];
+    try_command(server.port(), &words).unwrap();
+    for _ in 0..3 {
+        let refused = subject.try_acquire(&query).await.unwrap();
+        assert!(refused.banned);
+        let wait = match refused.retry_after {
+            Some(quell::RetryAfter::After(wait)) => wait,
+            other => panic!("{other:?}"),
+        };
+        assert!(wait > 10 * 365 * 86_400 * SECOND, "{wait:?}");
+    }
+    assert_eq!(subject.administer(&query, Action::Lift).await, Ok(1));
+    assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+}
+
 /// Permits, whose holders nobody knows, are as after a restart; a reservation is charged to what is
 /// used up, and an id that cannot be read stands for nothing.
 #[tokio::test]
