@@ -85,6 +85,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "store::split::tests::all_are_charged_or_none_but_what_is_kept_or_lost",
     },
     Mutant {
+        name: "a server that takes no writes forgotten since a set has two",
+        file: "crates/quell/src/store/fallback.rs",
+        original: "servers = failed.cloned().collect();",
+        replacement: "servers = failed.take(0).cloned().collect();",
+        package: "quell-redis",
+        caught_by: "colocated::the_server_of_a_set_that_takes_no_writes_is_remembered",
+    },
+    Mutant {
         name: "the whole limit for each node of a share",
         file: "crates/quell-core/src/share.rs",
         original: "let part = |count: u64| count / u64::from(nodes.get());",

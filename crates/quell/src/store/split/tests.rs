@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
+use quell_core::charge::{Charge, LimitSet};
+use quell_core::cost::Cost;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::OnFailure;
+use quell_core::time::Monotonic;
 
 use super::*;
 
@@ -291,4 +296,25 @@ async fn sets_that_meet_neither_block_each_other_nor_admit_more_than_there_is() 
         }
     }
     assert!(refused > 0, "they refuse each other in some order");
+}
+
+#[test]
+fn an_owned_set_says_all_that_a_store_is_told() {
+    let active = ActiveLimit {
+        id: LimitId(3),
+        limit: Limit::per_second(1).build().unwrap(),
+        since: Monotonic::ORIGIN,
+        place: Arc::default(),
+    };
+    let mut plain = Charge::alone(&active, Cost::ONE);
+    let mut set = LimitSet::new();
+    set.add(b"key", 1, &plain);
+    plain.cost = Cost::new(7).unwrap();
+    plain.shadow = true;
+    plain.counts_calls = true;
+    plain.tag = 5;
+    plain.on_failure = Some(OnFailure::Allow);
+    set.add(b"other", 2, &plain);
+    let owned = OwnedSet::new(&set);
+    assert_eq!(format!("{:?}", owned.as_set()), format!("{set:?}"));
 }
