@@ -266,3 +266,43 @@ fn nanos(length: Duration) -> u64 {
 fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use quell_core::rule::Effect;
+
+    use super::*;
+    use crate::fields::RULE;
+    use crate::load::parse_str;
+
+    /// Of the fields that belong to an algorithm, each is a member of some limit's numbers.
+    #[test]
+    fn no_field_of_a_limit_is_left_out() {
+        let mut members = BTreeSet::from(["max".to_owned()]);
+        for fields in [
+            "rate: 1/s, warm_up: 1s",
+            "refill: { amount: 5, every: 1s }",
+            "algorithm: leaky_bucket, rate: 2/s",
+            "algorithm: fixed_window, limit: 5/min",
+            "algorithm: fixed_window, limit: 5/min, align: calendar",
+            "algorithm: sliding_window, limit: 5/min",
+            "algorithm: sliding_log, limit: 5/min",
+            "algorithm: concurrency, max: 4",
+            "algorithm: concurrency, adaptive: { min: 2, max: 50 }",
+        ] {
+            let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");
+            let domains = parse_str("f", &text).unwrap().domains;
+            let Effect::Limit(limit) = &domains[0].rules[0].effect else {
+                panic!("{fields} is no limit");
+            };
+            let numbers = serde_json::to_value(LimitDescription::of(limit).numbers).unwrap();
+            let names = numbers.as_object().unwrap().keys();
+            members.extend(names.map(|name| name.trim_end_matches("_ns").to_owned()));
+        }
+        let of_some = RULE.fields().filter(|field| !field.of.is_empty());
+        let names = of_some.map(|field| field.name.to_owned());
+        assert_eq!(members, names.collect());
+    }
+}
