@@ -1,4 +1,4 @@
-//! Mistakes of a server that stops.
+//! Mistakes of a server that stops, and of one that starts again.
 
 use crate::mutants::Mutant;
 
@@ -19,5 +19,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replacement: "Phase::Stopping => return,",
         package: "quell-server",
         caught_by: "shutdown::a_call_that_came_before_the_end_is_answered",
+    },
+    Mutant {
+        name: "overflow states lost by a restart with other rules",
+        file: "crates/quell/src/store/memory/registry.rs",
+        original: "false => key.of_bytes(&active.place),",
+        replacement: "false => key.of_bytes(&active.id.0.to_be_bytes()),",
+        package: "quell",
+        caught_by: "memory::overflow_states_are_found_after_a_restart_with_other_rules",
     },
 ];
