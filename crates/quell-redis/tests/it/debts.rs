@@ -727,6 +727,31 @@ async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid(
     assert_eq!(passed, 100);
 }
 
+/// A node that never heard of a key has at most its whole share beside what others used of it, 124 of 100,
+/// and no more however often the store refuses to write and takes writes again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_never_heard_of_a_key_adds_its_share_once() {
+    let server = Server::start(&[]);
+    let store = || server.store().timeout(PATIENCE);
+    let [node, other] = [(); 2].map(|()| Node::new(store(), declaring(&[window(100)], share(2))));
+    for _ in 0..74 {
+        assert!(other.ask("a", 1).await.is_allow());
+    }
+    let node = Arc::new(node);
+    let mut passed = 0;
+    for _ in 0..3 {
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        passed += hammered(&node, 64, SECOND / 2).await.0;
+        accept_writes(&server);
+        passed += hammered(&node, 64, SECOND / 2).await.0;
+    }
+    node.until_paid().await;
+    passed += hammered(&node, 64, 3 * SECOND).await.0;
+    // What was left, or its half where it could not know.
+    assert!((26..=50).contains(&passed), "{passed}");
+    assert_eq!(other.peek("a").await.remaining, Some(0));
+}
+
 /// A store that takes no writes still refuses what is over its limit, exactly and not degraded, also to a
 /// node that never heard of the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
