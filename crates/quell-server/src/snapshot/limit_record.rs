@@ -371,4 +371,54 @@ mod tests {
             assert_eq!(ActiveLimit::try_from(record), Ok(active));
         }
     }
+
+    /// What servers of before wrote is read, so no variant or field may move: the bytes between an
+    /// empty id, start and place and a missing ban.
+    #[test]
+    fn a_limit_has_the_bytes_that_it_always_had() {
+        let second = Duration::from_secs(1);
+        let rate = Rate::new(7, Duration::from_secs(60)).unwrap();
+        let limits: [(LimitSpec, &[u8]); 9] = [
+            (
+                Limit::token_bucket(rate).burst(9).initial(0).into(),
+                &[0, 7, 60, 0, 1, 9, 1, 0],
+            ),
+            (
+                TokenBucket::refill(5, second).into(),
+                &[1, 5, 1, 0, 1, 5, 0],
+            ),
+            (
+                Limit::leaky_bucket(rate).burst(5).delay_after(2).into(),
+                &[2, 7, 60, 0, 5, 2],
+            ),
+            (Limit::fixed_window(5, second).into(), &[3, 5, 1, 0]),
+            (
+                Limit::calendar_window(5, CalendarUnit::Month, "UTC").into(),
+                &[4, 5, 4, 3, b'U', b'T', b'C'],
+            ),
+            (
+                Limit::sliding_window(5, second).segments(3).into(),
+                &[5, 5, 1, 0, 3],
+            ),
+            (
+                Limit::sliding_log(5, second).max_entries(7).into(),
+                &[6, 5, 1, 0, 7],
+            ),
+            (
+                Limit::token_bucket(rate).debt(true).into(),
+                &[7, 7, 60, 0, 1, 7, 0],
+            ),
+            (
+                Limit::token_bucket(rate).warm_up(second).into(),
+                &[8, 7, 60, 0, 1, 0, 3],
+            ),
+        ];
+        for (spec, expected) in limits {
+            let limit = spec.build().unwrap();
+            let record = LimitRecord::of_limit(&limit).unwrap();
+            let bytes = postcard::to_stdvec(&record).unwrap();
+            let expected = [&[0, 0, 0], expected, &[0]].concat();
+            assert_eq!(bytes, expected, "{limit}");
+        }
+    }
 }
