@@ -1,6 +1,7 @@
 //! Charge and limit set: many limits of one query, taken together or not at all.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -105,8 +106,8 @@ impl<'r> Charge<'r> {
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
     charges: ShortList<Charge<'r>>,
-    /// Which descriptor of the query made which charge, by their places; empty if there is one descriptor.
-    origins: Vec<(usize, usize)>,
+    /// Which descriptor of the query made which charge, by their places; `None` if there is one descriptor.
+    origins: Option<Box<[(usize, usize)]>>,
 }
 
 impl<'r> LimitSet<'r> {
@@ -116,7 +117,7 @@ impl<'r> LimitSet<'r> {
         Self {
             bytes: KeyBytes::new(),
             charges: ShortList::new(),
-            origins: Vec::new(),
+            origins: None,
         }
     }
 
@@ -171,11 +172,13 @@ impl<'r> LimitSet<'r> {
             is_kept
         });
         self.charges = ShortList::Many(charges);
-        let kept = self.origins.iter().filter_map(|(descriptor, place)| {
-            let place = places.binary_search(place).ok()?;
-            Some((*descriptor, place))
-        });
-        self.origins = kept.collect();
+        if let Some(origins) = &mut self.origins {
+            let kept = origins.iter().filter_map(|(descriptor, place)| {
+                let place = places.binary_search(place).ok()?;
+                Some((*descriptor, place))
+            });
+            *origins = kept.collect();
+        }
     }
 
     /// The charges.
@@ -203,10 +206,13 @@ impl<'r> LimitSet<'r> {
     /// charge that several descriptors made together counts for each of them.
     #[must_use]
     pub fn combine_descriptor(&self, descriptor: usize, decisions: &[Decision]) -> Verdict {
-        if self.origins.is_empty() && descriptor == 0 {
-            return self.combine(decisions);
-        }
-        let origins = self.origins.iter();
+        let Some(origins) = &self.origins else {
+            return match descriptor {
+                0 => self.combine(decisions),
+                _ => Verdict::default(),
+            };
+        };
+        let origins = origins.iter();
         let places = origins.filter(|(origin, _)| *origin == descriptor);
         Verdict::combine(places.filter_map(|(_, place)| {
             let decided = (self.charges().get(*place)?, decisions.get(*place)?);
@@ -255,16 +261,18 @@ impl<'r> LimitSet<'r> {
         let bytes = &self.bytes;
         let mut merged: Vec<Charge<'r>> = Vec::with_capacity(charges.len());
         let mut places: BTreeMap<(u32, &[u8]), usize> = BTreeMap::new();
+        let mut origins = Vec::with_capacity(charges.len());
         for (descriptor, charge) in charges {
             let key = bytes.get(charge.key.clone()).unwrap_or_default();
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
-            self.origins.push((descriptor, *place));
+            origins.push((descriptor, *place));
             match merged.get_mut(*place) {
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
             }
         }
         self.charges = ShortList::Many(merged);
+        self.origins = Some(origins.into_boxed_slice());
     }
 }
 

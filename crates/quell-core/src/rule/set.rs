@@ -286,31 +286,33 @@ impl RuleSet {
     ///
     /// Cost: linear in the rules of the domain that may apply (see `rule/index.rs`).
     #[must_use]
-    pub fn resolve(
-        &self,
+    pub fn resolve<'r>(
+        &'r self,
         query: &Query<'_>,
         now: Now,
         calendar: &impl CalendarEdges,
-    ) -> LimitSet<'_> {
+    ) -> LimitSet<'r> {
         let mut set = LimitSet::new();
         let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
             return set;
         };
-        let is_one = query.descriptors().len() == 1;
-        let mut ends = Vec::new();
-        for descriptor in query.descriptors() {
+        let add = |descriptor, set: &mut LimitSet<'r>| {
             for tag in index.candidates(descriptor) {
                 if let Some(in_force) = rules.get(tag as usize) {
-                    in_force.add_charge(tag, descriptor, now, calendar, &mut set);
+                    in_force.add_charge(tag, descriptor, now, calendar, set);
                 }
             }
-            if !is_one {
-                ends.push(set.charges().len());
-            }
+        };
+        if let [descriptor] = query.descriptors() {
+            add(descriptor, &mut set);
+            return set;
         }
-        if !is_one {
-            set.merge(&ends);
-        }
+        let ends = query.descriptors().iter().map(|descriptor| {
+            add(descriptor, &mut set);
+            set.charges().len()
+        });
+        let ends: Vec<usize> = ends.collect();
+        set.merge(&ends);
         set
     }
 
