@@ -43,6 +43,7 @@ rules:
 pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
     pub(crate) clock: Option<Arc<ManualClock>>,
+    other_clock: Option<Arc<dyn Clock>>,
     runtime: Option<Runtime>,
     server: Option<Server>,
     config: RawConfig,
@@ -61,6 +62,14 @@ impl Fixture {
         let mut fixture = Self::prepare(rules, settings);
         let now = Now::from_nanos(1_700_000_000_000_000_000);
         fixture.clock = Some(Arc::new(ManualClock::new(now)));
+        fixture.start().unwrap();
+        fixture
+    }
+
+    /// The same on a clock of the test's own.
+    pub(crate) fn with_other_clock(rules: &str, settings: &str, clock: Arc<dyn Clock>) -> Self {
+        let mut fixture = Self::prepare(rules, settings);
+        fixture.other_clock = Some(clock);
         fixture.start().unwrap();
         fixture
     }
@@ -88,6 +97,7 @@ impl Fixture {
         Self {
             directory,
             clock: None,
+            other_clock: None,
             runtime: None,
             server: None,
             config,
@@ -97,9 +107,10 @@ impl Fixture {
 
     pub(crate) fn start(&mut self) -> Result<(), ServeError> {
         let config = self.config.clone().resolve().unwrap();
-        let clock: Arc<dyn Clock> = match &self.clock {
-            Some(clock) => Arc::clone(clock) as Arc<dyn Clock>,
-            None => Arc::new(SystemClock::new()),
+        let clock: Arc<dyn Clock> = match (&self.clock, &self.other_clock) {
+            (Some(clock), _) => Arc::clone(clock) as Arc<dyn Clock>,
+            (None, Some(clock)) => Arc::clone(clock),
+            (None, None) => Arc::new(SystemClock::new()),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -11,6 +11,7 @@ mod contract;
 mod decision_log;
 mod harness;
 mod holds;
+mod life_of_a_request;
 mod origin;
 mod overload;
 mod persistence;

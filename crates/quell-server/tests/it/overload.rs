@@ -32,13 +32,13 @@ const AT_ONCE: usize = 100;
 const CONNECTIONS: usize = 260;
 
 /// A Redis server on a free port that stands still as long as it should.
-struct Redis {
+pub(crate) struct Redis {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
