@@ -262,44 +262,76 @@ impl<S: RemoteStore> Inner<S> {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        // What it refuses is refused, though it takes no writes.
-        let refusal = match operation {
-            Operation::Acquire => self.write_refusal(set),
-            Operation::Peek => None,
-        };
-        let asked = match refusal {
-            Some(_) => Operation::Peek,
-            None => operation,
-        };
-        let in_flight = match self.prepare(set, None, asked, now).await {
+        let writes = operation == Operation::Acquire;
+        if let Some(failure) = self.write_refusal(set).filter(|_| writes) {
+            return self.decide_without_writes(set, now, failure).await;
+        }
+        let in_flight = match self.prepare(set, None, operation, now).await {
             Ok(in_flight) => in_flight,
             Err(reason) => return self.fall_back(set, operation, now, &reason),
         };
-        match self.store.try_decide(set, asked, now).await {
+        let undecided = match self.store.try_decide(set, operation, now).await {
             Ok(answer) => {
-                in_flight.complete(
-                    set,
-                    &answer.decisions,
-                    now,
-                    answer.store_time.unwrap_or_default(),
-                );
-                if let Some(failure) = refusal.filter(|_| passes(set, &answer.decisions)) {
-                    return self.fall_back(
-                        set,
-                        operation,
-                        now,
-                        &FallbackReason::Failed(failure.into()),
-                    );
+                let decided = answer.store_time.unwrap_or_default();
+                in_flight.complete(set, &answer.decisions, now, decided);
+                return Ok(answer);
+            }
+            Err(undecided) => undecided,
+        };
+        // Who asks the share is not in its way.
+        drop(in_flight);
+        self.note_write_refusal(set, &undecided);
+        if let Some(failure) = self.write_refusal(set)
+            && writes
+            && undecided.failure.kind == FailureKind::TakesNoWrites
+            && undecided.uncertain.is_empty()
+            && self.is_news(set, now)
+        {
+            // In a box: nearly no call comes here.
+            return Box::pin(self.decide_without_writes(set, now, failure)).await;
+        }
+        self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
+    }
+
+    /// Whether this node never heard of some key of a set, or not for long.
+    fn is_news(&self, set: &LimitSet<'_>, now: Now) -> bool {
+        let mut charges = set.charges().iter();
+        charges.any(|charge| {
+            let (key, active) = (set.key(charge), charge.active);
+            let known = self.denial_cache.starting_point(key, active, now.monotonic);
+            known.is_none()
+        })
+    }
+
+    /// Decides an acquire on a server that takes no writes: what it refuses is refused, and what a share
+    /// admits begins with what it says to be left.
+    async fn decide_without_writes(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        now: Now,
+        failure: RemoteFailure,
+    ) -> Result<Answer, StoreError> {
+        let operation = Operation::Acquire;
+        let in_flight = match self.prepare(set, None, Operation::Peek, now).await {
+            Ok(in_flight) => in_flight,
+            Err(reason) => return self.fall_back(set, operation, now, &reason),
+        };
+        let undecided = match self.store.try_decide(set, Operation::Peek, now).await {
+            Ok(answer) => {
+                let decided = answer.store_time.unwrap_or_default();
+                in_flight.complete(set, &answer.decisions, now, decided);
+                if !passes(set, &answer.decisions) {
+                    return Ok(answer);
                 }
-                Ok(answer)
+                failure.into()
             }
             Err(undecided) => {
-                // Who asks the share is not in its way.
                 drop(in_flight);
                 self.note_write_refusal(set, &undecided);
-                self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
+                undecided
             }
-        }
+        };
+        self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
     }
 
     fn server_of(&self, key: Key<'_>) -> S::Server {
