@@ -12,7 +12,8 @@
 //!
 //! [`Limiter`] adds rules and any [`store::Store`]: many limits per request, all charged or none, with
 //! one [`Verdict`] that names the limit that refused. The feature `tower` puts them in front of axum,
-//! tonic and any tower service, see the module `tower`.
+//! tonic and any tower service, see the module `tower`. The feature `remote` has what a store needs that
+//! other processes share: the fallback while it is slow or gone, and decisions over several places.
 
 pub mod calendar;
 pub mod clock;
