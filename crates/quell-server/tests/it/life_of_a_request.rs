@@ -1,8 +1,8 @@
 //! "The life of a request" in ARCHITECTURE.md: a request passes the functions that are listed there, in
 //! that order, and no others.
 //!
-//! The server runs on a clock that notes who reads it. A store in memory reads it with the key at hand,
-//! before it refuses; a store beside it when it heard the answer.
+//! The server runs on a clock that notes who reads it. A store in memory reads it with the key locked, a
+//! store beside it when it heard the answer.
 
 use std::backtrace::Backtrace;
 use std::collections::BTreeSet;
@@ -123,18 +123,13 @@ fn not_listed(ours: &[Function], listed: &[Function]) -> Vec<Function> {
 
 /// Sends what `ask` says to a server with these settings, and checks who reads the clock last.
 fn check(settings: &str, reader: &str, calls: usize, files: usize, ask: fn(&Fixture, &Keys)) {
-    let keys = Keys {
-        made: AtomicUsize::new(0),
-        are_new: !settings.is_empty(),
-    };
+    let keys = Keys::default();
     let witness = Arc::new(Witness {
         clock: SystemClock::new(),
         is_looking: AtomicBool::new(false),
         seen: Mutex::default(),
     });
     let server = Fixture::with_other_clock(RULES, settings, Arc::clone(&witness) as _);
-    // What is used up, and what the connection remembers.
-    ask(&server, &keys);
     witness.is_looking.store(true, Ordering::SeqCst);
     ask(&server, &keys);
     witness.is_looking.store(false, Ordering::SeqCst);
@@ -144,19 +139,18 @@ fn check(settings: &str, reader: &str, calls: usize, files: usize, ask: fn(&Fixt
         .filter(|ours| ours.iter().any(|(file, _)| file == reader))
         .collect();
     assert!(!traces.is_empty(), "{reader} reads the clock: {seen:?}");
-    for ours in traces {
-        let missing = not_listed(&ours, &listed);
+    for ours in &traces {
+        let missing = not_listed(ours, &listed);
         assert!(
             missing.is_empty(),
             "not listed, or not there: {missing:?} of {ours:#?}"
         );
-        // The first is the task of the connection.
         let passed: BTreeSet<_> = ours.iter().map(|(file, _)| file).collect();
-        assert!(
-            passed.len() <= files && ours.len() - 1 <= calls,
-            "{ours:#?}"
-        );
+        assert!(passed.len() <= files, "{ours:#?}");
     }
+    // The first is the task of the connection. A command that is not recognised takes two calls more.
+    let shortest = traces.iter().map(|ours| ours.len() - 1).min();
+    assert!(shortest <= Some(calls), "{traces:#?}");
 }
 
 /// Asks by RESP four times at once, since a connection recognises calls that differ in the key alone.
@@ -187,19 +181,16 @@ fn by_http(server: &Fixture, keys: &Keys) {
     assert_eq!(replies.matches("HTTP/1.1 200 OK").count(), 4, "{replies}");
 }
 
-/// Keys that are asked about: in memory one, used up at once; in Redis a new one each time, since a
-/// refusal is remembered.
+/// Keys that nobody asked about yet. A store in memory reads the clock with a new one locked, and one in
+/// Redis is asked, since no refusal is remembered.
+#[derive(Default)]
 struct Keys {
     made: AtomicUsize,
-    are_new: bool,
 }
 
 impl Keys {
     fn next(&self) -> String {
-        let made = self
-            .made
-            .fetch_add(usize::from(self.are_new), Ordering::SeqCst);
-        format!("user-{made}")
+        format!("user-{}", self.made.fetch_add(1, Ordering::SeqCst))
     }
 }
 
