@@ -61,7 +61,7 @@ fn ours(trace: &str) -> Vec<Function> {
         // Paths of this crate begin where its tests run.
         let own = path.strip_prefix("./src/");
         let own = own.map(|file| format!("quell-server/src/{file}"));
-        let other = || Some(path.split_once("crates/")?.1.to_owned());
+        let other = || Some(path.rsplit_once("/crates/")?.1.to_owned());
         let file = own.or_else(other).filter(|file| file.contains("/src/"));
         let Some(file) = file.filter(|file| file != "quell/src/clock.rs") else {
             continue;
