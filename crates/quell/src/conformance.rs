@@ -72,14 +72,7 @@ fn later(now: Now, by: Duration) -> Now {
 /// When an answer differs; the message names the seed and the step.
 pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
     let subject = limiter(store, start());
-    same_as(
-        subject,
-        ModelStore::default(),
-        seed,
-        steps,
-        |got, expected| got == expected,
-    )
-    .await;
+    same_as(subject, ModelStore::default(), seed, steps, Asked::eq).await;
 }
 
 /// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its
@@ -126,7 +119,7 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let subject = limiter(store, start());
-    same_as(subject, model, seed, steps, |got, expected| got == expected).await;
+    same_as(subject, model, seed, steps, Asked::eq).await;
 }
 
 /// Whether `told` follows from an earlier refusal, where `known` would be said now: its wait may be

@@ -248,6 +248,40 @@ async fn two_versions_in_turn_admit_no_more_than_the_larger() {
     }
 }
 
+/// Versions of different algorithms count apart: each finds its own use again, so both limits together
+/// are admitted, and nothing on top however often they take turns.
+#[tokio::test]
+async fn versions_of_different_algorithms_admit_no_more_than_their_limits_together() {
+    let server = Server::start(&[]);
+    let before = server_of_before(&server).await;
+    let hour = 3_600 * SECOND;
+    let log = built(Limit::sliding_log(30, hour).build());
+    let segments = built(Limit::sliding_window(30, hour).build());
+    let bucket = built(Limit::per_hour(30).build());
+    let others = [log, segments, bucket];
+    for (number, other) in others.into_iter().enumerate() {
+        for (order, limits) in [[window(60), other.clone()], [other.clone(), window(60)]]
+            .into_iter()
+            .enumerate()
+        {
+            let limits = limits.map(|limit| (limit, false));
+            let fleet = fleet(
+                &server,
+                &before,
+                &limits,
+                &format!("kinds-{number}-{order}"),
+            )
+            .await;
+            let admitted = admitted_in_turn(&fleet, 20).await;
+            assert!(
+                (60..=60 + 30).contains(&admitted),
+                "{admitted} {}",
+                other.algorithm()
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
     let server = Server::start(&[]);

@@ -36,8 +36,7 @@ const IDS: u64 = 12;
 pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
     let (random, subject) = (Random::new(seed), limiter(store, start()));
     let model = ModelStore::default();
-    let is_same = |got: &Asked, expected: &Asked| got == expected;
-    holds_as(subject, model, random, steps, Lines::Stood, is_same).await;
+    holds_as(subject, model, random, steps, Lines::Stood, Asked::eq).await;
 }
 
 /// [`holds_as_model`] for a store that remembers refusals, made by `build` with the clock of its
@@ -70,8 +69,7 @@ pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let (random, subject) = (Random::in_micros(seed), limiter(store, start()));
-    let is_same = |got: &Asked, expected: &Asked| got == expected;
-    holds_as(subject, model, random, steps, lines, is_same).await;
+    holds_as(subject, model, random, steps, lines, Asked::eq).await;
 }
 
 async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(

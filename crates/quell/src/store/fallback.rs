@@ -281,11 +281,11 @@ impl<S: RemoteStore> Inner<S> {
         // Who asks the share is not in its way.
         drop(in_flight);
         self.note_write_refusal(set, &undecided);
-        if let Some(failure) = self.write_refusal(set)
-            && writes
+        if writes
             && undecided.failure.kind == FailureKind::TakesNoWrites
             && undecided.uncertain.is_empty()
             && self.is_news(set, now)
+            && let Some(failure) = self.write_refusal(set)
         {
             // In a box: nearly no call comes here.
             return Box::pin(self.decide_without_writes(set, now, failure)).await;
@@ -293,7 +293,7 @@ impl<S: RemoteStore> Inner<S> {
         self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
     }
 
-    /// Whether this node never heard of some key of a set, or not for long.
+    /// Whether this node never heard of some key of a set, or has forgotten it.
     fn is_news(&self, set: &LimitSet<'_>, now: Now) -> bool {
         let mut charges = set.charges().iter();
         charges.any(|charge| {
