@@ -1,4 +1,4 @@
-//! Charge and limit set: many limits of one query, taken together or not at all.
+//! Charge and limit set: all limits of one query are charged together, or none is.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -25,9 +25,9 @@ use crate::verdict::{RuleDecision, Verdict};
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Ask, and charge if all limits allow.
+    /// Checks all limits, and charges them if all allow.
     Acquire,
-    /// Ask only: nothing changes.
+    /// Checks all limits, and changes nothing.
     Peek,
 }
 
@@ -38,17 +38,18 @@ pub struct Charge<'r> {
     pub active: &'r ActiveLimit,
     /// Units to charge.
     pub cost: Cost,
-    /// Whether the limit is evaluated without a say.
+    /// Whether the limit is in shadow: it is evaluated and reported, but cannot refuse.
     pub shadow: bool,
-    /// The calendar window around now, if the limit is a calendar window.
+    /// The start and end of the current calendar window, if the limit has one.
     pub edges: Option<Edges>,
-    /// Whether the cost is the rule's own and counts calls, whatever they turn out to cost.
+    /// Whether the rule sets the cost (`cost: 1`), so that settling with the real cost does not change
+    /// it.
     pub counts_calls: bool,
-    /// Who asked for the charge; means nothing to a store.
+    /// The index of the rule that made the charge, by which charges are merged. Stores ignore it.
     pub tag: u32,
-    /// What is answered where the store cannot tell; means nothing to a store that always can.
+    /// The answer if the store fails. A store in this process ignores it.
     pub on_failure: Option<OnFailure>,
-    /// The name of the rule that made the charge; hidden from stores.
+    /// The name of the rule that made the charge. Stores cannot read it.
     rule: Option<&'r Arc<str>>,
     key: Range<usize>,
     scope: usize,
@@ -73,7 +74,7 @@ impl<'r> Charge<'r> {
         }
     }
 
-    /// A charge on a key that needs no name, since its store keeps no other limit.
+    /// A charge whose key is passed separately: it has no rule, no shadow and no fallback.
     #[must_use]
     pub const fn alone(active: &'r ActiveLimit, cost: Cost) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl<'r> Charge<'r> {
         }
     }
 
-    /// The instant of a decision on this charge.
+    /// `now`, with what this charge's limit needs to know about time.
     #[must_use]
     pub const fn at(&self, now: Now) -> At {
         At {
@@ -106,7 +107,8 @@ impl<'r> Charge<'r> {
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
     charges: ShortList<Charge<'r>>,
-    /// Which descriptor of the query made which charge, by their places; `None` if there is one descriptor.
+    /// Pairs of a descriptor's index in the query and a charge's index in `charges`. `None` if the query
+    /// has one descriptor.
     origins: Option<Box<[(usize, usize)]>>,
 }
 
@@ -121,7 +123,8 @@ impl<'r> LimitSet<'r> {
         }
     }
 
-    /// A set of one limit that came with the call, on a key of its own namespace: any bytes.
+    /// A set of one limit that the call itself specified (`CL.THROTTLE`). Its keys are any bytes and
+    /// never equal the keys of rules.
     #[must_use]
     pub fn ad_hoc(key: &[u8], active: &'r ActiveLimit, cost: Cost) -> Self {
         let mut set = Self::new();
@@ -142,8 +145,7 @@ impl<'r> LimitSet<'r> {
         set
     }
 
-    /// A set of `charge` alone, on the key with these bytes; the first `scope` of them are the key's
-    /// scope.
+    /// A set of only `charge`, on the key `bytes`. The first `scope` bytes are the key's scope.
     #[must_use]
     pub fn from_key_bytes(bytes: &[u8], scope: usize, charge: &Charge<'r>) -> Self {
         let mut set = Self::new();
@@ -162,7 +164,7 @@ impl<'r> LimitSet<'r> {
         });
     }
 
-    /// Keeps the charges at these places, which ascend.
+    /// Keeps only the charges at these indices, which must ascend.
     pub fn keep(&mut self, places: &[usize]) {
         let mut place = 0;
         let mut charges = mem::take(&mut self.charges).into_vec();
@@ -194,16 +196,16 @@ impl<'r> LimitSet<'r> {
         Key::new(bytes, charge.scope)
     }
 
-    /// Names the decisions on this set, in its order, by the rules that made its charges, and combines
-    /// them. Where no rule made a charge, its decision is left out.
+    /// Combines the decisions on this set's charges, which stand in the same order, into a verdict. Each
+    /// decision gets the name of its charge's rule. A charge without a rule is left out.
     #[must_use]
     pub fn combine(&self, decisions: &[Decision]) -> Verdict {
         let decided = self.charges().iter().zip(decisions);
         Verdict::combine(decided.filter_map(named))
     }
 
-    /// [`LimitSet::combine`] of the charges that one descriptor of the query made, by its place there. A
-    /// charge that several descriptors made together counts for each of them.
+    /// As [`LimitSet::combine`], but only for the charges of one descriptor, given by its index in the
+    /// query. A charge that several descriptors share counts for each of them.
     #[must_use]
     pub fn combine_descriptor(&self, descriptor: usize, decisions: &[Decision]) -> Verdict {
         let Some(origins) = &self.origins else {
@@ -220,7 +222,8 @@ impl<'r> LimitSet<'r> {
         }))
     }
 
-    /// Adds a charge whose key is `scope` and what `values` writes, unless that returns false.
+    /// Adds a charge. Its key is `scope` followed by what `values` writes. If `values` returns false,
+    /// nothing is added.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -248,8 +251,8 @@ impl<'r> LimitSet<'r> {
         });
     }
 
-    /// Puts charges in the order of their tags, and charges of one key together. `ends` has the number of
-    /// charges that there were after each descriptor.
+    /// Sorts charges by tag, and merges charges on the same key by adding their costs. `ends[i]` is the
+    /// number of charges after descriptor `i` was resolved.
     pub(crate) fn merge(&mut self, ends: &[usize]) {
         let charges = mem::take(&mut self.charges).into_vec();
         let descriptor = |at: usize| ends.partition_point(|end| *end <= at);
@@ -276,7 +279,7 @@ impl<'r> LimitSet<'r> {
     }
 }
 
-/// A decision by the name of its rule; `None` if no rule made the charge.
+/// A decision with the name of its rule; `None` if no rule made the charge.
 fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
     Some(RuleDecision {
         rule: Arc::clone(charge.rule?),
@@ -286,14 +289,15 @@ fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
     })
 }
 
-/// What is charged, borrowed.
+/// A borrowed view of what a store has to charge.
 #[derive(Clone, Copy, Debug)]
 pub enum Charges<'a, 'r> {
-    /// One charge on one key, for which no set need be made.
+    /// One charge on one key, without building a set.
     One(Key<'a>, &'a Charge<'r>),
     /// All charges of a query.
     Set(&'a LimitSet<'r>),
-    /// All charges of a query, some of them permits, which an acquire holds under this id.
+    /// All charges of a query, at least one of them a permit. An acquire holds the permits under this
+    /// id.
     Permits(&'a LimitSet<'r>, &'a HoldId),
 }
 
@@ -307,7 +311,7 @@ impl<'a, 'r> Charges<'a, 'r> {
         }
     }
 
-    /// The set, made where there is none.
+    /// The set; for one charge, a new set is built.
     #[must_use]
     pub fn set(&self) -> Cow<'a, LimitSet<'r>> {
         match *self {
@@ -320,7 +324,7 @@ impl<'a, 'r> Charges<'a, 'r> {
     }
 }
 
-/// What a charge is made of, before it has a key.
+/// A charge before it has a key.
 pub(crate) struct NewCharge<'r> {
     pub(crate) active: &'r ActiveLimit,
     pub(crate) cost: Cost,
@@ -332,7 +336,7 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) rule: Option<&'r Arc<str>>,
 }
 
-/// A charge beside the state of its key.
+/// A charge with the state of its key.
 #[derive(Debug)]
 pub struct Entry<'a, 'r> {
     /// What to charge.
@@ -343,10 +347,10 @@ pub struct Entry<'a, 'r> {
 
 /// Decides a whole set: all limits are charged or none is.
 ///
-/// Denied if any limit that is not in shadow denies. Shadow limits are charged when the query
-/// passes and they fit. A refusal writes nothing but what time has done to a state, and the count
-/// of refusals where the limit has a ban. For [`Operation::Peek`] pass copies of the states: they
-/// are brought to `now`, and nothing else happens to them.
+/// The set is denied if any limit that is not in shadow denies. A shadow limit is charged if the set
+/// passes and the cost fits. A refusal charges nothing. It only settles the states (brings them to
+/// `now`), and counts as a refusal under limits with a ban. [`Operation::Peek`] settles the states and
+/// does nothing else, so pass copies.
 pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> Vec<Decision> {
     let judged = entries
         .iter_mut()
@@ -366,14 +370,14 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
         .collect()
 }
 
-/// Decides a set of one charge, without allocation; the same answer as [`decide`].
+/// Decides a set of one charge as [`decide`] does, without allocating.
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
     let engine = entry.charge.active.limit.engine();
     if matches!(entry.state.usage, Usage::Held(_)) {
-        // Only the engine of all engines knows holds.
+        // Only `Engine`, the enum over all algorithms, handles holds.
         return decide_with(engine, now, operation, entry);
     }
-    // One look at which algorithm it is, and straight code for it from there.
+    // Branches on the algorithm once; the code behind that is compiled for each one.
     each!(engine, engine => decide_with(engine, now, operation, entry))
 }
 
@@ -389,7 +393,7 @@ fn decide_with<M: Mechanics>(
     conclude(engine, now, operation, passes, entry, judged)
 }
 
-/// A limit's opinion before anything is charged.
+/// What a limit and its ban say before anything is charged.
 struct Judgement {
     outcome: Outcome,
     banned: bool,
@@ -427,7 +431,7 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     }
 }
 
-/// The later of a ban's end and the wait that the limit asks for.
+/// The longer of the ban's remaining time and the limit's own wait.
 fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
     let ban = RetryAfter::After(left);
     match by_limit {
@@ -492,18 +496,18 @@ fn conclude<M: Mechanics>(
     }
 }
 
-/// What can be done to a key by hand.
+/// An operator's action on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Forget what it used, its refusals and its ban.
+    /// Forget the key's use, its refusals and its ban.
     Forgive,
-    /// Refuse it for this long, whatever its limit says.
+    /// Ban the key for this long, whatever its limit says.
     Ban(Duration),
-    /// Lift its ban and forget its refusals; what it used stays.
+    /// Lift the key's ban and forget its refusals. Its use stays.
     Lift,
 }
 
-/// Bans a key by hand until `length` from now, whatever its limit says.
+/// Bans a key for `length` from now on, whatever its limit says.
 pub fn ban(state: &mut State, now: Now, length: Duration) {
     let record = state.ban.get_or_insert_default();
     let record: &mut BanRecord = record;
@@ -512,7 +516,7 @@ pub fn ban(state: &mut State, now: Now, length: Duration) {
     record.quiet_since = record.until;
 }
 
-/// Lifts the ban on a key and forgets its refusals; what it used stays. Says whether one stood.
+/// Lifts the ban on a key and forgets its refusals; its use stays. Returns whether there was a ban.
 pub fn lift(state: &mut State, now: Now) -> bool {
     let stood = state.banned_for(now.monotonic).is_some();
     state.ban = None;

@@ -1,4 +1,4 @@
-//! Claim: makes a hold on every key of a set, at once or when its turn comes.
+//! Claim: an acquire that leaves a hold on each key of its set, charged now or when its turn comes.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,18 +13,19 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::state::Usage;
 use crate::time::{Monotonic, Now};
 
-/// What a claim asks for beyond an acquire.
+/// The parameters of a claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The name under which the charges can be ended.
+    /// The id under which the hold is ended or renewed.
     pub id: &'a HoldId,
-    /// How long what is charged can still be settled, at most [`MAX_HOLD`](super::MAX_HOLD); `None`
-    /// charges for good, so that only permits are held.
+    /// For how long the charge can still be settled, at most [`MAX_HOLD`](super::MAX_HOLD). `None`:
+    /// rates are charged for good and only permits are held.
     pub hold: Option<Duration>,
-    /// How long the caller would wait; `None` if it does not, and is told of a delay only.
+    /// How long the caller is ready to wait. `None`: it does not wait, and the answer only states the
+    /// delay.
     pub wait: Option<WaitLimits>,
-    /// Whether the caller made the name up, and may say it again after a timeout: then nobody takes
-    /// back what was perhaps made under it.
+    /// Whether the caller chose the id and may send it again after a timeout. If so, a claim whose
+    /// outcome is unknown is not cancelled, since the retry must find it.
     pub is_named: bool,
 }
 
@@ -41,10 +42,10 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// How long a caller would wait.
+/// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitLimits {
-    /// For its turn; zero refuses the claim where it would have to queue.
+    /// For its turn. With zero, a claim that would have to queue is refused.
     pub turn: Duration,
     /// In all, for its turn and then for the delay of a limit.
     pub in_all: Duration,
@@ -66,22 +67,23 @@ impl WaitLimits {
 pub struct ClaimOutcome {
     /// The limits' decisions, in the set's order.
     pub decisions: Vec<Decision>,
-    /// For each, whether a hold stands on it now.
+    /// For each of them, whether there is a hold now.
     pub held: Vec<bool>,
-    /// How long until its turn, if it waits for it.
+    /// How long until its turn, if it queues.
     pub wait: Option<Duration>,
 }
 
 /// Decides a whole set as [`decide`] does for [`Operation::Acquire`], and holds what it charges.
 ///
-/// If it does not fit now but would within `claim.wait`, behind all who wait on any of its keys, it
-/// takes that place: nothing is charged yet, and shadow limits are left out. A refusal changes no
-/// more than that of an acquire. Permits are held for their lease whatever `claim.hold` says.
+/// If the claim does not fit now, but would within `claim.wait` behind everyone who waits on any of its
+/// keys, it joins their queues. Nothing is charged before its turn, and shadow limits get no hold. A
+/// refusal has the same effects as a refused acquire. Permits are held for their lease, whatever
+/// `claim.hold` says.
 ///
-/// `None` if a key has [`MAX_HOLDS`] holds already, or [`MAX_RELEASED`] of a kind that is given back
-/// when its time is over.
+/// Returns `None` if a key already has [`MAX_HOLDS`] holds, or [`MAX_RELEASED`] that are given back when
+/// they expire.
 ///
-/// Cost: linear in the holds on the keys, where there are any.
+/// Takes time linear in the number of holds on the keys.
 pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Option<ClaimOutcome> {
     let first = decide(now, Operation::Peek, entries);
     let mut passes = may_pass(entries, &first);
@@ -107,7 +109,8 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
     let with_say = entries.iter().zip(&decisions);
     let with_say = with_say.filter(|(entry, _)| !entry.charge.shadow);
     let delay = with_say.map(|(_, decision)| decision.delay).max();
-    // Who waits for the delay may leave before it is over.
+    // A caller that sleeps for the delay may go away before it ends. So even rates get a hold, which a
+    // cancel can give back.
     let delay = claim.wait.and(delay).unwrap_or_default();
     for (entry, decision) in entries.iter_mut().zip(&mut decisions) {
         let is_kept = keep(claim, entry).is_some() || !delay.is_zero();
@@ -137,12 +140,13 @@ fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
     held.holds.len() >= most
 }
 
-/// Whether a limit that has a say asks for a longer delay than this.
+/// Whether a limit that is not in shadow asks for a longer delay than `most`.
 fn is_late(entry: &Entry<'_, '_>, decision: &Decision, most: Duration) -> bool {
     !entry.charge.shadow && decision.delay > most
 }
 
-/// It fits, but the delay does not: refused until the delay is short enough, uncharged.
+/// The answer if the cost fits but a delay is longer than the caller waits: refused uncharged, and
+/// `retry_after` says when the delay will be short enough.
 fn too_long(
     wait: Duration,
     entries: &[Entry<'_, '_>],
@@ -167,18 +171,19 @@ fn may_pass(entries: &[Entry<'_, '_>], decisions: &[Decision]) -> bool {
     pairs.all(|(entry, decision)| decision.outcome.is_allow() || entry.charge.shadow)
 }
 
-/// How long a charge is held; `None` where it is charged for good.
+/// How long a charge is held; `None` if it is charged for good.
 fn keep(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> Option<Duration> {
     entry.charge.active.limit.lease().or(claim.hold)
 }
 
-/// What becomes of a hold whose time is over: permits come back, and so does what the rule says.
+/// What happens to a hold that expires. Permits come back; for a reservation the rule decides.
 fn on_expiry(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> OnExpiry {
     let limit = &entry.charge.active.limit;
     match (limit.lease(), claim.hold) {
         (Some(_), _) => OnExpiry::Release,
         (None, Some(_)) => limit.at_expiry(),
-        // A caller that waited and is gone before it could go on: as if it had.
+        // The caller waited for its turn or its delay, and did not go on within [`ARRIVAL`]: it stays
+        // charged.
         (None, None) => OnExpiry::Charge,
     }
 }
@@ -228,7 +233,7 @@ fn new_hold(
     }
 }
 
-/// Says what the state says now.
+/// Updates the decision's numbers from the state.
 fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
     let engine = entry.charge.active.limit.engine();
     let at = entry.charge.at(now);
@@ -236,7 +241,8 @@ fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
     decision.reset_after = engine.rest_told(&entry.state.usage, &at);
 }
 
-/// Joins the wait queues of all keys, if the turn comes within the wait.
+/// Joins the wait queues of all keys. Returns `None` if the turn would not come within `most`, or a
+/// queue is full.
 fn queue(
     now: Now,
     claim: &Claim<'_>,
@@ -287,8 +293,8 @@ fn queue(
     })
 }
 
-/// The first instant at which all entries fit, behind all who wait, or behind those only who stand
-/// before `id`; and the longest delay that a limit then asks for.
+/// The first instant at which all entries fit behind the waiting holds, and the longest delay that a
+/// limit then asks for. With `id`, only holds ahead of it count.
 fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Monotonic, Duration)> {
     let mut set = Vec::with_capacity(entries.len());
     for entry in entries.iter().filter(|entry| !entry.charge.shadow) {
@@ -308,9 +314,9 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
     Forecast::first_fit(&mut set, now.monotonic)
 }
 
-/// Finds out whether the turn of `id`, which waits on all of `entries`, comes sooner (or later, if
-/// the limits changed) than it stands there. Returns how long until then, zero if it is charged, and
-/// who waits right behind it; `None` if it does not wait.
+/// Recomputes the turn of `id`, which waits on all of `entries`: sooner if somebody left, later if
+/// limits changed. Returns how long until its turn (zero if it was charged now) and the ids right behind
+/// it on each key. Returns `None` if `id` does not wait.
 pub fn advance(
     now: Now,
     id: &HoldId,
@@ -320,7 +326,7 @@ pub fn advance(
     if !entries.iter().any(|entry| waits(entry, id)) {
         return None;
     }
-    // A limit under which it can never pass came into force: it keeps the turn that it was given.
+    // A reload brought a limit under which it can never pass: it keeps its turn.
     let turn = turn(now, entries, Some(id)).map(|(go, _)| go);
     let go = turn.or_else(|| entries.iter().find_map(|entry| place(entry, id)))?;
     let mut next = Vec::new();
@@ -349,7 +355,7 @@ fn waits(entry: &Entry<'_, '_>, id: &HoldId) -> bool {
     place(entry, id).is_some()
 }
 
-/// When its turn comes on one key.
+/// When the turn of `id` comes on one key.
 fn place(entry: &Entry<'_, '_>, id: &HoldId) -> Option<Monotonic> {
     let Usage::Held(held) = &entry.state.usage else {
         return None;

@@ -1,10 +1,10 @@
-//! Versions: what a key has used under each version of its limit that was asked of late.
+//! Versions: a key's use, counted under each version of its limit that was used lately.
 //!
-//! While rules are rolled out, servers on one store ask about one key under different numbers. To
-//! carry the use over from one to the other and back loses some each time: a burst of 30 holds no more
-//! than 30 of the 60 units that were used, and the larger version finds the other 30 free again.
+//! While a rule change is rolled out, servers on one store charge the same key under different limits.
+//! Converting the use from one limit to the other and back would lose units: a burst of 30 can hold only
+//! 30 of 60 used units, so the larger version would find 30 free again.
 //!
-//! So a state keeps a count for every version, and a charge counts in all of them:
+//! So a state counts use for each version, and a charge counts in all of them:
 //!
 //! ```text
 //! asked under a version that is known    its own count stands; nothing is converted
@@ -12,16 +12,17 @@
 //! charged under one of them              counted in the others too, at most until they are full
 //! ```
 //!
-//! Bound: each version admits only what fits into a count of everything that was admitted, so together
-//! they admit no more than a limit with the largest burst and the highest rate among them would. No
-//! version is full for longer than its own full refill after the last charge.
+//! Bound: the count of each version includes everything that any version admitted. So together they
+//! admit at most what one limit with the largest burst and the highest rate among them would. No version
+//! stays full for longer than its own full refill after the last charge.
 //!
-//! Example: 60 at 2/s and 30 at 2/s in turn. The first admits 60; the second was counted to 30 of 30
-//! and the first stands at 60 of 60, whoever asks next, until both drain.
+//! Example: burst 60 at 2/s and burst 30 at 2/s are used in turn. The first admits 60 units. Now the
+//! first counts 60 of 60 and the second 30 of 30. Both refuse until they drain.
 //!
-//! A version is forgotten when it was not asked for two full refills of its own and is at rest, or was
-//! not asked for an hour as well: then use is carried over as for any change. At most four are kept, those
-//! that hold the most; that is enough for the bound, however many there are.
+//! A version is forgotten if it was not used for two of its full refills and is at rest, or was not used
+//! for two full refills and an hour. If it comes back, use is carried over as for any change of a limit.
+//! A state keeps at most four versions, those with the largest limits. That is enough for the bound,
+//! however many there are.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -31,16 +32,17 @@ use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::time::{Monotonic, Now};
 
-/// Versions beside the one that was asked last.
+/// At most so many versions beside the current one, the one that was used last.
 pub const MAX_VERSIONS: usize = 3;
 
-/// How long a version is remembered that nobody asks: a rollout takes no longer between two calls.
+/// How long an unused version is remembered at least: during a rollout, calls under one version come
+/// more often than that.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
 
-/// What a key has used under versions of its limit beside the one that was asked last.
+/// A key's use under the versions of its limit other than the current one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// Each version once.
+    /// The other versions, each once.
     pub known: Vec<Version>,
 }
 
@@ -49,21 +51,22 @@ pub struct Versions {
 pub struct Version {
     /// The version.
     pub limit: Limit,
-    /// What was used, never [`Usage::Held`].
+    /// The use; never [`Usage::Held`].
     pub usage: Usage,
-    /// When it was last the one that was asked.
+    /// When it was last the current one.
     pub asked: Monotonic,
 }
 
-/// How long a version is remembered at most after it was asked last.
+/// How long a version is remembered at most after it was last used.
 #[must_use]
 pub fn remembered(limit: &Limit) -> Duration {
     limit.full_refill().saturating_mul(2).max(REMEMBERED)
 }
 
 impl Version {
-    /// The instant of a decision under this version, at that of a decision under another: calendar
-    /// edges are those of the other, and what was missing at the start is in the usage.
+    /// Turns the [`At`] of a decision under the limit `of` into that of this version. Calendar edges are
+    /// kept if both have the same calendar. `since` is the origin, because the initial tokens were
+    /// already counted in the usage.
     fn at(&self, at: &At, of: &Limit) -> At {
         At {
             since: Monotonic::ORIGIN,
@@ -84,7 +87,7 @@ impl Version {
             .reset_after(&self.usage, &At::plain(now))
     }
 
-    /// How long it still counts.
+    /// How long this version still counts.
     fn time_to_rest(&self, now: Now) -> Duration {
         let idle = now.monotonic.since(self.asked);
         let left = remembered(&self.limit).saturating_sub(idle);
@@ -93,12 +96,13 @@ impl Version {
 }
 
 impl Versions {
-    /// Counts what was charged under `asked`, at most until a version is full.
+    /// Counts units that were charged under the limit `asked` in all other versions, in each at most
+    /// until it is full.
     pub(crate) fn count(&mut self, asked: &Limit, at: &At, units: u64) {
         self.forget(at.now);
         for version in &mut self.known {
             let at = version.at(at, asked);
-            // A clock that went back: it was asked now, not later.
+            // If the clock went back, `asked` would lie in the future.
             version.asked = version.asked.min(at.now.monotonic);
             let engine = version.limit.engine();
             engine.settle(&mut version.usage, &at);
@@ -107,14 +111,14 @@ impl Versions {
         }
     }
 
-    /// Takes out what was used under `limit`, if that is one of them.
+    /// Removes the version `limit`, and returns its usage.
     pub(super) fn take(&mut self, limit: &Limit) -> Option<Usage> {
         let mut known = self.known.iter();
         let index = known.position(|version| version.limit.engine() == limit.engine())?;
         Some(self.known.remove(index).usage)
     }
 
-    /// Adds one that was asked until now.
+    /// Adds a version that was current until now.
     pub(super) fn add(&mut self, limit: &Limit, usage: Usage, now: Now) {
         self.known.push(Version {
             limit: limit.clone(),
@@ -131,9 +135,10 @@ impl Versions {
         }
     }
 
-    /// What `to` begins with that was never asked: `usage`, which `kept` under `from` was carried over
-    /// to, and more where that would find room that no version knows of, since `from` is smaller than
-    /// others and was full.
+    /// The usage with which the new version `to` begins. Normally that is `usage`: the use of the
+    /// current version `kept`, carried over to `to`. But if the current version is smaller than another
+    /// one and was full, it does not know all use, and `to` would find room that no version has. Then
+    /// `to` begins with so much more that its room is at most that of the roomiest version.
     pub(super) fn begin(&self, usage: Usage, kept: (&Limit, &Usage), to: &Limit, at: &At) -> Usage {
         if self.known.is_empty() {
             return usage;
@@ -176,7 +181,7 @@ impl Versions {
         self.known.retain(|version| !version.is_forgotten(now));
     }
 
-    /// How long until none of them counts.
+    /// How long until no version counts any more.
     pub(super) fn time_to_rest(&self, now: Now) -> Duration {
         let rests = self.known.iter().map(|version| version.time_to_rest(now));
         rests.max().unwrap_or_default()
