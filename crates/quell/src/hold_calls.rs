@@ -1,4 +1,4 @@
-//! The calls of a [`Limiter`] that wait, reserve, and end holds.
+//! Hold calls: those calls of a [`Limiter`] that wait for a turn, reserve, and end holds.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ use crate::limiter::Limiter;
 use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError};
 use crate::waiters::Wakeup;
 
-/// What came of a claim: the decisions, and the name under which it can be ended.
+/// The result of a claim: its decisions, and the id under which it can be ended.
 #[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) decisions: Vec<Decision>,
@@ -39,13 +39,13 @@ impl Placement {
     }
 }
 
-/// Whether something in the set is held, not used.
+/// Whether the set has a limit on permits.
 pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.any(|charge| charge.active.limit.lease().is_some())
 }
 
-/// A name that nobody else has: 128 bits that differ from process to process and call to call.
+/// A new id of 128 random bits.
 pub(crate) fn new_id(domain: &str) -> HoldId {
     // Each state has keys of its own, drawn from the system's randomness.
     let bits = || RandomState::new().hash_one(domain);
@@ -74,23 +74,23 @@ impl<S: HoldStore> Drop for WaitGuard<'_, S> {
 }
 
 impl<S: HoldStore> Limiter<S> {
-    /// Waits for its turn, however long that takes, and charges then.
+    /// Waits for the caller's turn, however long that takes, and charges then.
     ///
-    /// First come, first served for each key: nobody who comes later, waiting or not, goes before.
-    /// Refused at once where it could never pass, where a ban stands, and where too many wait already
-    /// (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). A dropped future gives its place
-    /// back, and those behind it move up. `leaky_bucket` and `concurrency` with a queue may ask for a
-    /// delay on top, which is waited for too.
+    /// First come, first served on each key: nobody who comes later goes first, not even without
+    /// waiting. The call is refused at once if it could never pass, if the key is banned, or if too many
+    /// callers wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). Dropping the
+    /// future gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with
+    /// a queue, may add a delay; the call sleeps for that too.
     ///
     /// # Errors
-    /// As [`Limiter::try_acquire`]; [`AskError::Overslept`] if the future was not polled for so long
-    /// that a permit's lease went by.
+    /// As [`Limiter::try_acquire`]; [`AskError::Overslept`] if the future was not polled until a
+    /// permit's lease had expired.
     pub async fn acquire(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
         self.acquire_timeout(query, Duration::MAX).await
     }
 
-    /// Waits for its turn if that comes within `most`, and is refused at once and uncharged if it
-    /// does not.
+    /// Waits for the caller's turn if that comes within `most`. If not, the call is refused at once and
+    /// charges nothing.
     ///
     /// # Errors
     /// As [`Limiter::acquire`].
@@ -109,16 +109,16 @@ impl<S: HoldStore> Limiter<S> {
         self.claim(query, &claim).await
     }
 
-    /// Charges an estimate now, of which the true cost is paid later with [`Limiter::settle`].
+    /// Charges an estimate now. [`Limiter::settle`] replaces it by the real cost later.
     ///
-    /// The verdict's `id` names the reservation: `name`, or one made up. With the same name it may be
-    /// asked again, as after a timeout: that charges nothing and answers the same. Rules that say
-    /// `cost` charge that, and keep it. After `hold` what nobody settled stays charged, or is given
-    /// back where the rule says `on_expiry: release`.
+    /// The verdict's `id` names the reservation: it is `name`, or a new one. Calling again with the same
+    /// name, as after a timeout, charges nothing and gives the same answer. A rule with `cost` charges
+    /// that, and settling does not change it. A reservation that is not settled within `hold` stays
+    /// charged, or is given back if its rule says `on_expiry: release`.
     ///
     /// # Errors
-    /// As [`Limiter::try_acquire`]; and if `name` or `hold` is not possible, the query has more than
-    /// one descriptor, or the name stands for something else.
+    /// As [`Limiter::try_acquire`]; and if `name` or `hold` is invalid, if the query has more than one
+    /// descriptor, or if the name is in use for another query.
     pub async fn reserve(
         &self,
         query: &Query<'_>,
@@ -144,17 +144,17 @@ impl<S: HoldStore> Limiter<S> {
         self.claim(query, &claim).await
     }
 
-    /// Pays what a reservation cost in truth, 0 or more: less than the estimate is given back, as far
-    /// as it still counts; more is owed, and refused until it is repaid. Its permits come back. Said
-    /// again, nothing changes.
+    /// Settles a reservation with its real cost, 0 or more. If that is less than the estimate, the
+    /// difference is returned as far as it still counts. If it is more, the rest is owed, and the key
+    /// refuses until it is repaid. Permits come back. Settling again changes nothing.
     ///
     /// # Errors
-    /// [`AskError::UnknownHold`] if there is none; [`AskError::Store`] if the store cannot tell.
+    /// [`AskError::UnknownHold`] if there is no such hold; [`AskError::Store`] if the store fails.
     pub async fn settle(&self, domain: &str, id: &str, actual: u64) -> Result<Finished, AskError> {
         self.end(domain, id, Ending::Settle(actual)).await
     }
 
-    /// Gives back all that a reservation or an acquire holds, as if it had not been.
+    /// Gives back all that a reservation or an acquire holds, charges included.
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -162,7 +162,7 @@ impl<S: HoldStore> Limiter<S> {
         self.end(domain, id, Ending::Cancel).await
     }
 
-    /// Gives permits back; what was charged stays charged.
+    /// Gives permits back; rates stay charged.
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -170,8 +170,8 @@ impl<S: HoldStore> Limiter<S> {
         self.end(domain, id, Ending::Release).await
     }
 
-    /// [`Limiter::release`], and says that the work failed for want of room or time: a limit of
-    /// permits that learns its ceiling comes down by a tenth.
+    /// As [`Limiter::release`], for work that failed for lack of room or time: an `adaptive` limit
+    /// lowers its ceiling by a tenth.
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -179,7 +179,7 @@ impl<S: HoldStore> Limiter<S> {
         self.end(domain, id, Ending::Fail).await
     }
 
-    /// Begins the lease of permits, and the hold of a reservation, anew.
+    /// Restarts the lease of permits and the hold time of a reservation.
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -187,7 +187,7 @@ impl<S: HoldStore> Limiter<S> {
         self.end(domain, id, Ending::Renew).await
     }
 
-    /// Ends or renews what an id stands for.
+    /// Ends or renews the hold with this id.
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -199,7 +199,7 @@ impl<S: HoldStore> Limiter<S> {
         Ok(finished)
     }
 
-    /// [`Limiter::release`] without waiting for the answer, for a permit that is dropped.
+    /// As [`Limiter::release`], without waiting for the answer. For permits that are dropped.
     pub fn release_detached(&self, domain: &str, id: &str) {
         if let Some(id) = HoldId::new(domain, id) {
             self.abandon(&id, Ending::Release);
@@ -212,7 +212,7 @@ impl<S: HoldStore> Limiter<S> {
         self.waiters.wake(&next);
     }
 
-    /// How many callers of this process wait for their turn.
+    /// The number of callers in this process that wait for their turn.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiters.len()
@@ -242,7 +242,7 @@ impl<S: HoldStore> Limiter<S> {
         Ok(self.conclude_held(query, set, placement, now))
     }
 
-    /// Makes a claim, and waits for what it says to wait for.
+    /// Makes a claim, and sleeps until its turn and through its delay.
     async fn hold(
         &self,
         query: &Query<'_>,
@@ -255,7 +255,7 @@ impl<S: HoldStore> Limiter<S> {
             return Ok((self.store.hold(set, &claim, now).await?, Duration::ZERO));
         }
         if !self.waiters.enter(claim.id) {
-            // No seat: it goes at once or not at all.
+            // Too many callers wait already: this one passes at once or is refused.
             claim.wait = Some(WaitLimits::of(Duration::ZERO));
         }
         let mut guard = WaitGuard {
@@ -274,21 +274,22 @@ impl<S: HoldStore> Limiter<S> {
             let after = delay.saturating_sub(wait);
             let turn = now.monotonic.saturating_add(wait);
             if !placed.held {
-                // Decided without the store, which knows of no place: there is only time to wait for.
+                // The fallback decided, not the store, so there is no place in a queue, only a delay to
+                // sleep for.
                 self.sleep_until(claim.id, turn.saturating_add(after)).await;
                 guard.is_placed = false;
                 return Ok(self.waited_since(now, placed));
             }
             let is_in_time = match self.wait(claim.id, turn, after).await {
                 Ok(is_in_time) => is_in_time,
-                // The guard keeps its place: dropped, it gives back what was charged.
+                // `is_placed` stays set, so the guard cancels the claim when it is dropped.
                 Err(error) => return self.answer_without_store(set, &claim, now, error).await,
             };
-            // What was charged stays charged; a permit is somebody else's by now.
+            // Rates stay charged, but somebody else may have the permit by now.
             if !is_in_time && has_permits(set) {
                 return Err(AskError::Overslept);
             }
-            // Until then who goes away gives back what it holds.
+            // `refresh` may wait: if the caller goes away during it, the guard still cancels.
             let (mut placed, waited) = self.waited_since(now, placed);
             self.refresh(query, set, &mut placed.decisions).await;
             guard.is_placed = false;
@@ -298,7 +299,7 @@ impl<S: HoldStore> Limiter<S> {
         Ok((placed, Duration::ZERO))
     }
 
-    /// What was placed at `began`, as it is to be told now that the wait is over.
+    /// Turns the answer to a claim made at `began` into the answer to give now that the wait is over.
     fn waited_since(&self, began: Now, mut placed: Placed) -> (Placed, Duration) {
         let waited = self.now().monotonic.since(began.monotonic);
         for decision in &mut placed.decisions {
@@ -307,8 +308,8 @@ impl<S: HoldStore> Limiter<S> {
         (placed, waited)
     }
 
-    /// Says what is left now of limits that were waited for: others came and went meanwhile, and
-    /// windows ended. If the store cannot tell, what was said before stays.
+    /// Updates the decisions' numbers after a wait, since other calls were made meanwhile and windows
+    /// ended. If the store fails, they stay as they are.
     async fn refresh(&self, query: &Query<'_>, set: &LimitSet<'_>, decisions: &mut [Decision]) {
         let now = self.now();
         let rules = self.rules.load_full();
@@ -331,7 +332,7 @@ impl<S: HoldStore> Limiter<S> {
         }
     }
 
-    /// What is declared for a caller whose store failed while it waited in line since `began`.
+    /// The fallback's answer for a caller whose store failed while it waited since `began`.
     async fn answer_without_store(
         &self,
         set: &LimitSet<'_>,
@@ -364,8 +365,8 @@ impl<S: HoldStore> Limiter<S> {
         Ok((placed, waited))
     }
 
-    /// Sleeps until the turn of `id` and `after` longer, wherever the turn moves meanwhile. Says
-    /// whether the hold still stood then.
+    /// Sleeps until the turn of `id`, also if that moves, and then for `after`. Returns whether the hold
+    /// was still valid.
     async fn wait(
         &self,
         id: &HoldId,
@@ -377,7 +378,7 @@ impl<S: HoldStore> Limiter<S> {
             let call = self.wait_until(id, turn).await;
             let now = self.now();
             if call == Wakeup::Moved {
-                // If the store cannot tell, the turn that it gave stands.
+                // If the store fails, the last turn that it gave is kept.
                 if let Ok(Some((wait, next))) = self.store.advance(id, now).await {
                     turn = now.monotonic.saturating_add(wait).saturating_add(after);
                     if !self.store.has_remote_wakeups() {
@@ -399,7 +400,7 @@ impl<S: HoldStore> Limiter<S> {
 }
 
 impl<S: HoldStore> Limiter<S> {
-    /// Sleeps until `turn`, or until somebody before `id` has left, here or on another node.
+    /// Sleeps until `turn`, or until somebody ahead of `id` leaves, in this process or another.
     async fn wait_until(&self, id: &HoldId, turn: Monotonic) -> Wakeup {
         let mut here = pin!(self.waiters.wait(id, turn, &self.clock));
         let mut elsewhere = pin!(self.store.wait_promoted(id));
@@ -412,8 +413,8 @@ impl<S: HoldStore> Limiter<S> {
         .await
     }
 
-    /// Makes a claim at a given instant. Where it has to wait for its turn, the verdict's `delay` says
-    /// how long; nobody is called.
+    /// Makes a claim at a given instant, without sleeping: if it has to wait for its turn, the verdict's
+    /// `delay` says how long.
     ///
     /// # Errors
     /// As [`Limiter::reserve`].
@@ -430,10 +431,10 @@ impl<S: HoldStore> Limiter<S> {
         Ok(self.conclude_held(query, &set, placement, now))
     }
 
-    /// Ends or renews at a given instant what is held; `None` if the id is not known.
+    /// Ends or renews a hold at a given instant; `None` if the id is not known.
     ///
     /// # Errors
-    /// [`AskError::Store`] if the store cannot tell.
+    /// [`AskError::Store`] if the store fails.
     pub async fn end_at(
         &self,
         id: &HoldId,
@@ -447,15 +448,14 @@ impl<S: HoldStore> Limiter<S> {
         Ok(finished)
     }
 
-    /// Sleeps among the waiters; nobody wakes a caller that is in no queue.
+    /// Sleeps until `end`. The caller is in no queue, so nothing wakes it earlier.
     pub(crate) async fn sleep_until(&self, id: &HoldId, end: Monotonic) {
         while self.waiters.wait(id, end, &self.clock).await != Wakeup::Due {}
     }
 }
 
 impl<S: LocalStore> Limiter<S> {
-    /// Makes a claim at a given instant, on a store in this process. Where it has to wait for its
-    /// turn, the verdict's `delay` says how long; nobody is called.
+    /// As [`Limiter::hold_at`], on a store in this process.
     ///
     /// # Errors
     /// As [`Limiter::reserve`].
@@ -472,8 +472,7 @@ impl<S: LocalStore> Limiter<S> {
         Ok(self.conclude_held(query, &set, placement, now))
     }
 
-    /// Ends or renews at a given instant what is held on a store in this process; `None` if the id is
-    /// not known.
+    /// As [`Limiter::end_at`], on a store in this process.
     pub fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
         let finished = self.store.end_local(id, ending, now)?;
         self.waiters.wake(&finished.next);

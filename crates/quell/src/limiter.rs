@@ -1,4 +1,4 @@
-//! Limiter: rules and a store, one answer per query.
+//! Limiter: answers queries by rules and a store.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Answer, LocalStore, Store, StoreError};
 use crate::waiters::Waiters;
 
-/// Rules and a store: answers queries, all limits of one charged or none.
+/// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
 ///
 /// ```
 /// use quell::store::memory::MemoryStore;
@@ -43,8 +43,8 @@ use crate::waiters::Waiters;
 pub struct Limiter<S> {
     pub(crate) store: S,
     pub(crate) rules: ArcSwap<RuleSet>,
-    /// Those that were in force before, kept until the next reload: else the last answer that began
-    /// with them would have to free them all.
+    /// The rules before the last reload. They are kept until the next one, because otherwise the last
+    /// call that still uses them would have to free them, which takes long.
     last_rules: Mutex<Arc<RuleSet>>,
     ids: LimitIds,
     ad_hoc: AdHocLimits,
@@ -54,7 +54,7 @@ pub struct Limiter<S> {
     observer: Arc<dyn Observer>,
 }
 
-/// Puts a [`Limiter`] together.
+/// Builds a [`Limiter`].
 #[derive(Debug)]
 pub struct LimiterBuilder<S> {
     store: S,
@@ -63,21 +63,21 @@ pub struct LimiterBuilder<S> {
 }
 
 impl<S: Store> LimiterBuilder<S> {
-    /// Takes another clock than the system's.
+    /// Sets the clock; the system's by default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Tells every answer to `observer`.
+    /// Sets the observer, which hears of every answer.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// The limiter, without rules yet.
+    /// Builds the limiter, which has no rules yet.
     #[must_use]
     pub fn build(mut self) -> Limiter<S> {
         self.store.keep_time(&self.clock);
@@ -102,7 +102,7 @@ impl<S: Store> Limiter<S> {
         Self::builder(store).build()
     }
 
-    /// Begins to put a limiter together.
+    /// Returns a builder for a limiter on `store`.
     #[must_use]
     pub fn builder(store: S) -> LimiterBuilder<S> {
         LimiterBuilder {
@@ -112,17 +112,17 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Brings rules into force in place of those that are, at this instant. What was used
-    /// stays; rules that are gone forget their state, unless they come back within minutes
-    /// ([`REMEMBERED`](quell_core::rule::REMEMBERED)).
+    /// Replaces the rules in force. Use is kept. The state of a rule that is removed is forgotten,
+    /// unless the rule comes back within [`REMEMBERED`](quell_core::rule::REMEMBERED).
     ///
     /// # Errors
-    /// [`RulesError`] if a rule cannot be followed; the rules in force stay as they are.
+    /// [`RulesError`] if this machine or this store cannot apply a rule; the rules in force stay.
     pub fn set_rules(&self, domains: Vec<DomainRules>) -> Result<(), RulesError> {
         self.replace_rules(domains, || self.now())
     }
 
-    /// [`Limiter::set_rules`] at a given instant, before which all calls under the old rules were made.
+    /// As [`Limiter::set_rules`], at a given instant. Every call under the old rules must have an
+    /// earlier one.
     ///
     /// # Errors
     /// As [`Limiter::set_rules`].
@@ -136,13 +136,14 @@ impl<S: Store> Limiter<S> {
         now: impl Fn() -> Now,
     ) -> Result<(), RulesError> {
         check(&domains, &self.store)?;
-        // The lock keeps two reloads apart; answers go on with the rules that they began with.
+        // The lock keeps two reloads apart. Calls do not take it: each uses the rules with which it
+        // began.
         let mut last = self.last_rules.lock();
         let (next, changes) = self.rules.load().reload(domains, now(), &self.ids);
         let (arriving, mut leaving) = split(changes);
         self.store.install(&arriving);
         *last = self.rules.swap(Arc::new(next));
-        // Whoever still charges under the old rules has read the clock before this.
+        // Calls that still charge under the old rules read the clock before this instant.
         let at = now();
         leaving
             .replaced
@@ -164,21 +165,21 @@ impl<S: Store> Limiter<S> {
         &self.store
     }
 
-    /// Both clocks now.
+    /// Reads both clocks, the monotonic and the wall clock.
     #[must_use]
     pub fn now(&self) -> Now {
         self.clock.now()
     }
 
-    /// Asks, and charges if all limits allow.
+    /// Checks all limits of a query, and charges them if all allow.
     ///
     /// # Errors
-    /// [`AskError`] if there is no such domain, or the store cannot tell. A refusal is no error.
+    /// [`AskError`] if there is no such domain, or the store fails. A refusal is not an error.
     pub async fn try_acquire(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
         self.ask(Operation::Acquire, query, self.now()).await
     }
 
-    /// Asks only: nothing is charged, and no refusal is counted.
+    /// Checks all limits. Nothing is charged, and no refusal is counted.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
@@ -186,7 +187,7 @@ impl<S: Store> Limiter<S> {
         self.ask(Operation::Peek, query, self.now()).await
     }
 
-    /// Asks at a given instant.
+    /// Does `operation` at a given instant.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
@@ -201,9 +202,9 @@ impl<S: Store> Limiter<S> {
         self.ask_set(operation, query, &set, now).await
     }
 
-    /// [`Limiter::ask`] with the verdict on the whole query, and one for each of its descriptors, in
-    /// their order. Where a refusal that a store remembers decides alone, nothing is known of descriptors
-    /// beside it: their verdicts have no decisions.
+    /// As [`Limiter::ask`], and returns the verdict on the whole query and one for each of its
+    /// descriptors, in their order. If a cached denial decides the query, the store is not asked about
+    /// the other descriptors, so their verdicts have no decisions.
     ///
     /// # Errors
     /// As [`Limiter::ask`].
@@ -227,7 +228,7 @@ impl<S: Store> Limiter<S> {
         Ok((verdict, each.collect()))
     }
 
-    /// What a query charges under the rules that are in force.
+    /// Resolves a query to its limit set. The only step from query to charges.
     pub(crate) fn plan<'r>(
         &self,
         rules: &'r RuleSet,
@@ -252,7 +253,7 @@ impl<S: Store> Limiter<S> {
         Ok(self.conclude(operation, query, set, &answer, id.as_ref(), now))
     }
 
-    /// The store's answer, waited for if it has to be.
+    /// Asks the store: first without waiting, and if it cannot answer so, with.
     pub(crate) async fn decide(
         &self,
         charges: Charges<'_, '_>,
@@ -282,7 +283,7 @@ impl<S: Store> Limiter<S> {
         verdict
     }
 
-    /// The verdict on what is held under an id.
+    /// Combines the decisions of a claim into a verdict, and reports it to the observer.
     pub(crate) fn conclude_held(
         &self,
         query: &Query<'_>,
@@ -319,15 +320,16 @@ impl<S: Store> Limiter<S> {
         });
     }
 
-    /// Asks about a limit that comes with the call, on a key of any bytes. Such keys share nothing
-    /// with those of rules. Another limit on the same key takes over what was used.
+    /// As [`Limiter::ask`] for one limit that the call itself specifies, on a key of any bytes. These
+    /// keys never meet the keys of rules. If a key is next used with another limit, its use is carried
+    /// over.
     ///
-    /// While more than 65,536 different limits are in use, a new one is rounded down: its burst, and
-    /// the nanoseconds between two units up, to a power of two. It may refuse early, and admits no
-    /// more.
+    /// While more than 65,536 different limits are in use, a new one is made stricter: its burst is
+    /// rounded down to a power of two, and the nanoseconds between two units up to one. It may refuse
+    /// early and never admits more than was asked for.
     ///
     /// # Errors
-    /// [`AskError`] if the limit is impossible, or the store cannot tell.
+    /// [`AskError`] if the limit is impossible, or the store fails.
     pub async fn ask_ad_hoc(
         &self,
         operation: Operation,
@@ -355,8 +357,8 @@ impl<S: Store> Limiter<S> {
         Ok(decision)
     }
 
-    /// [`Limiter::ask`] without waiting; `None`, and nothing is charged, if the store cannot answer
-    /// at once.
+    /// As [`Limiter::ask`], without waiting. If the store cannot answer at once, nothing is charged and
+    /// `None` is returned.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.
@@ -377,11 +379,12 @@ impl<S: Store> Limiter<S> {
         Ok(answer.map(conclude))
     }
 
-    /// [`Limiter::ask_ad_hoc`] without waiting; `None`, and nothing is charged, if the store cannot
-    /// answer at once. A caller keeps one `memo` and passes it each time.
+    /// As [`Limiter::ask_ad_hoc`], without waiting. If the store cannot answer at once, nothing is
+    /// charged and `None` is returned. A connection keeps one `memo` and passes it with each call, so
+    /// that a repeated limit is found without a lookup.
     ///
-    /// Where the store reads the clock again, `now` is that reading from then on: calls that share one
-    /// go on from there, or they would seem to come before what was charged last.
+    /// If the store reads the clock again, it writes the new reading to `now`. Calls of a pipeline share
+    /// one reading, and must not decide earlier than the last charge.
     ///
     /// # Errors
     /// [`AskError::Impossible`] if the limit is impossible.
@@ -428,7 +431,7 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: LocalStore> Limiter<S> {
-    /// [`Limiter::try_acquire`] without a runtime, on a store in this process.
+    /// As [`Limiter::try_acquire`], on a store in this process. Needs no async runtime.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.
@@ -436,7 +439,7 @@ impl<S: LocalStore> Limiter<S> {
         self.ask_local(Operation::Acquire, query, self.now())
     }
 
-    /// [`Limiter::ask`] without a runtime, on a store in this process.
+    /// As [`Limiter::ask`], on a store in this process. Needs no async runtime.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.
@@ -462,19 +465,19 @@ impl<S: LocalStore> Limiter<S> {
 }
 
 impl Limiter<MemoryStore> {
-    /// Takes over what a snapshot holds; its limits get names of this limiter.
+    /// Imports a snapshot. Its limits get new ids.
     ///
-    /// To be called after the rules came into force and before the first query. A limit that no rule
-    /// has counts as dropped at `now`: it may come back for
-    /// [`REMEMBERED`](quell_core::rule::REMEMBERED). Of states under limits that are not among `limits`
-    /// stays what was used under others.
+    /// Call it after [`Limiter::set_rules`] and before the first query. A limit without a rule counts as
+    /// dropped at `now`, and may come back within [`REMEMBERED`](quell_core::rule::REMEMBERED). A state
+    /// whose limit is not among `limits` keeps only its use under other versions.
     pub fn restore(&self, limits: Vec<ActiveLimit>, states: Vec<Saved>, now: Now) {
         self.restore_into(&self.store, limits, states, now);
     }
 }
 
 impl<S: Store> Limiter<S> {
-    /// [`Limiter::restore`] where the store is one of several kinds; `memory` is the one it is.
+    /// As [`Limiter::restore`], for a store type that may be one of several kinds. `memory` is the store
+    /// inside.
     pub fn restore_into(
         &self,
         memory: &MemoryStore,
@@ -503,7 +506,8 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Refuses a query of a domain that is not there; where there is a charge, there is one.
+/// Refuses a query of an unknown domain. A set with charges proves that there is the domain, so that is
+/// looked at first.
 #[inline]
 fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Result<(), AskError> {
     if set.charges().is_empty() && !rules.has_domain(query.domain()) {
@@ -512,13 +516,13 @@ fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Resul
     Ok(())
 }
 
-/// The id under which an acquire holds permits, if there are any.
+/// A new id for an acquire whose set has permits.
 fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Option<HoldId> {
     let holds = operation == Operation::Acquire && has_permits(set);
     holds.then(|| new_id(query.domain()))
 }
 
-/// The part of a set that an answer is about.
+/// The charges that an answer decided: all, or those at `answer.places`.
 fn known<'a, 'r>(set: &'a LimitSet<'r>, answer: &Answer) -> Cow<'a, LimitSet<'r>> {
     match &answer.places {
         None => Cow::Borrowed(set),
@@ -530,8 +534,8 @@ fn known<'a, 'r>(set: &'a LimitSet<'r>, answer: &Answer) -> Cow<'a, LimitSet<'r>
     }
 }
 
-/// What a store must hear before the new rules are in force, and what after: a limit that is on its
-/// way out may be charged until the swap.
+/// Splits changes into those that the store must install before the new rules are in force, and those
+/// after: a removed limit may be charged until the swap.
 fn split(mut changes: Changes) -> (Changes, Changes) {
     let leaving = Changes {
         replaced: changes.replaced.clone(),
@@ -543,7 +547,7 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     (changes, leaving)
 }
 
-/// Refuses rules with limits that cannot be followed on this machine, or by this store.
+/// Refuses rules with limits that this machine or this store cannot apply.
 fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError> {
     for DomainRules { domain, rules } in domains {
         for rule in rules {

@@ -26,40 +26,43 @@ use super::refusal::Refusal;
 use super::stampede::StampedeGate;
 use crate::store::memory::{Fingerprint, HashKey};
 
-/// How long a refusal is believed.
+/// For how long a cached denial is used.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// From this age on one call goes and asks, while others still believe: two timeouts earlier.
+/// From this age on, one call is sent to the store while others still use the cached denial. It is two
+/// timeouts below [`MAX_AGE`], so that its answer arrives in time.
 const REFRESH_AGE: Duration = Duration::from_millis(900);
 
-/// After this long whoever went to ask is not waited for.
+/// After this time another call is sent, even if the one before has no answer.
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// For so long after a refusal those who ask about a key are a crowd: it has room, and not for all.
+/// For this long after a denial, calls on the key go through its [`StampedeGate`]: there may be room
+/// again, but not for all.
 const STAMPEDE_WINDOW: Duration = Duration::from_secs(10);
 
-/// Keys, in sets of [`WAYS`]: at most 65 MB, and 155 MB if each is refused for [`COSTS`] costs.
+/// Sets of [`WAYS`] keys each: 262,144 keys, at most 65 MB, or 155 MB if each key is denied for
+/// [`COSTS`] costs.
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
 
-/// Costs of one key whose refusals are remembered each by itself.
+/// For so many different costs of one key a denial is cached.
 const COSTS: usize = 4;
 
-/// What the store last said of keys.
+/// The store's last answer for each of many keys.
 pub(super) struct DenialCache {
     secret: HashKey,
     sets: Box<[Mutex<Set>]>,
 }
 
-/// Keys of one hash.
+/// The keys whose hashes select this set.
 #[derive(Debug, Default)]
 struct Set {
     entries: Vec<CacheEntry>,
-    /// Empty while no call is in flight, and then without memory.
+    /// Keys with calls in flight. While there are none, the vector has no allocation.
     in_flight: Vec<InFlight>,
 }
 
-/// Calls about one key without an answer.
+/// Calls on one key that the store has not answered.
 #[derive(Debug)]
 struct InFlight {
     key: Fingerprint,
@@ -99,7 +102,7 @@ impl Set {
     }
 }
 
-/// A call to the store without an answer, and how many units it would charge to one key.
+/// One call in flight, and the units that it may charge to one key.
 #[derive(Debug)]
 pub(super) struct InFlightCharge {
     key: Fingerprint,
@@ -111,31 +114,32 @@ struct CacheEntry {
     key: Fingerprint,
     limit: LimitId,
     noted: LastAnswer,
-    /// From then on nothing is used.
+    /// When the key is at rest again.
     rest: Monotonic,
-    /// When somebody went to ask again.
+    /// When a call was sent to renew the denial.
     refreshing: Option<Monotonic>,
     banned_until: Option<Monotonic>,
     refusals: Vec<Refusal>,
-    /// When a refusal was heard last, or the first call after it passed.
+    /// When the last denial was received, or the first allowed answer after it.
     refused: Option<Monotonic>,
-    /// Those who ask since the refusals are over, while there are any.
+    /// The gate for calls since the denials ended, while there are such calls.
     stampede_gate: Weak<StampedeGate>,
 }
 
 /// When the store answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerTime {
-    /// Before it was asked, and after its answer was heard.
+    /// This process's clock before the call was sent (`asked`) and after its answer was received
+    /// (`heard`).
     pub(super) asked: Monotonic,
     pub(super) heard: Monotonic,
-    /// When it decided, by its own clock.
+    /// When the store decided, by its own clock.
     pub(super) decided: Wall,
 }
 
 impl AnswerTime {
-    /// Whether the store decided this before `other`. Its clock is believed of calls that were on their
-    /// way at the same time: nothing else tells their order. `None`: both at one instant, as in a batch.
+    /// Whether the store decided this before `other`. If the calls overlapped, only the store's clock
+    /// tells their order. `None` if both have the same store time, as in a batch.
     fn is_before(&self, other: &Self) -> Option<bool> {
         let is_together = self.asked < other.heard && other.asked < self.heard;
         match is_together {
@@ -146,7 +150,7 @@ impl AnswerTime {
     }
 }
 
-/// What the store said of a key, and when.
+/// The use of a key in the store's last answer, and when that was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastAnswer {
     used: u64,
@@ -164,19 +168,19 @@ impl LastAnswer {
     /// Whether the store decided this before `other`.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         let is_before = self.answered.is_before(&other.answered);
-        // Nothing drains within an instant: whoever finds more used comes later.
+        // Nothing drains within an instant, so the answer with more use is the later one.
         is_before.unwrap_or(self.used < other.used)
     }
 }
 
-/// Where a node that goes on by itself finds a key.
+/// What is known of a key when a local share of it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StartingPoint {
-    /// What was left of the whole limit.
+    /// Units left of the whole limit.
     pub(super) left: u64,
-    /// How much longer it is banned.
+    /// For how much longer the key is banned.
     pub(super) ban: Option<Duration>,
-    /// From then on nothing is used.
+    /// When the key is at rest again.
     pub(super) rest: Monotonic,
     pub(super) noted: LastAnswer,
 }
@@ -211,23 +215,23 @@ impl DenialCache {
         Some(act(&mut self.sets.get(set)?.lock()))
     }
 
-    /// A call is about to be sent that may charge so many units to `key`. It counts until [`DenialCache::complete`]
-    /// or [`DenialCache::remove_in_flight`].
+    /// Counts a call that is about to be sent and may charge `units` to `key`. Ends with
+    /// [`DenialCache::complete`] or [`DenialCache::remove_in_flight`].
     pub(super) fn add_in_flight(&self, key: Key<'_>, units: u64) -> InFlightCharge {
         let key = self.secret.of_bytes(key.as_bytes());
         self.with_set(key, |set| set.add_in_flight(key, units));
         InFlightCharge { key, units }
     }
 
-    /// The call is not sent, or was not answered.
+    /// Stops counting a call that was not sent, or not answered.
     pub(super) fn remove_in_flight(&self, flight: &InFlightCharge) {
         self.with_set(flight.key, |set| {
             set.remove_in_flight(flight.key, flight.units);
         });
     }
 
-    /// The call was answered: at one instant it is in flight no more, and its answer noted. Changes
-    /// nothing unless `may_land`; says whether that was so.
+    /// Stops counting a call and notes its answer, under one lock. Does nothing if `may_complete`
+    /// returns false. Returns whether it did.
     pub(super) fn complete(
         &self,
         flight: &InFlightCharge,
@@ -247,7 +251,7 @@ impl DenialCache {
         completed.unwrap_or(true)
     }
 
-    /// Units of calls about `key` that are in flight.
+    /// Units of calls on `key` that are in flight.
     pub(super) fn in_flight(&self, key: Key<'_>) -> u64 {
         let key = self.secret.of_bytes(key.as_bytes());
         let units = self.with_set(key, |set| {
@@ -257,7 +261,7 @@ impl DenialCache {
         units.unwrap_or(0)
     }
 
-    /// Notes what the store said to a charge.
+    /// Notes the store's answer to a charge.
     pub(super) fn note(
         &self,
         key: Key<'_>,
@@ -270,7 +274,7 @@ impl DenialCache {
         });
     }
 
-    /// The refusal that the store would give to `charge` now; `None`: ask it.
+    /// The denial that the store would give to `charge` now; `None` if the store has to be asked.
     pub(super) fn refusal(
         &self,
         key: Key<'_>,
@@ -295,8 +299,8 @@ impl DenialCache {
         answer.flatten()
     }
 
-    /// Those who ask about a key since its refusal is over. `None`: there was none lately, or it is not
-    /// over.
+    /// The gate for calls on a key whose denial has ended. `None` if there was no denial lately, or it
+    /// still applies.
     pub(super) fn stampede_gate(
         &self,
         key: Key<'_>,
@@ -325,7 +329,7 @@ impl DenialCache {
         stampede_gate.flatten()
     }
 
-    /// What was left of `active`, as far as is known.
+    /// What is known of a key, as a start for a local share of `active`.
     pub(super) fn starting_point(
         &self,
         key: Key<'_>,
@@ -350,14 +354,14 @@ impl DenialCache {
         starting_point.flatten()
     }
 
-    /// Forgets a key that something was done to by hand.
+    /// Forgets a key, after an operator changed it.
     pub(super) fn forget(&self, key: Key<'_>) {
         self.with(key, |print, set| set.retain(|entry| entry.key != print));
     }
 }
 
 impl CacheEntry {
-    /// The refusal that the store would give to `charge` now, with when it was heard.
+    /// The denial that the store would give to `charge` now, and when it was received.
     fn answer(&self, charge: &Charge<'_>, now: Monotonic) -> Option<(Decision, Monotonic)> {
         self.refusals.iter().rev().find_map(|refusal| {
             let is_believed = now.since(refusal.heard()) < MAX_AGE;
@@ -367,7 +371,7 @@ impl CacheEntry {
     }
 }
 
-/// Notes what the store said to a charge of the key with this fingerprint.
+/// Notes the store's answer to a charge on the key with this fingerprint.
 fn note_entry(
     set: &mut Vec<CacheEntry>,
     print: Fingerprint,
@@ -378,11 +382,12 @@ fn note_entry(
     let AnswerTime { asked, heard, .. } = answered;
     let noted = LastAnswer::new(decision, answered);
     let refusal = Refusal::new(charge.cost, asked, heard, decision);
-    // Refusals that count towards a ban have to reach the store, and so do those that would once the ban
-    // is over: a wait that the limit alone could ask for does not tell when that is.
+    // Denials that count towards a ban must reach the store, so they are not cached. Denials by a ban
+    // are cached only if their wait is longer than the limit alone could ask for. A shorter one does not
+    // tell when the ban ends, and after that denials count again.
     let is_ban = decision.banned && outlasts(decision, &charge.active.limit);
     let counts = !is_ban && (decision.banned || charge.active.limit.ban().is_some());
-    // Of a cost on credit nothing is told from what is used.
+    // For a limit with `debt` the use does not tell which cost is denied.
     let is_told = !charge.active.limit.is_on_credit();
     let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
     let ban = decision.banned.then(|| match decision.retry_after() {
@@ -395,7 +400,7 @@ fn note_entry(
     if let Some(index) = index {
         let mut before = set.swap_remove(index);
         if noted.is_before(&before.noted) {
-            // A later answer was heard before this one.
+            // A later answer was received before this one: keep that.
             set.push(before);
             return;
         }
@@ -419,7 +424,7 @@ fn note_entry(
     }
     evict(set, heard);
     refusals.truncate(COSTS - 1);
-    // Most keys are refused for one cost.
+    // Most keys are denied for one cost only, so no room is allocated for more.
     refusals.reserve_exact(usize::from(refusal.is_some()));
     refusals.extend(refusal);
     set.push(CacheEntry {
@@ -435,13 +440,13 @@ fn note_entry(
     });
 }
 
-/// Whether a wait is longer than a limit without a ban asks for, unless something is owed.
+/// Whether a wait is longer than one full refill: then it is the ban's, unless the key owes something.
 fn outlasts(decision: &Decision, limit: &Limit) -> bool {
     let wait = decision.retry_after();
     matches!(wait, Some(RetryAfter::After(wait)) if wait > limit.full_refill())
 }
 
-/// Drops the key that is at rest first, if there is no room.
+/// If the set is full, drops the keys that are at rest, or the one that will be at rest first.
 fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
     if set.len() < WAYS {
         return;
@@ -464,7 +469,7 @@ mod tests {
 
     use super::*;
 
-    /// Callers who read their clocks, ask and hear in any order: the store's clock tells the last one.
+    /// Calls are sent and answered in any order: the store's clock tells which was decided last.
     #[test]
     fn what_the_store_decided_last_counts_in_whatever_order_it_is_heard() {
         let limit = Limit::fixed_window(9, Duration::from_secs(60)).build();
@@ -498,13 +503,13 @@ mod tests {
             let starting_point = cache.starting_point(key, &active, Monotonic::from_nanos(9));
             9 - starting_point.expect("it was noted").left
         };
-        // Who read the clock first is decided last, as a caller that waits for a payment.
+        // The call that read the clock first is decided last, like one that waits for a repayment.
         assert_eq!(used_after(&[(2, 3, 50, 1), (1, 5, 60, 2)]), 2);
-        // Who is decided last is noted first.
+        // The call that is decided last is noted first.
         assert_eq!(used_after(&[(1, 5, 60, 2), (2, 6, 50, 1)]), 2);
-        // A batch has one instant.
+        // Calls of a batch have one store time.
         assert_eq!(used_after(&[(1, 5, 60, 2), (2, 5, 60, 1)]), 2);
-        // One after the other, though the store's clock was set back, or nobody's goes on.
+        // Calls one after the other, while the store's clock is set back, or both clocks stand still.
         assert_eq!(used_after(&[(1, 2, 60, 2), (3, 4, 50, 1)]), 1);
         assert_eq!(used_after(&[(1, 1, 60, 2), (1, 1, 60, 1)]), 1);
     }

@@ -1,15 +1,17 @@
-//! Table: chains of lines, and the bound on how many keys there are.
+//! Table: a hash table of chained cache lines, with a bound on its keys.
 //!
-//! A table that doubles stops everyone while it moves; a table per shard that grows by a quarter
-//! stops fewer for less. This one grows by one chain at a time (linear hashing, Litwin 1980). With
-//! `n` chains, `2^k <= n < 2^(k+1)`, a key's home is its hash modulo `2^(k+1)`, or modulo `2^k` where
-//! that is not below `n`. So chain `n` takes over about half of chain `n - 2^k` and of no other, which
-//! is one step under two locks: some ten states move, a microsecond. Whoever adds a key takes the
-//! next step if there are too many keys for the chains; nothing is ever copied as a whole.
+//! A table that doubles stops all calls while it moves. Sharded tables that grow by a quarter stop fewer
+//! calls for a shorter time. This table grows by one chain at a time (linear hashing, Litwin 1980).
 //!
-//! A call finds its key without a lock and changes it with one compare-and-swap
-//! ([`Table::decide_in_place`]). Whatever that cannot do takes the slow path: lock the chains of all
-//! keys in ascending order, load states, decide, store them.
+//! Let there be `n` chains, with `2^k <= n < 2^(k+1)`. A key's home is its hash modulo `2^(k+1)` if that
+//! is below `n`, and its hash modulo `2^k` otherwise. So a new chain `n` takes about half the keys of
+//! chain `n - 2^k`, and none of any other. That is one step under two locks, which moves some ten states
+//! in a microsecond. A call that adds a key takes the next step if there are too many keys for the
+//! chains. Nothing ever copies the whole table.
+//!
+//! The fast path finds a key without a lock and changes it with one compare-and-swap
+//! ([`Table::decide_in_place`]). Everything else takes the slow path: lock the chains of all keys in
+//! ascending order, load their states, decide, store them.
 
 use std::hash::Hash;
 use std::hint::select_unpredictable;
@@ -34,50 +36,51 @@ mod upkeep;
 
 pub(crate) use load::{LoadKey, LoadedState};
 
-/// Chains of an empty table, and the number of parts in which it is swept and exported: a key's home
-/// modulo this never changes.
+/// Chains of an empty table. Also the number of parts in which the table is swept and exported: the
+/// remainder of a key's home by this number never changes, so a key stays in its part.
 const PARTS: usize = if cfg!(test) { 1 } else { 512 };
 
-/// Keys at most: as many as there are lines for.
+/// The largest `max_keys`: one key for each line that there can be.
 const MOST_KEYS: usize = 1 << 28;
 
-/// Tries to decide without a lock while others write to the same line.
+/// How often the fast path is tried while others write to the same line.
 const TRIES: usize = if cfg!(test) { 2 } else { 64 };
 
-/// Spills behind a line that are looked at without a lock.
+/// How many spill blocks of a chain the fast path looks at.
 const DEPTH: usize = 16;
 
-/// How far before the first call packed states can reach: a clock may go back by this much before
-/// states of then take the slow path.
+/// Packed states can represent instants down to this long before the first call. If the clock goes back
+/// further, states take the slow path.
 const BEFORE: Duration = Duration::from_hours(24);
 
-/// No call yet.
+/// The origin before the first call.
 const NEVER: u64 = u64::MAX;
 
-/// All states.
+/// The states of all keys.
 #[derive(Debug)]
 pub(crate) struct Table {
     lines: Arena<Line>,
     /// How many chains there are: an [`Extent`].
     extent: AtomicU64,
-    /// From where packed states count.
+    /// The instant from which packed states count time; [`NEVER`] before the first call.
     origin: AtomicU64,
     key: HashKey,
     max_keys: usize,
     spare: Spare,
     boxes: Boxes,
     counts: Counts,
-    /// Held by whoever makes a chain; what moves.
+    /// Locked while a chain is added; holds the states that move.
     moving: Mutex<Vec<Content>>,
 }
 
-/// What changes with the number of keys; apart from what every call reads.
+/// Counters that change as keys come and go. On cache lines of their own, since every call reads the
+/// fields beside them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counts {
     keys: AtomicUsize,
     overflow: AtomicUsize,
-    /// The chain that is swept next.
+    /// The chain to sweep next.
     hand: AtomicUsize,
 }
 
@@ -88,21 +91,22 @@ pub(crate) struct PrefetchedKey<'t> {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// Knows what the table does not: limits.
+/// What the table needs to know about limits, which it does not store.
 pub(crate) trait Keeper {
-    /// Shows a limit by its name; `None` if it is gone, and all state under it.
+    /// Passes the limit with this id to `act`; `None` if the limit is gone, and with it all states under
+    /// it.
     fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R;
 
-    /// Whether nothing would be lost with this state.
+    /// Whether dropping this state would lose nothing.
     fn may_drop(&self, state: &State) -> bool;
 
-    /// Tells keys apart that are in one scope but under different limits: on one overflow state,
-    /// each change from one limit to the other would cut what was used to the smaller one. The same
-    /// after a restart, which finds overflow states in a snapshot.
+    /// A number that separates keys of one scope that are under different limits. If they shared an
+    /// overflow state, each change from one limit to the other would cut the use to the smaller limit.
+    /// The number must be the same after a restart, because snapshots have overflow states.
     fn group(&self, limit: LimitId) -> u64;
 }
 
-/// Chains under their locks, by number.
+/// Locked chains, sorted by index.
 #[derive(Debug)]
 pub(crate) struct Chains<'t>(SmallVec<[(usize, Chain<'t>); 2]>);
 
@@ -113,14 +117,15 @@ impl<'t> Chains<'t> {
     }
 }
 
-/// How many chains there are, and the mask that follows from it: every call needs both.
+/// The number of chains, and the hash mask that follows from it, in one word: every call reads both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent(u64);
 
 impl Extent {
     #[inline]
     const fn new(chains: usize) -> Self {
-        // Ones, as many as the largest chain's number has digits; not 0, of which there are too many.
+        // A one for each binary digit of the largest index. `| 1`, because `leading_zeros` of 0 is 64,
+        // and a shift by 64 overflows.
         let mask = u64::MAX >> ((chains as u64 - 1) | 1).leading_zeros();
         Self(mask << 32 | chains as u64)
     }
@@ -131,13 +136,13 @@ impl Extent {
         self.0 as u32 as usize
     }
 
-    /// The home of a key, by the upper half of its fingerprint.
+    /// The index of a key's chain, by the upper half of its fingerprint.
     #[inline]
     fn home(self, high: u64) -> usize {
         let mask = self.0 >> 32;
         let wide = (high & mask) as usize;
         let narrow = (high & mask >> 1) as usize;
-        // Which of the two it is cannot be foreseen.
+        // The branch predictor could not foresee this, so no branch.
         select_unpredictable(wide < self.chains(), wide, narrow)
     }
 }
@@ -175,7 +180,7 @@ impl Table {
         self.key
     }
 
-    /// Parts in which the table is swept and exported; a key stays in its part.
+    /// The number of parts in which the table is swept and exported. A key stays in its part.
     pub(super) const fn parts(&self) -> usize {
         PARTS
     }
@@ -191,7 +196,7 @@ impl Table {
         Extent(self.extent.load(Ordering::Acquire))
     }
 
-    /// From where packed states count: a day before the first call.
+    /// The instant from which packed states count time: a day before the first call.
     fn origin(&self, now: Now) -> Monotonic {
         let origin = self.origin.load(Ordering::Relaxed);
         if origin != NEVER {
@@ -204,10 +209,10 @@ impl Table {
         Monotonic::from_nanos(set.err().unwrap_or(first))
     }
 
-    /// Says who a key is and asks for its line; the lower half of the fingerprint is worked out while
-    /// that is on its way.
+    /// Hashes the key and prefetches its cache line. The lower half of the fingerprint is computed while
+    /// the line arrives.
     ///
-    /// Never inlined, so that this is the only caller of `K::hash`, and all of that is inlined here.
+    /// Never inlined, so that `K::hash` has this one caller and is inlined into it.
     #[inline(never)]
     pub(crate) fn prefetch<K: Hash + ?Sized>(&self, key: &K) -> PrefetchedKey<'_> {
         let half = self.key.half_of(key);
@@ -221,13 +226,13 @@ impl Table {
         }
     }
 
-    /// Decides a charge on the word where it lies; `None` if that takes the slow path: the key is new
-    /// or was charged under another limit, or the limit is no simple bucket.
+    /// Decides a charge on the key's packed word, without a lock. `None` if the slow path has to: the
+    /// key is new or was charged under another limit, or the limit is no simple bucket.
     ///
-    /// A charge is one compare-and-swap on the key's own line, a refusal writes nothing. What can be
-    /// worked out without the line is, while that is on its way. `now` is read anew for each try. Others
-    /// may write to the line after that, at later instants: a use that then ends later than it can at
-    /// `now` takes the slow path.
+    /// A charge is one compare-and-swap on the key's own line; a refusal writes nothing. Everything that
+    /// needs no state is computed while the line arrives. Each try reads `now` again. Between that and
+    /// the swap other threads may charge at later instants. If the word has more use than is possible at
+    /// `now`, the slow path decides.
     #[inline]
     pub(crate) fn decide_in_place<'l>(
         &self,
@@ -239,7 +244,7 @@ impl Table {
         let line = key.line?;
         let sought = Sought::new(key.fingerprint, charge.active.id);
         for _ in 0..TRIES {
-            // Where a word is, the origin is set.
+            // If a packed word is found, the origin was set before.
             let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
             let prepared = PreparedCharge::new(now(), charge, origin)?;
             let Some(glance) = line.glance() else {
@@ -259,7 +264,8 @@ impl Table {
         None
     }
 
-    /// Looks for a state without a lock; what comes of it holds if the glance still stands after.
+    /// Looks for a state without a lock. The result is valid only if the glance is still current
+    /// afterwards.
     #[inline]
     fn seek<'t>(
         &'t self,
@@ -295,8 +301,8 @@ impl Table {
             homes.dedup();
             let lock = |index: usize| self.chain(index).map(|chain| (index, chain));
             let chains = Chains(homes.iter().copied().filter_map(lock).collect());
-            // A chain that was made meanwhile may have taken over one of the keys. From here on none
-            // can: it would have to lock where they are.
+            // A chain that was added before the locks were taken may have got one of the keys. From here
+            // on none can: adding one needs a lock that is held here.
             let now = self.extent();
             let is_locked = |fingerprint: &Fingerprint| {
                 extent == now || homes.binary_search(&now.home(fingerprint.high)).is_ok()
@@ -321,7 +327,7 @@ impl Table {
         self.keys() >= self.max_keys
     }
 
-    /// Whether new keys have to look at overflow states.
+    /// Whether a new key has to look at the overflow states first.
     fn is_crowded(&self) -> bool {
         self.is_full() || self.overflow_states() > 0
     }
