@@ -1,8 +1,8 @@
-//! Batches: calls that wait for the same connection at the same time share one script call.
+//! Batches: calls that wait for one connection at the same time share a script call.
 //!
-//! The fixed cost of a script call on the server is about half the cost of a decision. So while calls
-//! are in flight a new call is not sent by itself: it is queued until the tasks that are ready now have
-//! queued theirs, and the whole queue is sent as one script call.
+//! A decision that is sent alone costs the server about twice as much as in a batch: half of the cost is
+//! that of the script call. So while calls are in flight, a new call is queued. When the tasks that are
+//! ready now have queued theirs, the whole queue is sent as one script call.
 //!
 //! ```text
 //! no call in flight -------------------> sent at once, alone, polled by its own caller
@@ -11,18 +11,19 @@
 //! MAX_IN_FLIGHT in flight -------------> sent with all that came, when the next answer arrives
 //! ```
 //!
-//! Until the server has answered a batch, and after every call without an answer, one call at a time is
-//! in flight: a call that has to be sent twice (no connection yet, script not loaded) keeps its place.
+//! Before the server's first answer to a batch, and after any call without an answer, only one call is
+//! in flight at a time. A call may have to be sent twice then (no connection yet, script not loaded),
+//! and so no later call overtakes it.
 //!
-//! So a single caller waits for nobody, a distant store has enough calls in flight, and a busy store
-//! gets larger batches, each cheaper per call, up to a size whose answer still comes quickly. Calls
-//! beyond what the store answers in time are refused: see `flow`.
+//! As a result a single caller waits for nobody, and a distant store has enough calls in flight. A busy
+//! store gets larger batches, which are cheaper per call, up to the size that it still answers quickly.
+//! Calls that the store could not answer in time are refused (see `flow`).
 //!
-//! A call that was sent alone is polled by its caller, who may have stopped polling. The queue waits for
-//! it no longer than a call may take, and then counts it as no longer in flight.
+//! A call that was sent alone is polled by its own caller, who may stop polling. So if it takes longer
+//! than a call may take, it no longer counts as in flight.
 //!
-//! Every call of a batch is decided on its own, in the order of arrival, and has its own error. A caller
-//! that gives up before its call was sent charges nothing; one that gives up later may have been charged.
+//! Each call of a batch is decided on its own, in the order of arrival, and has its own error. If a
+//! caller gives up before its call is sent, nothing is charged; later, it may have been charged.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -46,24 +47,24 @@ mod script_args;
 pub(crate) use script_args::ScriptArgs;
 use script_args::{CallOutcome, combine, outcome_of};
 
-/// Script calls on the way at a time before others wait for the next answer.
+/// At most so many script calls are in flight; further calls wait for the next answer.
 const MAX_IN_FLIGHT: usize = 4;
 
-/// So many turns in a row that found one question only, and calls no longer wait for the next turn
-/// before [`MAX_IN_FLIGHT`] are on the way: with two or three callers that is all it would find.
+/// After so many batches of one call in a row, calls are sent at once and alone while fewer than
+/// [`MAX_IN_FLIGHT`] are in flight. With two or three callers a batch would find no second call.
 const MAX_SINGLES: u8 = 8;
 
-/// Questions of one script call: from here on more of them save nothing, and all wait for the last.
+/// Most calls in a batch: a larger one is no cheaper per call, and all its calls wait for the last.
 const MAX_BATCH: usize = 64;
 
-/// Questions of one script call that may go together however slow the answers are: fewer would cost the
-/// server more for each, when it has least to spare.
+/// A batch may always have so many calls, however slow the answers are. Smaller ones would cost the
+/// server more per call, just when it is overloaded.
 const MIN_BATCH: usize = 16;
 
-/// Keys of one script call. A question of more than [`u8::MAX`] goes alone.
+/// Most keys in a batch. A call with more than [`u8::MAX`] keys is sent alone.
 const MAX_KEYS: usize = 256;
 
-/// Calls on one connection.
+/// Batches the calls on one connection.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     link: Arc<Link>,
@@ -75,22 +76,22 @@ pub(crate) struct Batcher {
 #[derive(Debug)]
 struct State {
     waiting: Queue<QueuedCall>,
-    /// Questions of one script call.
+    /// How many calls a batch may have now.
     window: Window,
-    /// When a script call was answered last.
+    /// When the last answer came.
     last_answer: Instant,
-    /// Script calls without an answer.
+    /// Script calls that were sent and not answered.
     in_flight: usize,
-    /// Those of them that left alone.
+    /// How many of them were sent alone.
     alone: usize,
-    /// How often those were given up.
+    /// How often the calls sent alone were given up.
     given_up: u64,
-    /// Whether a task is about to send what waits. While it is not, nothing waits unless as many as
-    /// may be are on the way.
+    /// Whether a task is about to send a batch. If not, calls are queued only because
+    /// [`State::max_in_flight`] are in flight.
     is_sending: bool,
-    /// Whether the server answered the last script call, and one that asked for several before.
+    /// Whether the server answered the last script call, and also a batch before it.
     is_settled: bool,
-    /// Turns in a row that found one question only.
+    /// Batches of one call in a row.
     singles: u8,
 }
 
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether a question that comes now leaves by itself. It overtakes nobody.
+    /// Whether a call that comes now is sent alone. It never overtakes a queued call.
     fn is_sent_alone(&self) -> bool {
         let most = if self.singles < MAX_SINGLES {
             1
@@ -130,15 +131,15 @@ struct QueuedCall {
     caller: oneshot::Sender<CallOutcome>,
 }
 
-/// A script call on the way: when it is over, what waits may leave.
+/// A script call in flight. When it is dropped, queued calls may be sent.
 struct InFlightCall {
     batcher: Arc<Batcher>,
     began: Instant,
     queued: usize,
-    /// Whether more waited than left.
+    /// Whether the batch had as many calls as it may have.
     was_full: bool,
     is_answered: bool,
-    /// How often those that left alone had been given up, if it is one.
+    /// For a call that was sent alone: [`State::given_up`] at that time.
     alone: Option<u64>,
 }
 
@@ -175,7 +176,7 @@ impl Drop for InFlightCall {
         } else if let Some(then) = now.checked_sub(batcher.timeout)
             && then >= state.last_answer
         {
-            // Nothing was heard since they came.
+            // The server has answered nothing since these calls were queued.
             let unsent = state.waiting.since(then);
             let reason = format!(
                 "no answer within {:?} to the calls before it",
@@ -194,15 +195,16 @@ fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
     }
 }
 
-/// How a question goes.
+/// What happens to a new call.
 enum Entry {
-    /// By itself: its caller sends it.
+    /// Its caller sends it, alone.
     Alone(InFlightCall),
-    /// With others; and whether one that left alone has to come back first.
+    /// It is queued for a batch. The flag says whether a call that was sent alone is in flight, and may
+    /// have been abandoned.
     Queued(oneshot::Receiver<CallOutcome>, bool),
 }
 
-/// The one task that is about to send what waits, until it has.
+/// The task that is about to send a batch. There is one at a time.
 struct SendTask {
     batcher: Arc<Batcher>,
     has_sent: bool,
@@ -215,13 +217,13 @@ impl Drop for SendTask {
         if self.has_sent {
             self.batcher.start_sending(&mut state);
         } else {
-            // The runtime ends: nobody will send them.
+            // The runtime is shutting down, so nobody will send the queued calls.
             state.waiting.take_all();
         }
     }
 }
 
-/// Asks the script for rates, with others that ask at the same time where that may be.
+/// Runs the script for rates, in a batch if possible.
 pub(crate) async fn run_rate_script(
     store: &RedisStore,
     args: &Arc<ScriptArgs>,
@@ -247,13 +249,13 @@ impl Batcher {
         })
     }
 
-    /// Whether as many wait as may leave together.
+    /// Whether the queue fills a batch.
     fn is_batch_full(&self) -> bool {
         let state = self.state.lock();
         state.waiting.len() >= state.window.size()
     }
 
-    /// Whether a question that comes now is refused: as many wait as are answered in time.
+    /// Whether a call that comes now is refused, because the store could not answer it in time.
     pub(crate) fn is_full(&self) -> bool {
         self.state.lock().waiting.is_full()
     }
@@ -293,7 +295,7 @@ impl Batcher {
         script.run(&self.link, &args.keys, &args.arguments).await
     }
 
-    /// Puts a question to those that wait, if it does not leave by itself.
+    /// Decides whether a call is sent alone, and queues it if not.
     fn enqueue(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Entry, Failure> {
         let mut state = self.state.lock();
         if state.is_sent_alone() {
@@ -313,7 +315,8 @@ impl Batcher {
         Ok(Entry::Queued(outcome, state.alone > 0))
     }
 
-    /// Nobody waits any more for those that left alone: their callers do not poll them, perhaps.
+    /// Stops counting the calls that were sent alone as in flight: their callers may have stopped
+    /// polling.
     fn give_up_alone(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(state.alone);
@@ -322,7 +325,7 @@ impl Batcher {
         self.start_sending(&mut state);
     }
 
-    /// Has what waits sent, if it is time and nobody does already.
+    /// Spawns the task that sends the queue, if the queue may be sent now and there is no such task yet.
     fn start_sending(self: &Arc<Self>, state: &mut State) {
         if state.waiting.is_empty() || state.is_sending {
             return;
@@ -331,7 +334,7 @@ impl Batcher {
             return;
         }
         if !sync::can_spawn() {
-            // The last caller went away outside of a runtime: the next one sends what waits.
+            // The last caller was dropped outside of a runtime. The next call will send the queue.
             return;
         }
         state.is_sending = true;
@@ -342,7 +345,8 @@ impl Batcher {
         sync::spawn(send_waiting(task));
     }
 
-    /// What leaves together: in the order in which it came, without those who gave up.
+    /// Takes the next batch from the queue, in the order of arrival, without calls whose callers gave
+    /// up.
     fn take_batch(self: &Arc<Self>) -> Option<(Vec<QueuedCall>, InFlightCall)> {
         let mut state = self.state.lock();
         let most = state.window.size();
@@ -387,9 +391,9 @@ impl Batcher {
     }
 }
 
-/// Sends what waits, once the tasks that are ready have had their turn, and hands out the answers.
-/// Where enough wait already, nobody has to have a turn first: a process with much to do would leave the
-/// server idle meanwhile, or to others.
+/// Lets the tasks that are ready run once, sends a batch, and hands out the answers. If the queue
+/// already fills a batch, it is sent at once: in a busy process the server would be idle meanwhile, or
+/// work for others.
 async fn send_waiting(mut task: SendTask) {
     let batcher = Arc::clone(&task.batcher);
     if !batcher.is_batch_full() {
@@ -402,7 +406,7 @@ async fn send_waiting(mut task: SendTask) {
     };
     let answer = {
         let mut call = pin!(batcher.run_batch(&queued));
-        // It is sent in its first turn, where a connection stands: what comes later is sent later.
+        // If there is a connection, the first poll sends the batch. So a later batch is sent after it.
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
         task.has_sent = true;
         drop(task);
@@ -421,11 +425,12 @@ async fn send_waiting(mut task: SendTask) {
         }
         Err(failure) => fail_all(queued, &failure),
     }
-    // Last, since the task that is woken last runs first: that which sends what waits.
+    // Dropped last: it spawns the task that sends the next batch, and the task that is woken last runs
+    // first.
     drop(in_flight_call);
 }
 
-/// Whether the server said anything.
+/// Whether the server answered, be it by an error.
 const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
     !matches!(
         answer,
@@ -454,10 +459,10 @@ mod tests {
         Batcher::new(&link, &Arc::new(Scripts::new()), timeout)
     }
 
-    /// Questions of so many keys each, and what their callers hear.
+    /// Queues a call for each number of keys, and returns what their callers will receive.
     fn wait(batcher: &Arc<Batcher>, keys: &[usize]) -> Vec<oneshot::Receiver<CallOutcome>> {
         let mut state = batcher.state.lock();
-        // As if as many were on the way as may be.
+        // As if [`MAX_IN_FLIGHT`] were in flight.
         state.in_flight = MAX_IN_FLIGHT;
         let entered = keys.iter().map(|count| {
             let keys = vec![count.to_string().into_bytes(); *count];
@@ -472,7 +477,7 @@ mod tests {
         entered.collect()
     }
 
-    /// How many keys each question has of those that leave together, time after time.
+    /// The keys of each call, batch by batch.
     fn taken(batcher: &Arc<Batcher>) -> Vec<Vec<usize>> {
         let taken = std::iter::from_fn(|| batcher.take_batch());
         taken
@@ -541,8 +546,8 @@ mod tests {
         assert!(ours.state.lock().waiting.is_empty());
     }
 
-    /// Asks about a key of its own. One caller goes away, and one is not polled while others are
-    /// waited for.
+    /// Makes a call on a key of its own. Caller 0 goes away, and caller 1 is not polled until the others
+    /// are done.
     fn ask(ours: &Arc<Batcher>, calls: &Calls, number: usize, others: impl Fn()) {
         let key = u8::try_from(number).unwrap();
         let args = Arc::new(ScriptArgs {

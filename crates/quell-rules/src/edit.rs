@@ -1,8 +1,8 @@
-//! Edit: changes fields of one rule, or of its overrides, in a text of rules, and leaves every other
-//! byte as it is.
+//! Edit: changes fields of one rule, or of its overrides, in the text of a rules file. No other byte
+//! changes.
 //!
-//! The bytes of a value are known from the parser, so comments, order and layout stay. What comes out
-//! is read again as a whole: it must be sound, and differ in that one rule only.
+//! The parser tells which bytes a value has, so comments, order and layout stay. Afterwards the whole
+//! text is parsed again: it must have no mistake, and only that one rule may differ.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +19,7 @@ mod value;
 
 pub use value::Assignment;
 
-/// A new field stands after the first of these that the rule, or the override, has.
+/// A new field is inserted after the first of these fields that the rule, or the override, has.
 const NEIGHBOURS: [&str; 8] = [
     "rate",
     "refill",
@@ -31,31 +31,31 @@ const NEIGHBOURS: [&str; 8] = [
     "when",
 ];
 
-/// A text of rules in which one rule says something else.
+/// The result of an edit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EditedRules {
-    /// The text.
+    /// The new text.
     pub text: String,
-    /// What it said.
+    /// The rules of the old text.
     pub before: LoadedRules,
-    /// What it says.
+    /// The rules of the new text.
     pub after: LoadedRules,
 }
 
-/// Why fields cannot be set. The text says what to do.
+/// Why fields cannot be set. The message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EditError {
-    /// The rules have mistakes as they are.
+    /// The rules have mistakes before the edit.
     Before(Vec<Problem>),
-    /// They would have.
+    /// The rules would have mistakes after the edit.
     After(Vec<Problem>),
     /// There is no such rule.
     NoRule {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// The rule that was meant, perhaps.
+        /// A rule with a similar name.
         meant: Option<String>,
     },
     /// Rules of several domains have the name.
@@ -65,20 +65,20 @@ pub enum EditError {
         /// The domains.
         domains: Vec<String>,
     },
-    /// A field stands twice on the command line.
+    /// A field is set twice.
     Twice(String),
-    /// A rule with another name is another rule.
+    /// The `name` cannot be set: a rule with another name is another rule.
     Name,
-    /// The rule has fewer overrides.
+    /// The rule does not have so many overrides.
     NoOverride {
-        /// The field that was said.
+        /// The field.
         field: String,
-        /// How many it has.
+        /// How many overrides the rule has.
         count: usize,
     },
-    /// The field cannot be set where it stands.
+    /// The field cannot be set because of the way it is written.
     NotHere {
-        /// The field, or the rule if it cannot be changed at all.
+        /// The field; or the rule, if no field of it can be set.
         what: String,
         /// How it is written.
         how: &'static str,
@@ -134,8 +134,8 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, problems: &[Problem]) -> fmt::Re
         .try_for_each(|problem| write!(f, "\n  {problem}"))
 }
 
-/// Sets fields of the rule `rule` in `text`, which `name` stands for in messages, or of its overrides
-/// (`overrides[0].rate=1000/s`). `domain` may be left out if only one has such a rule.
+/// Sets fields of the rule `rule`, or of its overrides (`overrides[0].rate=1000/s`), in `text`. Messages
+/// call the text `name`. `domain` may be `None` if only one domain has a rule of that name.
 ///
 /// ```
 /// use quell_rules::set_fields;
@@ -151,7 +151,7 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, problems: &[Problem]) -> fmt::Re
 /// ```
 ///
 /// # Errors
-/// [`EditError`], with the parser's own words where a field or a value is wrong.
+/// [`EditError`]; for a wrong field or value, with the parser's message.
 pub fn set_fields(
     name: &str,
     text: &str,
@@ -163,7 +163,7 @@ pub fn set_fields(
     let domain = find_domain(&before.domains, domain, rule)?;
     check(assignments)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // It was parsed above, without problems.
+    // The text was parsed above without problems, so none are reported here.
     let roots = yaml::documents(text.as_bytes(), &mut Sink::new(name));
     let node = find_rule(&roots, domain, rule).ok_or_else(|| EditError::NotHere {
         what: format!("the rule `{rule}`"),
@@ -204,7 +204,7 @@ fn check(assignments: &[Assignment]) -> Result<(), EditError> {
     Ok(())
 }
 
-/// The domain whose rule `rule` is meant.
+/// The name of the domain that has the rule `rule`.
 fn find_domain<'d>(
     domains: &'d [DomainRules],
     name: Option<&str>,
@@ -236,7 +236,7 @@ fn find_domain<'d>(
     }
 }
 
-/// The map that is the rule.
+/// The YAML map of the rule.
 fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<&'n Node> {
     let is_domain = |root: &&Node| {
         let name = root.get("domain").and_then(Node::text);
@@ -249,7 +249,7 @@ fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<&'n Node
     rules.find(|node| node.get("name").and_then(Node::text) == Some(rule))
 }
 
-/// The map that is an override of the rule, or the alias that stands for it.
+/// The YAML map of an override, or the alias in its place.
 fn find_override<'n>(
     rule: &'n Node,
     index: usize,
@@ -266,7 +266,7 @@ fn find_override<'n>(
     })
 }
 
-/// Bytes that take the place of others.
+/// A replacement: `text` takes the place of the bytes `range`.
 #[derive(Debug)]
 struct Edit {
     range: Range<usize>,
@@ -304,7 +304,7 @@ fn edit(text: &str, rule: &Node, assignment: &Assignment) -> Result<Edit, EditEr
             text: format!(", {pair}"),
         });
     }
-    // A line below, where comments stand behind values.
+    // On a line of its own, below a comment that may follow the neighbour's value.
     let rest = text.get(end..).unwrap_or_default();
     let line = rest.find('\n').map_or(rest, |length| &rest[..length]);
     let newline = if line.ends_with('\r') { "\r\n" } else { "\n" };
@@ -316,7 +316,7 @@ fn edit(text: &str, rule: &Node, assignment: &Assignment) -> Result<Edit, EditEr
     })
 }
 
-/// The pair below which a new one stands.
+/// The pair after which a new one is inserted.
 fn neighbour(pairs: &[Pair]) -> Option<&Pair> {
     let find = |name: &&str| {
         let is_it = |pair: &&Pair| *pair.key == **name && pair.node.is_exact();
@@ -326,7 +326,7 @@ fn neighbour(pairs: &[Pair]) -> Option<&Pair> {
 }
 
 fn apply(text: &str, mut edits: Vec<Edit>) -> String {
-    // Those at one place in the order in which they were said.
+    // The sort is stable: edits at one place stay in the order of the assignments.
     edits.sort_by_key(|edit| edit.range.start);
     let mut edited = String::with_capacity(text.len() + 64);
     let mut done = 0;
@@ -339,7 +339,7 @@ fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edited
 }
 
-/// Rules other than `this` that are not the same on both sides.
+/// Rules other than `this` that changed.
 fn others(before: &[DomainRules], after: &[DomainRules], this: (&str, &str)) -> Vec<String> {
     let changes = crate::RuleChanges::between_domains(before, after);
     let changed = changes.rules().iter();

@@ -1,4 +1,4 @@
-//! Reload: rules from files and stores into force, while the server answers.
+//! Reload: reads rules from files and stores, and brings them into force while the server answers.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ mod watch;
 pub(crate) use follow::follow;
 pub(crate) use watch::{Watch, run};
 
-/// Why rules are read again.
+/// Why the rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// Somebody asked for it.
+    /// An operator asked for it (SIGHUP).
     Asked,
-    /// A file or directory changed that may be of the rules.
+    /// A file or directory changed that may belong to the rules.
     FileChanged,
-    /// A store has another version of them.
+    /// The store has a new version of the rules.
     StoreChanged,
 }
 
-/// Reads the rules again and, if they are sound, brings them into force. After a mistake the rules in
-/// force stay; if a store cannot be read, its last rules count. Returns whether the rules in force are
-/// those of files and stores.
+/// Reads the rules again and, if they have no mistake, brings them into force. If they have one, the old
+/// rules stay. If a store cannot be read, its last version is used. Returns whether the rules in force
+/// are now those of all files and stores.
 pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
-    // One at a time, so that an older file or version never wins. The turn goes along to the thread
-    // that does the work, which is not over when nobody waits for it any more.
+    // One reload at a time, so that an older file or version never wins. The lock moves into the
+    // blocking task, because that goes on even if this future is dropped.
     let turn = Arc::clone(&shared.reload_turn).lock_owned().await;
     let (failed, news) = shared.sources.read().await;
     shared.metrics.reload_failures.add(news);
@@ -45,7 +45,7 @@ pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
     work.await.unwrap_or(false) && failed == 0
 }
 
-/// [`reload`] on this thread. Reads files.
+/// The part of [`reload`] that blocks: reads files and builds the rules.
 fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     let loaded = match shared.sources.load() {
         Ok(loaded) => loaded,
@@ -70,7 +70,8 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     } else if is_mended || !versions.is_empty() || occasion == Occasion::Asked {
         tracing::info!("reloaded: no rule changed{news}");
     } else {
-        // A file was touched, or one beside them changed: nothing that an operator waits to read.
+        // A file was touched, or a file beside the rules changed. No operator waits for that, so it is
+        // only logged at debug.
         tracing::debug!("reloaded: no rule changed");
     }
     true
@@ -86,7 +87,7 @@ fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     false
 }
 
-/// What differs between the rules in force and those that will be.
+/// The differences between the rules in force (`before`) and the new ones (`after`).
 fn changes(before: &RuleSet, after: &[DomainRules]) -> RuleChanges {
     let before = before.all().map(|(domain, old)| (domain, old.rule()));
     let after = after.iter().flat_map(|domain| {
