@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::fields::{Field, Table};
+use crate::fields::Table;
 use crate::hint;
-use crate::path::{Path, Span, Spanned};
+use crate::path::{Path, Position, Span, Spanned};
 use crate::problem::Sink;
-use crate::raw::TESTS;
 use crate::yaml::{Node, Pair, Value};
+
+/// What to tell of a file of tests that stands where rules should.
+pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
 
 /// A node, where it stands, and what to write there.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub(crate) enum Shape<'n> {
 pub(crate) struct Fields<'n> {
     table: &'static Table,
     pairs: &'n [Pair],
-    path: Path,
+    span: Span,
     /// Fields that unknown ones were meant to be.
     meant: Vec<&'static str>,
 }
@@ -41,13 +43,13 @@ pub(crate) struct Fields<'n> {
 impl<'n> Cursor<'n> {
     /// The root of a document.
     pub(crate) fn root(node: &'n Node, write: &'static str) -> Self {
-        let span = Span {
-            at: node.at,
-            path: Path::root(),
-        };
+        Self::new(node, node.at, Path::root(), write)
+    }
+
+    const fn new(node: &'n Node, at: Position, path: Path, write: &'static str) -> Self {
         Self {
             node,
-            span,
+            span: Span { at, path },
             write,
             optional: false,
         }
@@ -68,10 +70,14 @@ impl<'n> Cursor<'n> {
             return None;
         };
         let pair = pairs.iter().find(|pair| *pair.key == *name)?;
-        Some(Span {
+        Some(self.key_span(pair))
+    }
+
+    fn key_span(&self, pair: &Pair) -> Span {
+        Span {
             at: pair.key_at,
             path: self.span.path.field(&pair.key),
-        })
+        }
     }
 
     pub(crate) fn spanned<T>(&self, value: T) -> Spanned<T> {
@@ -86,50 +92,34 @@ impl<'n> Cursor<'n> {
             Value::Broken => return None,
             Value::Text(text) => Shape::Text(text),
             Value::List(items) => {
+                let path = |index| self.span.path.index(index);
                 let items = items.iter().enumerate();
-                Shape::List(items.map(|(i, node)| self.item(i, node)).collect())
+                let items = items.map(|(i, node)| Self::new(node, node.at, path(i), self.write));
+                Shape::List(items.collect())
             }
             Value::Map(pairs) => {
-                let pairs = pairs.iter();
-                let path = &self.span.path;
-                Shape::Map(
-                    pairs
-                        .map(|pair| (&pair.key, below(path, pair, self.write, false)))
-                        .collect(),
-                )
+                let value = |pair: &'n Pair| (&pair.key, below(&self.span.path, pair, self.write));
+                Shape::Map(pairs.iter().map(value).collect())
             }
         })
     }
 
-    fn item(&self, index: usize, node: &'n Node) -> Self {
-        Cursor {
-            node,
-            span: Span {
-                at: node.at,
-                path: self.span.path.index(index),
-            },
-            write: self.write,
-            optional: false,
-        }
-    }
-
     /// Reports that something else should be written here.
     pub(crate) fn misplaced(&self, sink: &mut Sink) {
+        let write = self.write;
         let message = match self.node.value {
             Value::Broken => return,
             Value::Null if self.optional => {
-                format!(
-                    "nothing is said here: write {}, or leave it out",
-                    self.write
-                )
+                format!("nothing is said here: write {write}, or leave it out")
             }
-            Value::Null => format!("nothing is said here: write {}", self.write),
-            _ => format!(
-                "{} does not belong here: write {}",
-                self.node.kind(),
-                self.write
-            ),
+            Value::Null => format!("nothing is said here: write {write}"),
+            _ => format!("{} does not belong here: write {write}", self.node.kind()),
         };
+        self.problem(message, sink);
+    }
+
+    /// Reports that something is wrong here.
+    pub(crate) fn problem(&self, message: impl Into<String>, sink: &mut Sink) {
         sink.problem(&self.span, message);
     }
 
@@ -162,31 +152,34 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The items of a list, each of which should be an `item`.
-    pub(crate) fn items(&self, item: &'static str, sink: &mut Sink) -> Option<Vec<Self>> {
-        match self.shape()? {
-            Shape::List(mut items) => {
+    /// The items of a list, each of which should be an `item`; none of what is no list.
+    pub(crate) fn items(&self, item: &'static str, sink: &mut Sink) -> Vec<Self> {
+        match self.shape() {
+            Some(Shape::List(mut items)) => {
                 for cursor in &mut items {
                     cursor.write = item;
                 }
-                Some(items)
+                return items;
             }
-            _ => {
-                self.misplaced(sink);
-                None
-            }
+            Some(_) => self.misplaced(sink),
+            None => {}
         }
+        Vec::new()
     }
 
-    /// Keys and values of a map whose keys are free.
-    pub(crate) fn pairs(&self, sink: &mut Sink) -> Option<Vec<(&'n Arc<str>, Self)>> {
-        match self.shape()? {
-            Shape::Map(pairs) => Some(pairs),
-            _ => {
-                self.misplaced(sink);
-                None
-            }
+    /// Whether it is a list without items.
+    pub(crate) fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
+    }
+
+    /// Keys and values of a map whose keys are free; none of what is no map.
+    pub(crate) fn pairs(&self, sink: &mut Sink) -> Vec<(&'n Arc<str>, Self)> {
+        match self.shape() {
+            Some(Shape::Map(pairs)) => return pairs,
+            Some(_) => self.misplaced(sink),
+            None => {}
         }
+        Vec::new()
     }
 
     /// The fields of a map; those that `table` does not have are reported.
@@ -207,41 +200,29 @@ impl<'n> Cursor<'n> {
                 Some(_) => continue,
                 None => unknown(table, &pair.key, &mut meant),
             };
-            let span = Span {
-                at: pair.key_at,
-                path: self.span.path.field(&pair.key),
-            };
-            sink.problem(&span, message);
+            sink.problem(&self.key_span(pair), message);
         }
         Some(Fields {
             table,
             pairs,
-            path: self.span.path.clone(),
+            span: self.span.clone(),
             meant,
         })
     }
 }
 
 /// The cursor of a pair's value; where there is no value its key is the place.
-fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str, optional: bool) -> Cursor<'n> {
+fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
     let at = match pair.node.value {
         Value::Null => pair.key_at,
         _ => pair.node.at,
     };
-    Cursor {
-        node: &pair.node,
-        span: Span {
-            at,
-            path: path.field(&pair.key),
-        },
-        write,
-        optional,
-    }
+    Cursor::new(&pair.node, at, path.field(&pair.key), write)
 }
 
 /// The message for a field that `table` does not have.
 fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> String {
-    let names = table.names();
+    let names: Vec<&str> = table.names().collect();
     let word = hint::shorten(name);
     if name == "<<" {
         return "merge keys are not YAML 1.2: write the fields out".to_owned();
@@ -266,22 +247,38 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
 }
 
 impl<'n> Fields<'n> {
+    /// Where the map stands.
+    pub(crate) const fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// The field `name`, if it is set.
-    pub(crate) fn get(&self, name: &'static str) -> Option<Cursor<'n>> {
-        let field: &Field = self.table.field(name)?;
+    pub(crate) fn get(&self, name: &str) -> Option<Cursor<'n>> {
+        let field = self.table.field(name)?;
         let pair = self.pairs.iter().find(|pair| *pair.key == *name)?;
-        let optional = !self.table.needs(name);
-        Some(below(&self.path, pair, field.write, optional))
+        let mut cursor = below(&self.span.path, pair, field.write);
+        cursor.optional = !field.is_needed;
+        Some(cursor)
     }
 
     /// The single value of the field `name` as what `parse` makes of it.
     pub(crate) fn read<T>(
         &self,
-        name: &'static str,
+        name: &str,
         sink: &mut Sink,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<Spanned<T>> {
         self.get(name)?.read(sink, parse)
+    }
+
+    /// As [`Self::read`], without the place.
+    pub(crate) fn value<T>(
+        &self,
+        name: &str,
+        sink: &mut Sink,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.read(name, sink, parse).map(|field| field.value)
     }
 
     /// Whether no field is set, not even an unknown one.
@@ -290,12 +287,50 @@ impl<'n> Fields<'n> {
     }
 
     /// Whether the field `name` is missing, and not just misspelt, which was reported already.
-    pub(crate) fn lacks(&self, name: &'static str) -> bool {
+    pub(crate) fn lacks(&self, name: &str) -> bool {
         !self.says(name) && !self.meant.contains(&name)
     }
 
     /// Whether the field `name` is set.
-    pub(crate) fn says(&self, name: &'static str) -> bool {
+    pub(crate) fn says(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// Reports at the map that something is wrong with it.
+    pub(crate) fn problem(&self, message: impl Into<String>, sink: &mut Sink) {
+        sink.problem(&self.span, message);
+    }
+
+    /// Reports `message` if one of these fields is missing.
+    pub(crate) fn require(&self, names: &[&str], message: &str, sink: &mut Sink) {
+        if names.iter().any(|name| self.lacks(name)) {
+            self.problem(message, sink);
+        }
+    }
+
+    /// Reports `message` at each of these fields that is set.
+    pub(crate) fn refuse(&self, names: &[&str], message: &str, sink: &mut Sink) {
+        for field in names.iter().filter_map(|name| self.get(name)) {
+            field.problem(message, sink);
+        }
+    }
+
+    /// Reports what `message` says of each field that is set and is none of these.
+    pub(crate) fn refuse_others(
+        &self,
+        names: &[&str],
+        message: impl Fn(&str) -> String,
+        sink: &mut Sink,
+    ) {
+        let others = self.table.names().filter(|name| !names.contains(name));
+        for (name, field) in others.filter_map(|name| Some((name, self.get(name)?))) {
+            field.problem(message(name), sink);
+        }
+    }
+
+    /// The first field that is set and is none of these.
+    pub(crate) fn other(&self, names: &[&str]) -> Option<Cursor<'n>> {
+        let mut others = self.table.names().filter(|name| !names.contains(name));
+        others.find_map(|name| self.get(name))
     }
 }

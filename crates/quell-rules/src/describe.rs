@@ -301,7 +301,7 @@ mod tests {
             let names = numbers.as_object().unwrap().keys();
             members.extend(names.map(|name| name.trim_end_matches("_ns").to_owned()));
         }
-        let of_some = RULE.fields().filter(|field| !field.of.is_empty());
+        let of_some = RULE.fields.iter().filter(|field| !field.of.is_empty());
         let names = of_some.map(|field| field.name.to_owned());
         assert_eq!(members, names.collect());
     }

@@ -7,44 +7,19 @@ pub use quell_core::time::Exact;
 use crate::decimal::Decimal;
 use crate::hint;
 
-/// Units from the longest to the shortest, in nanoseconds.
-const UNITS: [(&str, u64); 7] = [
-    ("d", 86_400_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("m", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-];
-
-/// Other spellings, and the unit that was meant.
-const SPELLINGS: [(&str, &str); 25] = [
-    ("day", "d"),
-    ("days", "d"),
-    ("hour", "h"),
-    ("hours", "h"),
-    ("hr", "h"),
-    ("hrs", "h"),
-    ("min", "m"),
-    ("mins", "m"),
-    ("minute", "m"),
-    ("minutes", "m"),
-    ("sec", "s"),
-    ("secs", "s"),
-    ("second", "s"),
-    ("seconds", "s"),
-    ("milli", "ms"),
-    ("millis", "ms"),
-    ("msec", "ms"),
-    ("msecs", "ms"),
-    ("millisecond", "ms"),
-    ("milliseconds", "ms"),
-    ("usec", "us"),
-    ("\u{b5}s", "us"),
-    ("\u{3bc}s", "us"),
-    ("nanos", "ns"),
-    ("nsec", "ns"),
+/// Units from the longest to the shortest: name, nanoseconds, and other spellings.
+const UNITS: [(&str, u64, &str); 7] = [
+    ("d", 86_400_000_000_000, "day days"),
+    ("h", 3_600_000_000_000, "hour hours hr hrs"),
+    ("m", 60_000_000_000, "min mins minute minutes"),
+    ("s", 1_000_000_000, "sec secs second seconds"),
+    (
+        "ms",
+        1_000_000,
+        "milli millis msec msecs millisecond milliseconds",
+    ),
+    ("us", 1_000, "usec \u{b5}s \u{3bc}s"),
+    ("ns", 1, "nanos nsec"),
 ];
 
 /// What a duration looks like.
@@ -99,20 +74,18 @@ fn nanos(text: &str) -> Result<u128, String> {
     let wrong = || format!("`{shown}` is no duration: {EXAMPLE}");
     let mut nanos: u128 = 0;
     let mut rest = text;
-    let mut longest = UNITS.len() + 1;
+    let mut last = u64::MAX;
     while !rest.is_empty() {
         let (number, unit, after) = part(rest).ok_or_else(wrong)?;
-        let Some(index) = UNITS.iter().position(|(name, _)| *name == unit) else {
+        let Some((_, length, _)) = UNITS.iter().find(|(name, ..)| *name == unit) else {
             return Err(spelled(text, unit, &shown));
         };
-        let left = UNITS.len() - index;
-        if left >= longest {
+        if *length >= last {
             return Err(format!(
                 "`{shown}` repeats a unit or says a longer one after a shorter: {EXAMPLE}"
             ));
         }
-        longest = left;
-        let (_, length) = UNITS.get(index).ok_or_else(wrong)?;
+        last = *length;
         let decimal = Decimal::parse(number).ok_or_else(wrong)?;
         if decimal.has_fraction() && !after.is_empty() {
             return Err(format!(
@@ -144,24 +117,15 @@ fn part(text: &str) -> Option<(&str, &str, &str)> {
 fn spelled(text: &str, unit: &str, shown: &str) -> String {
     let word = unit.trim();
     let lower = word.to_lowercase();
-    let known = UNITS
-        .iter()
-        .find(|(name, _)| *name == lower)
-        .map(|(name, _)| *name);
-    let meant = known.or_else(|| {
-        let spelling = SPELLINGS.iter().find(|(spelling, _)| *spelling == lower);
-        spelling.map(|(_, unit)| *unit)
-    });
-    if let Some(meant) = meant {
+    let means =
+        |(name, _, others): &&(&str, u64, &str)| *name == lower || hint::is_in(others, &lower);
+    if let Some((meant, ..)) = UNITS.iter().find(means) {
         let better = hint::shorten(&text.replacen(unit, meant, 1));
         if parse_again(&better) {
             return format!("`{shown}` is no duration: write `{better}`");
         }
     }
-    let long = [
-        "w", "week", "weeks", "month", "months", "y", "year", "years",
-    ];
-    if long.contains(&lower.as_str()) {
+    if hint::is_in("w week weeks month months y year years", &lower) {
         return format!("`{word}` is no unit of a duration: write days, such as `7d`");
     }
     format!("`{shown}` is no duration: {EXAMPLE}")
@@ -169,7 +133,7 @@ fn spelled(text: &str, unit: &str, shown: &str) -> String {
 
 /// Whether a proposal holds. Only asked of one with a better unit, so this ends.
 fn parse_again(better: &str) -> bool {
-    let known = |unit: &str| UNITS.iter().any(|(name, _)| *name == unit);
+    let known = |unit: &str| UNITS.iter().any(|(name, ..)| *name == unit);
     part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())
 }
 

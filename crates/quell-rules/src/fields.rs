@@ -1,21 +1,21 @@
-//! Fields: every field that a rules file or a scenario file may have. The parser, its messages and
-//! the reference in `docs/rules.md` are all made from these tables.
+//! Fields: every field that a rules file or a scenario file may have. `fields.md` describes them;
+//! the parser and its messages read that file, and a test copies it into `docs/rules.md`.
+
+use std::sync::LazyLock;
 
 use crate::kind::Kind;
 
-mod rules;
-mod scenarios;
+/// The tables of all fields as Markdown, one section for each kind of map.
+///
+/// The text between the marks of `docs/rules.md` is this, and a test fails when it is not.
+pub const FIELD_TABLES: &str = include_str!("fields.md");
 
-pub(crate) use rules::{ADAPTIVE, BAN, DEFAULTS, DOCUMENT, OVERRIDE, PREFIX, REFILL, RULE};
-pub(crate) use scenarios::{DESCRIPTOR, EXPECT, EXPECT_RULE, SCENARIOS, STEP, TEST, WAIT};
-
-/// A map whose fields are known.
+/// A map whose fields are known: one section of [`FIELD_TABLES`].
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What such a map is called in messages and headings, with its article.
-    pub(crate) name: &'static str,
-    /// One list after the other.
-    pub(crate) fields: &'static [&'static [Field]],
+    /// What such a map is called in messages, with its article.
+    pub(crate) name: String,
+    pub(crate) fields: Vec<Field>,
 }
 
 /// One field.
@@ -23,91 +23,123 @@ pub(crate) struct Table {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// The algorithms that have it; empty: it has to do with none.
-    pub(crate) of: &'static [Kind],
+    pub(crate) of: Vec<Kind>,
     /// Known, but of a version to come.
     pub(crate) later: bool,
     /// What to write, with an example.
     pub(crate) write: &'static str,
-    /// What holds if nothing is said.
-    pub(crate) default: &'static str,
-    pub(crate) about: &'static str,
-    /// The last two where an override has the field.
-    in_override: (&'static str, &'static str),
+    /// Whether a map is not complete without it.
+    pub(crate) is_needed: bool,
+}
+
+macro_rules! tables {
+    ($($table:ident: $heading:literal,)*) => {
+        $(pub(crate) static $table: LazyLock<Table> = LazyLock::new(|| Table::read($heading));)*
+
+        #[cfg(test)]
+        static TABLES: [&LazyLock<Table>; [$($heading),*].len()] = [$(&$table),*];
+    };
+}
+
+tables! {
+    DOCUMENT: "A document",
+    DEFAULTS: "A map of defaults",
+    RULE: "A rule",
+    OVERRIDE: "An override",
+    REFILL: "A refill",
+    PREFIX: "A prefix",
+    ADAPTIVE: "An adaptive maximum",
+    BAN: "A ban",
+    SCENARIOS: "A scenario file",
+    TEST: "A test",
+    STEP: "A step",
+    DESCRIPTOR: "A descriptor",
+    EXPECT: "An expectation",
+    EXPECT_RULE: "An expectation on one rule",
+    WAIT: "A range of waits",
 }
 
 impl Table {
-    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field> {
-        self.fields.iter().copied().flatten()
+    /// Reads the section below `heading`: a row for each field, and a line that names those of a
+    /// version to come.
+    fn read(heading: &str) -> Self {
+        let mut sections = FIELD_TABLES.split("### ");
+        let section = sections.find_map(|text| text.strip_prefix(heading)?.strip_prefix('\n'));
+        let lines = || section.unwrap_or_default().lines();
+        let later = lines().filter(|line| line.starts_with("Refused as"));
+        Self {
+            name: heading.to_ascii_lowercase(),
+            fields: lines()
+                .filter_map(Field::read)
+                .chain(later.flat_map(in_code).map(Field::later))
+                .collect(),
+        }
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
-        self.fields().find(|field| field.name == name)
-    }
-
-    /// Whether a map is not complete without the field.
-    pub(crate) fn needs(&self, name: &str) -> bool {
-        self.field(name)
-            .is_some_and(|field| field.default.starts_with("needed"))
+    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
     }
 
     /// The fields that may be written today.
-    pub(crate) fn names(&self) -> Vec<&'static str> {
-        let available = self.fields().filter(|field| !field.later);
-        available.map(|field| field.name).collect()
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let available = self.fields.iter().filter(|field| !field.later);
+        available.map(|field| field.name)
     }
-}
-
-const fn field(
-    name: &'static str,
-    write: &'static str,
-    default: &'static str,
-    about: &'static str,
-) -> Field {
-    Field {
-        name,
-        of: &[],
-        later: false,
-        write,
-        default,
-        about,
-        in_override: ("the rule's", "As in a rule."),
-    }
-}
-
-const fn later(name: &'static str) -> Field {
-    let mut field = field(name, "", "", "");
-    field.later = true;
-    field
 }
 
 impl Field {
-    const fn of(mut self, kinds: &'static [Kind]) -> Self {
-        self.of = kinds;
-        self
+    /// Reads a row: name, algorithms, what to write, what holds if nothing is said, meaning.
+    fn read(row: &'static str) -> Option<Self> {
+        let mut cells = row.strip_prefix("| `")?.split(" | ");
+        Some(Self {
+            name: cells.next()?.strip_suffix('`')?,
+            of: in_code(cells.next()?).filter_map(Kind::named).collect(),
+            later: false,
+            write: cells.next()?,
+            is_needed: cells.next()?.starts_with("needed"),
+        })
     }
 
-    /// Says what holds in an override, and what is meant there.
-    const fn again(mut self, default: &'static str, about: &'static str) -> Self {
-        self.in_override = (default, about);
-        self
+    const fn later(name: &'static str) -> Self {
+        Self {
+            name,
+            of: Vec::new(),
+            later: true,
+            write: "",
+            is_needed: false,
+        }
     }
 }
 
-/// All tables, in the order of the reference.
-pub(crate) static TABLES: [&Table; 15] = [
-    &DOCUMENT,
-    &DEFAULTS,
-    &RULE,
-    &OVERRIDE,
-    &REFILL,
-    &PREFIX,
-    &ADAPTIVE,
-    &BAN,
-    &SCENARIOS,
-    &TEST,
-    &STEP,
-    &DESCRIPTOR,
-    &EXPECT,
-    &EXPECT_RULE,
-    &WAIT,
-];
+/// The words that a line has in backticks.
+fn in_code(line: &'static str) -> impl Iterator<Item = &'static str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_section_is_a_table_and_every_row_a_field() {
+        let rows = FIELD_TABLES.lines().filter(|line| line.starts_with("| `"));
+        let fields = || TABLES.iter().flat_map(|table| &table.fields);
+        assert_eq!(FIELD_TABLES.matches("### ").count(), TABLES.len());
+        assert_eq!(rows.count(), fields().filter(|field| !field.later).count());
+        assert_eq!(fields().filter(|field| field.later).count(), 6);
+        for table in TABLES {
+            assert!(!table.fields.is_empty(), "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn an_override_has_every_field_of_a_limit() {
+        let of_limits = RULE.fields.iter().filter(|field| !field.of.is_empty());
+        for field in of_limits {
+            let other = OVERRIDE
+                .field(field.name)
+                .map(|field| (&field.of, field.write));
+            assert_eq!(other, Some((&field.of, field.write)), "{}", field.name);
+        }
+    }
+}

@@ -2,80 +2,43 @@
 
 use quell_core::key::printable;
 
-/// Other people's words, and ours.
-const SYNONYMS: [(&str, &str); 72] = [
-    ("accept", "allow"),
-    ("after", "at"),
-    ("allowed", "allow"),
-    ("at_most", "limit"),
-    ("block", "ban"),
-    ("burst_size", "burst"),
-    ("by", "per"),
-    ("capacity", "burst"),
-    ("closed", "deny"),
-    ("conditions", "match"),
-    ("count", "limit"),
-    ("delay", "at"),
-    ("denied", "deny"),
-    ("descriptor", "entries"),
-    ("dry_run", "shadow"),
-    ("duration", "window"),
-    ("duration", "for"),
-    ("durations", "for"),
-    ("fail_closed", "deny"),
-    ("fail_open", "allow"),
-    ("fixed", "fixed_window"),
-    ("group_by", "per"),
-    ("hits", "cost"),
-    ("id", "name"),
-    ("if", "match"),
-    ("if", "when"),
-    ("instant", "at"),
-    ("interval", "every"),
-    ("interval", "window"),
-    ("jail", "ban"),
-    ("key", "per"),
-    ("keys", "per"),
-    ("kind", "algorithm"),
-    ("leaky", "leaky_bucket"),
-    ("limits", "rules"),
-    ("log", "sliding_log"),
-    ("match", "when"),
-    ("max", "limit"),
-    ("max_burst", "burst"),
-    ("namespace", "domain"),
-    ("offset", "at"),
-    ("open", "allow"),
-    ("operation", "op"),
-    ("penalty", "ban"),
-    ("period", "window"),
-    ("period", "every"),
-    ("policies", "rules"),
-    ("quantity", "cost"),
-    ("reject", "deny"),
-    ("requests", "limit"),
-    ("reset", "forgive"),
-    ("retry_after_ms", "retry_after"),
-    ("rps", "rate"),
-    ("scenarios", "tests"),
-    ("semaphore", "concurrency"),
-    ("shadow_mode", "shadow"),
-    ("sleep", "at"),
-    ("sliding", "sliding_window"),
-    ("strategy", "algorithm"),
-    ("time", "at"),
-    ("times", "repeat"),
-    ("times", "after"),
-    ("token", "token_bucket"),
-    ("tolerance", "burst"),
-    ("type", "algorithm"),
-    ("tz", "time_zone"),
-    ("unban", "lift"),
-    ("unit", "window"),
-    ("wait", "at"),
-    ("when", "match"),
-    ("where", "match"),
-    ("window", "within"),
+/// Our words, each with other people's words for it.
+const SYNONYMS: [(&str, &str); 35] = [
+    ("after", "times"),
+    ("algorithm", "kind strategy type"),
+    ("allow", "accept allowed fail_open open"),
+    ("at", "after delay instant offset sleep time wait"),
+    ("ban", "block jail penalty"),
+    ("burst", "burst_size capacity max_burst tolerance"),
+    ("concurrency", "semaphore"),
+    ("cost", "hits quantity"),
+    ("deny", "closed denied fail_closed reject"),
+    ("domain", "namespace"),
+    ("entries", "descriptor"),
+    ("every", "interval period"),
+    ("fixed_window", "fixed"),
+    ("for", "duration durations"),
+    ("forgive", "reset"),
+    ("leaky_bucket", "leaky"),
+    ("lift", "unban"),
+    ("limit", "at_most count max requests"),
+    ("match", "conditions if when where"),
+    ("name", "id"),
+    ("op", "operation"),
+    ("per", "by group_by key keys"),
+    ("rate", "rps"),
+    ("repeat", "times"),
+    ("retry_after", "retry_after_ms"),
+    ("rules", "limits policies"),
+    ("shadow", "dry_run shadow_mode"),
+    ("sliding_log", "log"),
+    ("sliding_window", "sliding"),
+    ("tests", "scenarios"),
+    ("time_zone", "tz"),
+    ("token_bucket", "token"),
+    ("when", "if match"),
+    ("window", "duration interval period unit"),
+    ("within", "window"),
 ];
 
 /// The candidate that `word` was meant to be.
@@ -90,28 +53,35 @@ pub(crate) fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     if let Some(same) = find(&lower) {
         return Some(same);
     }
-    let mut synonyms = SYNONYMS.iter().filter(|(other, _)| *other == lower);
-    if let Some(ours) = synonyms.find_map(|(_, ours)| find(ours)) {
+    let mut synonyms = SYNONYMS.iter().filter(|(_, others)| is_in(others, &lower));
+    if let Some(ours) = synonyms.find_map(|(ours, _)| find(ours)) {
         return Some(ours);
     }
     // Long words are not compared: the cost is the product of the lengths.
     if lower.len() > 64 {
         return None;
     }
-    let near = candidates
-        .iter()
-        .map(|candidate| {
-            (
-                strsim::osa_distance(&lower, &candidate.to_ascii_lowercase()),
-                *candidate,
-            )
-        })
-        .min_by_key(|(distance, _)| *distance);
-    near.filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(4))
-        .map(|(_, candidate)| candidate)
+    let distance = |to: &str| strsim::osa_distance(&lower, &to.to_ascii_lowercase());
+    let near = candidates.iter().copied().map(|to| (distance(to), to));
+    let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;
+    (distance <= nearest.len().div_ceil(4)).then_some(nearest)
 }
 
-/// `word` names nothing: what was meant, and what there is.
+/// Whether `word` is one of `words`, which spaces part.
+pub(crate) fn is_in(words: &str, word: &str) -> bool {
+    words.split(' ').any(|other| other == word)
+}
+
+/// What `word` stands for, a `what`; an error lists the words that there are.
+pub(crate) fn one_of<T: Copy>(what: &str, word: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(known, _)| *known == word);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<&str> = words.iter().map(|(known, _)| *known).collect();
+        no_such(what, word, &known)
+    })
+}
+
+/// The message for a `word` that names nothing: what was meant, and what there is.
 pub(crate) fn no_such(what: &str, word: &str, candidates: &[&str]) -> String {
     let word = shorten(word);
     let list = candidates.join(", ");

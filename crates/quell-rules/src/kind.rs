@@ -12,55 +12,37 @@ pub(crate) enum Kind {
     Concurrency,
 }
 
-/// Both buckets.
-pub(crate) const BUCKETS: &[Kind] = &[Kind::TokenBucket, Kind::LeakyBucket];
-
-/// All three windows.
-pub(crate) const WINDOWS: &[Kind] = &[Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
-
-/// What counts use over time; the other kind counts what is held.
-pub(crate) const RATES: &[Kind] = &[
-    Kind::TokenBucket,
-    Kind::LeakyBucket,
-    Kind::FixedWindow,
-    Kind::SlidingWindow,
-    Kind::SlidingLog,
+/// Each algorithm with its name.
+const NAMES: [(&str, Kind); 6] = [
+    ("token_bucket", Kind::TokenBucket),
+    ("leaky_bucket", Kind::LeakyBucket),
+    ("fixed_window", Kind::FixedWindow),
+    ("sliding_window", Kind::SlidingWindow),
+    ("sliding_log", Kind::SlidingLog),
+    ("concurrency", Kind::Concurrency),
 ];
 
-/// Permits.
-pub(crate) const PERMITS: &[Kind] = &[Kind::Concurrency];
-
 impl Kind {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingLog,
-        Self::Concurrency,
-    ];
+    pub(crate) fn name(self) -> &'static str {
+        let mut names = NAMES.iter().filter(|(_, kind)| *kind == self);
+        names.next().map_or("", |(name, _)| name)
+    }
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "token_bucket",
-            Self::LeakyBucket => "leaky_bucket",
-            Self::FixedWindow => "fixed_window",
-            Self::SlidingWindow => "sliding_window",
-            Self::SlidingLog => "sliding_log",
-            Self::Concurrency => "concurrency",
-        }
+    /// The algorithm of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut names = NAMES.iter().filter(|(known, _)| *known == name);
+        names.next().map(|(_, kind)| *kind)
     }
 
     /// Whether its length is said as a window.
-    pub(crate) fn is_window(self) -> bool {
-        WINDOWS.contains(&self)
+    pub(crate) const fn is_window(self) -> bool {
+        matches!(
+            self,
+            Self::FixedWindow | Self::SlidingWindow | Self::SlidingLog
+        )
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        if let Some(kind) = Self::ALL.into_iter().find(|kind| kind.name() == text) {
-            return Ok(kind);
-        }
-        let names = Self::ALL.map(Self::name);
-        Err(crate::hint::no_such("algorithm", text, &names))
+        crate::hint::one_of("algorithm", text, &NAMES)
     }
 }

@@ -18,7 +18,6 @@ mod path;
 mod period;
 mod problem;
 mod raw;
-pub mod reference;
 mod resolve;
 pub mod scenario;
 mod source;
@@ -32,6 +31,7 @@ pub use describe::{
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use edit::{Assignment, EditError, EditedRules, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain};
+pub use fields::FIELD_TABLES;
 pub use load::{LoadedRules, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
 pub use raw::wrong_address;

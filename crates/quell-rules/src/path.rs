@@ -74,3 +74,13 @@ pub(crate) struct Spanned<T> {
     pub(crate) value: T,
     pub(crate) span: Span,
 }
+
+impl<T: Clone> Spanned<T> {
+    /// The same value as if it stood at `span`.
+    pub(crate) fn moved(&self, span: &Span) -> Self {
+        Self {
+            value: self.value.clone(),
+            span: span.clone(),
+        }
+    }
+}

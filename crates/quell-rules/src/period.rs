@@ -22,40 +22,15 @@ pub(crate) enum Period {
     Year,
 }
 
-/// Units by name.
-const UNITS: [(&str, Period); 7] = [
-    ("s", Period::Length(SECOND)),
-    ("min", Period::Length(MINUTE)),
-    ("h", Period::Length(HOUR)),
-    ("day", Period::Length(DAY)),
-    ("week", Period::Length(WEEK)),
-    ("month", Period::Month),
-    ("year", Period::Year),
-];
-
-/// Other spellings, and the unit that was meant.
-const SPELLINGS: [(&str, &str); 21] = [
-    ("sec", "s"),
-    ("secs", "s"),
-    ("second", "s"),
-    ("seconds", "s"),
-    ("m", "min"),
-    ("mins", "min"),
-    ("minute", "min"),
-    ("minutes", "min"),
-    ("hr", "h"),
-    ("hour", "h"),
-    ("hours", "h"),
-    ("d", "day"),
-    ("days", "day"),
-    ("w", "week"),
-    ("weeks", "week"),
-    ("mo", "month"),
-    ("mon", "month"),
-    ("months", "month"),
-    ("y", "year"),
-    ("yr", "year"),
-    ("years", "year"),
+/// Units: name, meaning, and other spellings.
+const UNITS: [(&str, Period, &str); 7] = [
+    ("s", Period::Length(SECOND), "sec secs second seconds"),
+    ("min", Period::Length(MINUTE), "m mins minute minutes"),
+    ("h", Period::Length(HOUR), "hr hour hours"),
+    ("day", Period::Length(DAY), "d days"),
+    ("week", Period::Length(WEEK), "w weeks"),
+    ("month", Period::Month, "mo mon months"),
+    ("year", Period::Year, "y yr years"),
 ];
 
 /// What may follow the `/`.
@@ -64,17 +39,14 @@ const EXAMPLE: &str = "write s, min, h, day, week, month, year, or a duration su
 impl Period {
     /// Reads a unit or a duration.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        if let Some((_, period)) = UNITS.iter().find(|(name, _)| *name == text) {
+        if let Some((_, period, _)) = UNITS.iter().find(|(name, ..)| *name == text) {
             return Ok(*period);
         }
         let shown = hint::shorten(text);
         let lower = text.trim().to_lowercase();
-        let known = UNITS
-            .iter()
-            .find(|(name, _)| *name == lower)
-            .map(|(name, _)| *name);
-        let spelling = || SPELLINGS.iter().find(|(spelling, _)| *spelling == lower);
-        if let Some(meant) = known.or_else(|| spelling().map(|(_, meant)| *meant)) {
+        let means =
+            |(name, _, others): &&(&str, Self, &str)| *name == lower || hint::is_in(others, &lower);
+        if let Some((meant, ..)) = UNITS.iter().find(means) {
             return Err(format!("unknown period `{shown}`: write `{meant}`"));
         }
         if matches!(text, "ns" | "us" | "ms") {
@@ -208,34 +180,23 @@ fn in_whole_units((count, times): (u64, u64), period: Period) -> Option<String> 
 
 /// Reads a whole number.
 pub(crate) fn whole(text: &str) -> Result<u64, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().map_err(|_| {
-            format!(
-                "`{}` is too large: write at most {}",
-                hint::shorten(text),
-                u64::MAX
-            )
-        });
-    }
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let shown = hint::shorten(text);
-    let tight: String = text
-        .chars()
-        .filter(|c| !matches!(c, '_' | ',' | ' ' | '\''))
-        .collect();
-    if tight != text && tight.bytes().all(|byte| byte.is_ascii_digit()) && !tight.is_empty() {
-        return Err(format!(
+    if is_digits(text) {
+        let most = u64::MAX;
+        return (text.parse()).map_err(|_| format!("`{shown}` is too large: write at most {most}"));
+    }
+    let tight = text.replace(['_', ',', ' ', '\''], "");
+    Err(if is_digits(&tight) {
+        format!(
             "`{shown}` is no whole number: write `{}`",
             hint::shorten(&tight)
-        ));
-    }
-    if text.starts_with('-') {
-        return Err(format!(
-            "`{shown}` is negative: write a whole number such as `1`"
-        ));
-    }
-    Err(format!(
-        "`{shown}` is no whole number: write digits only, such as `100`"
-    ))
+        )
+    } else if text.starts_with('-') {
+        format!("`{shown}` is negative: write a whole number such as `1`")
+    } else {
+        format!("`{shown}` is no whole number: write digits only, such as `100`")
+    })
 }
 
 /// Reads a whole number of at most 32 bits.
@@ -251,18 +212,15 @@ pub(crate) fn flag(text: &str) -> Result<bool, String> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => {
+            let instead = match text.to_ascii_lowercase().as_str() {
+                "yes" | "on" | "y" | "1" | "true" => "`true`",
+                "no" | "off" | "n" | "0" | "false" => "`false`",
+                _ => "`true` or `false`",
+            };
             let shown = hint::shorten(text);
-            match text.to_ascii_lowercase().as_str() {
-                "yes" | "on" | "y" | "1" | "true" => {
-                    Err(format!("`{shown}` is neither true nor false: write `true`"))
-                }
-                "no" | "off" | "n" | "0" | "false" => Err(format!(
-                    "`{shown}` is neither true nor false: write `false`"
-                )),
-                _ => Err(format!(
-                    "`{shown}` is neither true nor false: write `true` or `false`"
-                )),
-            }
+            Err(format!(
+                "`{shown}` is neither true nor false: write {instead}"
+            ))
         }
     }
 }

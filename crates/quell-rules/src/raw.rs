@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quell_core::cost::Cost;
 use quell_core::rule::{Matcher, OnMissing, Per};
 
-use crate::cursor::{Cursor, Fields, Shape};
+use crate::cursor::{Cursor, Fields, Shape, TESTS};
 use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
 use crate::hint;
 use crate::path::{Span, Spanned};
@@ -26,16 +26,12 @@ use matching::{read_matchers, read_per};
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
 pub(crate) const MAX_NAME: usize = 255;
 
-/// What to tell of a file of tests that stands where rules should.
-pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
-
 /// What to tell of a document whose rules may not have been written yet.
 const NO_RULES: &str = "the document has no rules: write `rules: []` if it is to have none";
 
 /// One document.
 #[derive(Debug)]
 pub(crate) struct RawDocument {
-    pub(crate) span: Span,
     pub(crate) domain: Option<Spanned<Arc<str>>>,
     pub(crate) rules: Vec<RawRule>,
     /// `defaults: shadow`.
@@ -84,32 +80,22 @@ impl RawDocument {
         let fields = cursor.fields(&DOCUMENT, sink)?;
         let domain = fields.read("domain", sink, |text| name(text, "domain"));
         let rules = fields.get("rules").map(|rules| read_rules(&rules, sink));
-        let mut shadow = None;
-        let mut failure = RawFailure::default();
-        if let Some(fields) = fields
-            .get("defaults")
-            .and_then(|defaults| defaults.fields(&DEFAULTS, sink))
-        {
-            shadow = fields.read("shadow", sink, flag);
-            failure = RawFailure::read(&fields, sink);
-        }
+        let defaults = fields.get("defaults");
+        let defaults = defaults.and_then(|defaults| defaults.fields(&DEFAULTS, sink));
+        let defaults = defaults.as_ref();
         let document = Self {
-            span: cursor.span().clone(),
             domain,
             rules: rules.unwrap_or_default(),
-            shadow,
-            failure,
+            shadow: defaults.and_then(|fields| fields.read("shadow", sink, flag)),
+            failure: defaults
+                .map_or_else(RawFailure::default, |fields| RawFailure::read(fields, sink)),
             colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
-        if fields.lacks("domain") {
-            sink.problem(
-                &document.span,
-                "the document has no domain: write `domain: NAME`",
-            );
-        }
+        let no_domain = "the document has no domain: write `domain: NAME`";
+        fields.require(&["domain"], no_domain, sink);
         // Other mistakes may be why.
-        if fields.lacks("rules") && sink.count() == 0 {
-            sink.problem(&document.span, NO_RULES);
+        if sink.count() == 0 {
+            fields.require(&["rules"], NO_RULES, sink);
         }
         Some(document)
     }
@@ -138,35 +124,26 @@ pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
 fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
     // What every rule was commented out of looks like what is half written.
     if let Some(Shape::Null) = cursor.shape() {
-        sink.problem(cursor.span(), NO_RULES);
+        cursor.problem(NO_RULES, sink);
         return Vec::new();
     }
-    let rule = "a rule such as `{name: login, rate: 5/min}`";
-    let items = cursor.items(rule, sink).unwrap_or_default();
-    items
-        .iter()
-        .filter_map(|rule| RawRule::read(rule, sink))
-        .collect()
+    let items = cursor.items("a rule such as `{name: login, rate: 5/min}`", sink);
+    let rules = items.iter().filter_map(|rule| RawRule::read(rule, sink));
+    rules.collect()
 }
 
 impl RawRule {
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let before = sink.count();
         let fields = cursor.fields(&RULE, sink)?;
-        if fields.lacks("name") {
-            sink.problem(cursor.span(), "the rule has no name: write `name: NAME`");
-        }
+        fields.require(&["name"], "the rule has no name: write `name: NAME`", sink);
+        let matchers = fields.get("match").map(|it| read_matchers(&it, sink));
+        let per = fields.get("per").map(|per| read_per(&per, sink));
         let mut rule = Self {
             span: cursor.span().clone(),
             name: fields.read("name", sink, |text| name(text, "name")),
-            matchers: fields
-                .get("match")
-                .map(|m| read_matchers(&m, sink))
-                .unwrap_or_default(),
-            per: fields
-                .get("per")
-                .map(|per| read_per(&per, sink))
-                .unwrap_or_default(),
+            matchers: matchers.unwrap_or_default(),
+            per: per.unwrap_or_default(),
             on_missing: fields.read("on_missing", sink, on_missing),
             limit: RawLimit::read(&fields, sink),
             unlimited: fields.read("unlimited", sink, unlimited),
@@ -183,11 +160,11 @@ impl RawRule {
 }
 
 fn on_missing(text: &str) -> Result<OnMissing, String> {
-    match text {
-        "skip" => Ok(OnMissing::Skip),
-        "shared_key" => Ok(OnMissing::SharedKey),
-        _ => Err(hint::no_such("value", text, &["skip", "shared_key"])),
-    }
+    let words = [
+        ("skip", OnMissing::Skip),
+        ("shared_key", OnMissing::SharedKey),
+    ];
+    hint::one_of("value", text, &words)
 }
 
 fn unlimited(text: &str) -> Result<bool, String> {
@@ -204,31 +181,27 @@ pub(crate) fn cost(text: &str) -> Result<Cost, String> {
 }
 
 fn read_overrides(fields: &Fields<'_>, sink: &mut Sink) -> Vec<RawOverride> {
-    let Some(list) = fields.get("overrides") else {
-        return Vec::new();
-    };
     let item = "an override such as `{when: {tenant: acme}, rate: 1000/s}`";
-    let items = list.items(item, sink).unwrap_or_default();
-    items
+    let list = fields.get("overrides");
+    let items = list.map_or_else(Vec::new, |list| list.items(item, sink));
+    let overrides = items
         .iter()
-        .filter_map(|item| RawOverride::read(item, sink))
-        .collect()
+        .filter_map(|item| RawOverride::read(item, sink));
+    overrides.collect()
 }
 
 impl RawOverride {
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let before = sink.count();
         let fields = cursor.fields(&OVERRIDE, sink)?;
-        let when = fields.get("when");
-        if fields.lacks("when") {
-            let message = "the override has no `when`: write `when: {ENTRY: VALUE}`";
-            sink.problem(cursor.span(), message);
-        }
-        let when = when.map(|when| when.spanned(read_matchers(&when, sink)));
-        let is_empty = |when: &Spanned<Vec<Matcher>>| when.value.is_empty();
-        if let Some(when) = when
-            .as_ref()
-            .filter(|when| is_empty(when) && sink.count() == before)
+        let no_when = "the override has no `when`: write `when: {ENTRY: VALUE}`";
+        fields.require(&["when"], no_when, sink);
+        let when = fields
+            .get("when")
+            .map(|when| when.spanned(read_matchers(&when, sink)));
+        if let Some(when) = &when
+            && when.value.is_empty()
+            && sink.count() == before
         {
             let message = "it would match everything: write at least one entry, or change the rule";
             sink.problem(&when.span, message);

@@ -3,16 +3,14 @@
 //! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
 //! compares answers, and the [`Report`] is shown like that of a test runner.
 
-mod admin_step;
-mod ending;
 mod expect;
 mod read;
 mod report;
+mod rules;
 mod run;
 mod step;
 
-pub use ending::EndAnswer;
 pub use read::{ScenarioFiles, Scenarios, find, is_called_scenario, load, parse_str};
 pub use report::{Answer, DecisionAnswer, Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};
-pub use step::MAX_REPEAT;
+pub use step::{EndAnswer, MAX_REPEAT};

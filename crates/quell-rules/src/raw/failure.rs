@@ -9,7 +9,7 @@ use crate::period::whole;
 use crate::problem::Sink;
 
 /// The most nodes that a limit is divided by: more servers than that share no store.
-const MAX_NODES: u64 = 100_000;
+const MAX_NODES: u32 = 100_000;
 
 /// What is to be answered while the store does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +36,23 @@ impl RawFailure {
 }
 
 fn word(text: &str) -> Result<FailureWord, String> {
-    match text {
-        "share" => Ok(FailureWord::Share),
-        "deny" => Ok(FailureWord::Deny),
-        "allow" => Ok(FailureWord::Allow),
-        "floor" => Err("`floor` is not available yet: write share, deny or allow".to_owned()),
-        _ => Err(hint::no_such("value", text, &["share", "deny", "allow"])),
+    if text == "floor" {
+        return Err("`floor` is not available yet: write share, deny or allow".to_owned());
     }
+    let words = [
+        ("share", FailureWord::Share),
+        ("deny", FailureWord::Deny),
+        ("allow", FailureWord::Allow),
+    ];
+    hint::one_of("value", text, &words)
 }
 
 fn nodes(text: &str) -> Result<NonZeroU32, String> {
     let number = whole(text)?;
-    let nodes = u32::try_from(number.min(MAX_NODES + 1)).unwrap_or(u32::MAX);
-    match NonZeroU32::new(nodes) {
-        Some(nodes) if number <= MAX_NODES => Ok(nodes),
-        _ => Err(format!(
-            "{number} nodes: write how many servers share the limits, 1 to {MAX_NODES}"
-        )),
-    }
+    let nodes = u32::try_from(number)
+        .ok()
+        .filter(|nodes| *nodes <= MAX_NODES);
+    nodes.and_then(NonZeroU32::new).ok_or_else(|| {
+        format!("{number} nodes: write how many servers share the limits, 1 to {MAX_NODES}")
+    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quell_core::rule::{Matcher, Pattern, Per, Prefix};
 
-use super::gateway_entries::{self, PatternReading};
+use super::gateway_entries;
 use super::name;
 use crate::cursor::{Cursor, Shape};
 use crate::fields::PREFIX;
@@ -15,11 +15,11 @@ use crate::{hint, yaml};
 
 /// Reads `match` or `when`.
 pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher> {
-    let pairs = cursor.pairs(sink).unwrap_or_default();
+    let pairs = cursor.pairs(sink);
     let mut matchers = Vec::with_capacity(pairs.len());
     for (entry, value) in pairs {
         if let Err(message) = name(entry, "entry name") {
-            sink.problem(value.span(), message);
+            value.problem(message, sink);
             continue;
         }
         let patterns = match value.shape() {
@@ -28,7 +28,7 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
             Some(Shape::List(items)) if !items.is_empty() => items,
             Some(Shape::List(_)) => {
                 let message = "an empty list matches nothing: write at least one value";
-                sink.problem(value.span(), message);
+                value.problem(message, sink);
                 continue;
             }
             Some(Shape::Null | Shape::Map(_)) => {
@@ -36,45 +36,33 @@ pub(super) fn read_matchers(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Matcher
                 let message = format!(
                     "{kind} in place of a value: write a value such as `\"/api/*\"` (\"\" for an empty one), or a list of values"
                 );
-                sink.problem(value.span(), message);
+                value.problem(message, sink);
                 continue;
             }
         };
         gateway_entries::check_name(entry, value.span(), sink);
-        let patterns = patterns
-            .iter()
-            .flat_map(|text| read_pattern(entry, text, sink));
+        let patterns = patterns.iter();
+        let patterns = patterns.filter_map(|text| read_pattern(entry, text, sink));
         matchers.push(Matcher {
             entry: Arc::clone(entry),
-            patterns: patterns.collect(),
+            patterns: patterns.flatten().collect(),
         });
     }
     matchers
 }
 
-fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Pattern> {
-    let text = match cursor.shape() {
-        None => return Vec::new(),
-        Some(Shape::Text(text)) => text,
-        Some(_) => {
-            let kind = cursor.node().kind();
-            let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
-            sink.problem(cursor.span(), message);
-            return Vec::new();
-        }
+fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Vec<Pattern>> {
+    let Shape::Text(_) = cursor.shape()? else {
+        let kind = cursor.node().kind();
+        let message = format!("{kind} in place of a value: write a value such as `\"/api/*\"`");
+        cursor.problem(message, sink);
+        return None;
     };
-    match gateway_entries::patterns(entry, text) {
-        Ok(PatternReading { patterns, warning }) => {
-            if let Some(warning) = warning {
-                sink.warn(cursor.span(), warning);
-            }
-            patterns
-        }
-        Err(message) => {
-            sink.problem(cursor.span(), message);
-            Vec::new()
-        }
+    let reading = cursor.read(sink, |text| gateway_entries::patterns(entry, text))?;
+    if let Some(warning) = reading.value.warning {
+        sink.warn(cursor.span(), warning);
     }
+    Some(reading.value.patterns)
 }
 
 /// What an item of `per` is.
@@ -84,53 +72,47 @@ const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 
 pub(super) fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
     if let Some(Shape::Text(text)) = cursor.shape() {
         let message = format!("`per` is a list: write `per: [{}]`", hint::shorten(text));
-        sink.problem(cursor.span(), message);
+        cursor.problem(message, sink);
         return Vec::new();
     }
-    let items = cursor.items(PER_ITEM, sink).unwrap_or_default();
+    let items = cursor.items(PER_ITEM, sink);
     let mut seen = HashSet::new();
     let mut list = Vec::with_capacity(items.len());
     for item in &items {
-        let Some(per) = read_per_item(item, sink) else {
+        let Some((entry, prefix)) = read_per_item(item, sink) else {
             continue;
         };
-        if !seen.insert(Arc::clone(&per.entry)) {
-            let message = format!("`{}` stands in the list already: write it once", per.entry);
-            sink.problem(item.span(), message);
+        if !seen.insert(Arc::clone(&entry)) {
+            let message = format!("`{entry}` stands in the list already: write it once");
+            item.problem(message, sink);
         }
-        list.push(per);
+        list.push(Per {
+            entry,
+            prefix,
+            colocate: false,
+        });
     }
     list
 }
 
-fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<Per> {
+fn read_per_item(item: &Cursor<'_>, sink: &mut Sink) -> Option<(Arc<str>, Option<Prefix>)> {
     match item.shape()? {
         Shape::Text(text) => {
             let entry = item.read(sink, |_| name(text, "entry name"))?.value;
             gateway_entries::check_name(&entry, item.span(), sink);
-            Some(Per {
-                prefix: gateway_entries::default_prefix(&entry),
-                entry,
-                colocate: false,
-            })
+            let prefix = gateway_entries::default_prefix(&entry);
+            Some((entry, prefix))
         }
-        Shape::Map(pairs) => match pairs.as_slice() {
-            [(entry, prefix)] => {
-                gateway_entries::check_name(entry, item.span(), sink);
-                let prefix = read_prefix(prefix, sink)?;
-                let entry = Arc::clone(entry);
-                Some(Per {
-                    entry,
-                    prefix: Some(prefix),
-                    colocate: false,
-                })
-            }
-            _ => {
+        Shape::Map(pairs) => {
+            let [(entry, prefix)] = pairs.as_slice() else {
                 let message = "an item of `per` has one entry: write each in an item of its own";
-                sink.problem(item.span(), message);
-                None
-            }
-        },
+                item.problem(message, sink);
+                return None;
+            };
+            gateway_entries::check_name(entry, item.span(), sink);
+            let prefix = read_prefix(prefix, sink)?;
+            Some((Arc::clone(entry), Some(prefix)))
+        }
         Shape::Null | Shape::List(_) => {
             item.misplaced(sink);
             None
@@ -143,15 +125,13 @@ fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
     if !is_map {
         let message =
             "how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone";
-        sink.problem(cursor.span(), message);
+        cursor.problem(message, sink);
         return None;
     }
     let fields = cursor.fields(&PREFIX, sink)?;
     let mut bits = |name, default: u8, most: u8| match fields.get(name) {
         None => Some(default),
-        Some(cursor) => cursor
-            .read(sink, |text| prefix_length(text, most))
-            .map(|field| field.value),
+        Some(_) => fields.value(name, sink, |text| prefix_length(text, most)),
     };
     let unsaid = Prefix::DEFAULT;
     let (v4, v6) = (bits("v4", unsaid.v4(), 32), bits("v6", unsaid.v6(), 128));

@@ -27,11 +27,7 @@ use crate::raw::{Align, DelayAfter, RawBan, RawLimit};
 /// `span` is that of the rule or override as a whole.
 pub(crate) fn build(raw: &RawLimit, span: &Span, sink: &mut Sink) -> Option<Limit> {
     let before = sink.count();
-    let kind = raw
-        .algorithm
-        .as_ref()
-        .map(|field| field.value)
-        .unwrap_or_default();
+    let kind = value(&raw.algorithm).unwrap_or_default();
     check_belonging(raw, kind, sink);
     if sink.count() > before {
         return None;
@@ -76,32 +72,30 @@ fn warn_of_long_log(algorithm: &Algorithm, raw: &RawLimit, whole: &Span, sink: &
 
 /// Tells fields of other algorithms.
 fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
-    for (name, span) in raw.algorithm_fields() {
-        let Some(field) = RULE.field(name) else {
+    for (name, span) in raw.said() {
+        let owners = RULE.field(name).map_or(&[][..], |field| &field.of);
+        let is_told = name == "window" && raw.limit_says_window();
+        let (Some(owner), false) = (owners.first(), is_told || owners.contains(&kind)) else {
             continue;
         };
-        if field.of.contains(&kind) {
-            continue;
-        }
-        let owners: Vec<&str> = field.of.iter().map(|kind| kind.name()).collect();
-        let is_default = if raw.algorithm.is_none() {
+        let instead = match name {
+            "rate" | "limit" if kind == Kind::Concurrency => {
+                "write `max` in its place, how many at a time".to_owned()
+            }
+            "rate" if kind.is_window() => "write `limit: COUNT/PERIOD`".to_owned(),
+            "limit" if !kind.is_window() => {
+                "write `rate` in its place, or `algorithm: sliding_window`".to_owned()
+            }
+            _ => format!("leave it out, or write `algorithm: {}`", owner.name()),
+        };
+        let owners: Vec<&str> = owners.iter().map(|kind| kind.name()).collect();
+        let default = if raw.algorithm.is_none() {
             ", the default"
         } else {
             ""
         };
-        let instead = match (name, kind.is_window(), field.of.first()) {
-            ("rate" | "limit", ..) if kind == Kind::Concurrency => {
-                "write `max` in its place, how many at a time".to_owned()
-            }
-            ("rate", true, _) => "write `limit: COUNT/PERIOD`".to_owned(),
-            ("limit", false, _) => {
-                "write `rate` in its place, or `algorithm: sliding_window`".to_owned()
-            }
-            (_, _, Some(owner)) => format!("leave it out, or write `algorithm: {}`", owner.name()),
-            (_, _, None) => "leave it out".to_owned(),
-        };
         let message = format!(
-            "`{name}` belongs to {}, and this is a {}{is_default}: {instead}",
+            "`{name}` belongs to {}, and this is a {}{default}: {instead}",
             owners.join(", "),
             kind.name()
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::decision::RetryAfter;
 use quell_core::verdict::{RuleDecision, Verdict};
 
-use super::report::Unexpected;
+use super::report::{Unexpected, outcome, wait};
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::duration::{self, Exact};
 use crate::fields::{EXPECT, EXPECT_RULE, WAIT};
@@ -25,41 +25,49 @@ pub(crate) enum Expect {
     },
 }
 
-/// What each call must answer; `None` is not looked at, `Some(None)` must be absent.
+/// What each call must answer, or one of its rules; fields that are not here are not looked at.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallExpectation {
-    allow: Option<bool>,
-    binding: Option<Option<String>>,
-    remaining: Option<Option<u64>>,
-    retry_after: Option<Option<Wait>>,
-    reset_after: Option<Option<Wait>>,
-    delay: Option<Wait>,
-    permanent: Option<bool>,
-    banned: Option<bool>,
-    unmatched: Option<bool>,
+    fields: Vec<(&'static str, Expected)>,
     /// What single rules decide; `None` is a rule that has no say.
-    rules: Vec<(String, Option<Box<CallExpectation>>)>,
+    rules: Vec<(String, Option<CallExpectation>)>,
 }
 
+/// The value that a field must have.
+#[derive(Clone, Debug, PartialEq)]
+enum Expected {
+    Null,
+    Text(String),
+    Wait(Wait),
+}
+
+/// The value that a field has.
+enum Got {
+    Text(Option<String>),
+    Wait(Option<Duration>),
+}
+
+/// The fields of a call, in the order in which they are compared.
+const FIELDS: [&str; 9] = [
+    "outcome",
+    "binding",
+    "remaining",
+    "retry_after",
+    "reset_after",
+    "delay",
+    "permanent",
+    "banned",
+    "unmatched",
+];
+
 /// How long something may take: one duration, or any of several.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Wait {
     least: Duration,
     most: Duration,
 }
 
 impl Wait {
-    const fn exactly(wait: Duration) -> Self {
-        Self {
-            least: wait,
-            most: wait,
-        }
-    }
-
-    fn holds(self, got: Duration) -> bool {
-        (self.least..=self.most).contains(&got)
-    }
-
     fn in_units_of(self, unit: Duration) -> Self {
         Self {
             least: round_up(self.least, unit),
@@ -70,39 +78,36 @@ impl Wait {
     /// A duration, or a map that says a range of them.
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         if !matches!(cursor.shape()?, Shape::Map(_)) {
-            let field = cursor.read(sink, waiting)?;
-            return Some(Self::exactly(field.value));
+            let wait = cursor.read(sink, waiting)?.value;
+            return Some(Self {
+                least: wait,
+                most: wait,
+            });
         }
         let fields = cursor.fields(&WAIT, sink)?;
-        let mut read = |name| value(&fields, name, sink, duration::parse_any);
+        let mut read = |name| fields.value(name, sink, duration::parse_any);
         let (least, most) = (read("at_least"), read("at_most"));
         let (about, tolerance) = (read("about"), read("tolerance"));
-        let has_range = fields.says("at_least") || fields.says("at_most");
-        let has_about = fields.says("about") && fields.says("tolerance");
-        let wait = match (has_range, has_about) {
-            (true, false) if !fields.says("about") && !fields.says("tolerance") => Self {
+        let says = ["at_least", "at_most", "about", "tolerance"].map(|name| fields.says(name));
+        let wait = match says {
+            [true, _, false, false] | [_, true, false, false] => Self {
                 least: least.unwrap_or_default(),
                 most: most.unwrap_or(Duration::MAX),
             },
-            (false, true) => {
-                let (about, tolerance) = (about?, tolerance?);
-                Self {
-                    least: about.saturating_sub(tolerance),
-                    most: about.saturating_add(tolerance),
-                }
-            }
+            [false, false, true, true] => Self {
+                least: about?.saturating_sub(tolerance?),
+                most: about?.saturating_add(tolerance?),
+            },
             _ => {
                 let message = "it says no range: write `{at_least: 50s, at_most: 60s}`, one of the \
                                two, or `{about: 60s, tolerance: 1s}`";
-                sink.problem(cursor.span(), message);
+                fields.problem(message, sink);
                 return None;
             }
         };
         if wait.least > wait.most {
-            sink.problem(
-                cursor.span(),
-                "no wait is in this range: write the shorter one as `at_least`",
-            );
+            let message = "no wait is in this range: write the shorter one as `at_least`";
+            fields.problem(message, sink);
             return None;
         }
         Some(wait)
@@ -130,34 +135,21 @@ impl Expect {
     /// Reads `expect`.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let fields = cursor.fields(&EXPECT, sink)?;
-        let each = CallExpectation {
-            binding: nullable(&fields, "binding", sink, |text| Ok(text.to_owned())),
-            unmatched: value(&fields, "unmatched", sink, flag),
-            rules: fields
-                .get("rules")
-                .map(|rules| read_rules(&rules, sink))
-                .unwrap_or_default(),
-            ..CallExpectation::read(&fields, sink)
-        };
-        if let Some(repeated) = fields.get("repeated") {
-            let message = "only an ending says it: leave it out, or write `op: settle`";
-            sink.problem(repeated.span(), message);
+        let mut each = CallExpectation::read(&fields, sink);
+        if let Some(rules) = fields.get("rules") {
+            each.rules = read_rules(&rules, sink);
         }
-        if let Some(changed) = fields.get("changed") {
-            let message = "only what is done by hand says it: leave it out, or write `op: ban`";
-            sink.problem(changed.span(), message);
-        }
-        let allowed = value(&fields, "allowed", sink, whole);
-        let denied = value(&fields, "denied", sink, whole);
+        let message = "only an ending says it: leave it out, or write `op: settle`";
+        fields.refuse(&["repeated"], message, sink);
+        let message = "only what is done by hand says it: leave it out, or write `op: ban`";
+        fields.refuse(&["changed"], message, sink);
+        let allowed = fields.value("allowed", sink, whole);
+        let denied = fields.value("denied", sink, whole);
         let counts = fields.says("allowed") || fields.says("denied");
-        let others = EXPECT
-            .names()
-            .into_iter()
-            .filter(|name| !matches!(*name, "allowed" | "denied"));
-        match (counts, others.filter_map(|name| fields.get(name)).next()) {
+        match (counts, fields.other(&["allowed", "denied"])) {
             (true, Some(other)) => {
                 let message = "counts stand alone: write `allowed` and `denied` only, or what holds for each call";
-                sink.problem(other.span(), message);
+                other.problem(message, sink);
                 None
             }
             (true, None) => Some(Self::Counts { allowed, denied }),
@@ -166,14 +158,12 @@ impl Expect {
             (false, None) => {
                 let message =
                     "it expects nothing: write what, such as `{outcome: allow}`, or leave it out";
-                sink.problem(cursor.span(), message);
+                fields.problem(message, sink);
                 None
             }
         }
     }
-}
 
-impl Expect {
     /// The first rule of which something is expected and that is none of these.
     pub(super) fn unknown_rule(&self, is_known: impl Fn(&str) -> bool) -> Option<&str> {
         let Self::Each(each) = self else {
@@ -193,53 +183,198 @@ impl Expect {
     }
 }
 
-impl CallExpectation {
-    /// Reads what a call and a single rule have in common.
-    fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
-        Self {
-            allow: value(fields, "outcome", sink, outcome),
-            remaining: nullable(fields, "remaining", sink, whole),
-            retry_after: nullable_wait(fields, "retry_after", sink),
-            reset_after: nullable_wait(fields, "reset_after", sink),
-            delay: fields
-                .get("delay")
-                .and_then(|delay| Wait::read(&delay, sink)),
-            permanent: value(fields, "permanent", sink, flag),
-            banned: value(fields, "banned", sink, flag),
-            ..Self::default()
-        }
-    }
-
-    fn round_up(&mut self, unit: Duration) {
-        let up = |wait: Wait| wait.in_units_of(unit);
-        self.retry_after = self.retry_after.map(|wait| wait.map(up));
-        self.reset_after = self.reset_after.map(|reset| reset.map(up));
-        self.delay = self.delay.map(up);
-        for rule in self.rules.iter_mut().filter_map(|(_, rule)| rule.as_mut()) {
-            rule.round_up(unit);
-        }
-    }
-}
-
 /// Reads what single rules are to decide.
-fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Box<CallExpectation>>)> {
+fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<CallExpectation>)> {
     let mut rules = Vec::new();
-    for (name, rule) in cursor.pairs(sink).unwrap_or_default() {
+    for (name, rule) in cursor.pairs(sink) {
         if let Some(Shape::Null) = rule.shape() {
             rules.push((name.to_string(), None));
         } else if let Some(fields) = rule.fields(&EXPECT_RULE, sink) {
             let each = CallExpectation::read(&fields, sink);
-            rules.push((name.to_string(), Some(Box::new(each))));
+            rules.push((name.to_string(), Some(each)));
         }
     }
     rules
 }
 
-fn nullable_wait(fields: &Fields<'_>, name: &'static str, sink: &mut Sink) -> Option<Option<Wait>> {
-    let cursor = fields.get(name)?;
-    match cursor.shape()? {
-        Shape::Null => Some(None),
-        _ => Wait::read(&cursor, sink).map(Some),
+impl CallExpectation {
+    /// Reads what is said of a call, or of a single rule.
+    fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
+        let field = |name| Some((name, Expected::read(name, &fields.get(name)?, sink)?));
+        Self {
+            fields: FIELDS.into_iter().filter_map(field).collect(),
+            rules: Vec::new(),
+        }
+    }
+
+    fn round_up(&mut self, unit: Duration) {
+        for (_, expected) in &mut self.fields {
+            if let Expected::Wait(wait) = expected {
+                *wait = wait.in_units_of(unit);
+            }
+        }
+        for rule in self.rules.iter_mut().filter_map(|(_, rule)| rule.as_mut()) {
+            rule.round_up(unit);
+        }
+    }
+
+    fn of(&self, field: &str) -> Option<&Expected> {
+        let mut fields = self.fields.iter();
+        let (_, expected) = fields.find(|(name, _)| *name == field)?;
+        Some(expected)
+    }
+
+    fn says(&self, fields: &[&str]) -> bool {
+        fields.iter().any(|field| self.of(field).is_some())
+    }
+
+    fn is_null(&self, fields: &[&str]) -> bool {
+        fields
+            .iter()
+            .any(|field| self.of(field) == Some(&Expected::Null))
+    }
+
+    /// Whether it says that no rule decides, or that one may not.
+    fn expects_no_rule(&self) -> bool {
+        self.says(&["unmatched"]) || self.is_null(&["binding", "remaining", "reset_after"])
+    }
+
+    /// Whether it says something that only rules decide, though a call without one has it as well.
+    fn expects_a_rule(&self) -> bool {
+        self.says(&["permanent", "banned", "delay"]) || self.is_null(&["retry_after"])
+    }
+
+    /// Where `verdict` differs.
+    pub(crate) fn compare(&self, verdict: &Verdict) -> Vec<Unexpected> {
+        let mut list = self.differing("", |field| of_verdict(verdict, field));
+        if verdict.is_unmatched() && !self.expects_no_rule() {
+            if self.of("outcome") == Some(&Expected::Text("allow".to_owned())) {
+                let got =
+                    "allow because no limit applies (write `unmatched: true` if that is meant)";
+                list.push(Unexpected::new("outcome", "allow by a rule", got));
+            } else if self.expects_a_rule() {
+                let got = "no limit applies (write `unmatched: true` if that is meant)";
+                list.push(Unexpected::new("unmatched", "the answer of a rule", got));
+            }
+        }
+        for (name, expected) in &self.rules {
+            let decided = verdict.decisions.iter().find(|rule| *rule.rule == **name);
+            let field = format!("rules.{name}");
+            match (expected, decided) {
+                (None, None) => {}
+                (None, Some(_)) => list.push(Unexpected::new(field, "null", "a decision")),
+                (Some(_), None) => {
+                    let got = "null: the rule has no say";
+                    list.push(Unexpected::new(field, "a decision", got));
+                }
+                (Some(expected), Some(decided)) => {
+                    let got = |field: &str| of_rule(decided, field);
+                    list.extend(expected.differing(&format!("{field}."), got));
+                }
+            }
+        }
+        list
+    }
+
+    /// The fields that `got` does not have as expected, their names behind `prefix`.
+    fn differing(&self, prefix: &str, got: impl Fn(&str) -> Got) -> Vec<Unexpected> {
+        let differs = |(field, expected): &(&str, Expected)| {
+            let got = got(field);
+            (!expected.holds(&got)).then(|| {
+                let field = format!("{prefix}{field}");
+                Unexpected::new(field, expected.words(), got.words())
+            })
+        };
+        self.fields.iter().filter_map(differs).collect()
+    }
+}
+
+impl Expected {
+    fn read(field: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let is_null = matches!(cursor.shape()?, Shape::Null);
+        if is_null
+            && matches!(
+                field,
+                "binding" | "remaining" | "retry_after" | "reset_after"
+            )
+        {
+            return Some(Self::Null);
+        }
+        let parse: fn(&str) -> Result<String, String> = match field {
+            "retry_after" | "reset_after" | "delay" => {
+                return Wait::read(cursor, sink).map(Self::Wait);
+            }
+            "outcome" => |text| {
+                hint::one_of("outcome", text, &[("allow", "allow"), ("deny", "deny")])
+                    .map(str::to_owned)
+            },
+            "binding" => |text| Ok(text.to_owned()),
+            "remaining" => |text| whole(text).map(|units| units.to_string()),
+            _ => |text| flag(text).map(|flag| flag.to_string()),
+        };
+        Some(Self::Text(cursor.read(sink, parse)?.value))
+    }
+
+    fn holds(&self, got: &Got) -> bool {
+        match (self, got) {
+            (Self::Null, Got::Text(None) | Got::Wait(None)) => true,
+            (Self::Text(expected), Got::Text(Some(got))) => expected == got,
+            (Self::Wait(expected), Got::Wait(Some(got))) => {
+                (expected.least..=expected.most).contains(got)
+            }
+            _ => false,
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Text(text) => text.clone(),
+            Self::Wait(wait) => wait.words(),
+        }
+    }
+}
+
+impl Got {
+    fn text(value: impl ToString) -> Self {
+        Self::Text(Some(value.to_string()))
+    }
+
+    fn words(self) -> String {
+        let text = match self {
+            Self::Text(text) => text,
+            Self::Wait(wait) => wait.map(|wait| Exact(wait).to_string()),
+        };
+        text.unwrap_or_else(|| "null".to_owned())
+    }
+}
+
+/// What a verdict says in a field.
+fn of_verdict(verdict: &Verdict, field: &str) -> Got {
+    match field {
+        "outcome" => Got::text(outcome(verdict.is_allow())),
+        "binding" => Got::Text(verdict.binding_rule().map(|rule| rule.rule.to_string())),
+        "remaining" => Got::Text(verdict.remaining.map(|units| units.to_string())),
+        "retry_after" => Got::Wait(wait(verdict.retry_after)),
+        "reset_after" => Got::Wait(verdict.reset_after),
+        "delay" => Got::Wait(Some(verdict.delay)),
+        "permanent" => Got::text(verdict.is_permanent()),
+        "banned" => Got::text(verdict.banned),
+        _ => Got::text(verdict.is_unmatched()),
+    }
+}
+
+/// What a single rule says in a field.
+fn of_rule(rule: &RuleDecision, field: &str) -> Got {
+    let decision = &rule.decision;
+    match field {
+        "outcome" => Got::text(outcome(decision.outcome.is_allow())),
+        "remaining" => Got::text(decision.remaining),
+        "retry_after" => Got::Wait(wait(decision.retry_after())),
+        "reset_after" => Got::Wait(Some(decision.reset_after)),
+        "delay" => Got::Wait(Some(decision.delay)),
+        "permanent" => Got::text(decision.retry_after() == Some(RetryAfter::Never)),
+        _ => Got::text(decision.banned),
     }
 }
 
@@ -253,28 +388,6 @@ fn round_up(duration: Duration, unit: Duration) -> Duration {
     }
 }
 
-fn value<T>(
-    fields: &Fields<'_>,
-    name: &'static str,
-    sink: &mut Sink,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Option<T> {
-    fields.read(name, sink, parse).map(|field| field.value)
-}
-
-fn nullable<T>(
-    fields: &Fields<'_>,
-    name: &'static str,
-    sink: &mut Sink,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Option<Option<T>> {
-    let cursor = fields.get(name)?;
-    match cursor.shape()? {
-        Shape::Null => Some(None),
-        _ => cursor.read(sink, parse).map(|field| Some(field.value)),
-    }
-}
-
 /// A wait that ends.
 fn waiting(text: &str) -> Result<Duration, String> {
     match text {
@@ -282,173 +395,5 @@ fn waiting(text: &str) -> Result<Duration, String> {
             Err("a wait without end: write `permanent: true` in its place".to_owned())
         }
         _ => duration::parse_any(text),
-    }
-}
-
-/// Whether the outcome is to be allow.
-fn outcome(text: &str) -> Result<bool, String> {
-    match text {
-        "allow" => Ok(true),
-        "deny" => Ok(false),
-        _ => Err(hint::no_such("outcome", text, &["allow", "deny"])),
-    }
-}
-
-/// The wait that a verdict tells; `None` if it allows or never will.
-pub(crate) fn wait(verdict: &Verdict) -> Option<Duration> {
-    match verdict.retry_after {
-        Some(RetryAfter::After(wait)) => Some(wait),
-        Some(RetryAfter::Never) | None => None,
-    }
-}
-
-impl CallExpectation {
-    /// Whether it says that no rule decides, or that one may not.
-    fn expects_no_rule(&self) -> bool {
-        let is_null = self.binding == Some(None) || self.remaining == Some(None);
-        self.unmatched.is_some() || is_null || matches!(self.reset_after, Some(None))
-    }
-
-    /// Whether it says something that only rules decide, though a call without one has it as well.
-    fn expects_a_rule(&self) -> bool {
-        let flags = self.permanent.or(self.banned);
-        flags.is_some() || self.delay.is_some() || matches!(self.retry_after, Some(None))
-    }
-
-    /// Where `verdict` differs.
-    pub(crate) fn compare(&self, verdict: &Verdict) -> Vec<Unexpected> {
-        let mut list = List(Vec::new());
-        let outcome = |allow| if allow { "allow" } else { "deny" }.to_owned();
-        list.check("outcome", self.allow, verdict.is_allow(), outcome);
-        if self.allow == Some(true) && verdict.is_unmatched() && !self.expects_no_rule() {
-            list.0.push(Unexpected {
-                field: "outcome".to_owned(),
-                expected: "allow by a rule".to_owned(),
-                got: "allow because no limit applies (write `unmatched: true` if that is meant)"
-                    .to_owned(),
-            });
-        } else if verdict.is_unmatched() && self.expects_a_rule() && !self.expects_no_rule() {
-            list.0.push(Unexpected {
-                field: "unmatched".to_owned(),
-                expected: "the answer of a rule".to_owned(),
-                got: "no limit applies (write `unmatched: true` if that is meant)".to_owned(),
-            });
-        }
-        let binding = verdict.binding_rule().map(|rule| rule.rule.to_string());
-        list.check("binding", self.binding.clone(), binding, |name| {
-            or_null(name.as_ref())
-        });
-        list.check("remaining", self.remaining, verdict.remaining, |units| {
-            or_null(units.as_ref())
-        });
-        list.wait("retry_after", self.retry_after, wait(verdict));
-        list.wait("reset_after", self.reset_after, verdict.reset_after);
-        list.wait("delay", self.delay.map(Some), Some(verdict.delay));
-        let flag = |flag: bool| flag.to_string();
-        list.check("permanent", self.permanent, verdict.is_permanent(), flag);
-        list.check("banned", self.banned, verdict.banned, flag);
-        list.check("unmatched", self.unmatched, verdict.is_unmatched(), flag);
-        for (name, expected) in &self.rules {
-            let decided = verdict.decisions.iter().find(|rule| *rule.rule == **name);
-            list.rule(name, expected.as_deref(), decided);
-        }
-        list.0
-    }
-
-    /// Where the decision of a single rule differs.
-    fn compare_rule(&self, rule: &RuleDecision) -> Vec<Unexpected> {
-        let mut list = List(Vec::new());
-        let decision = &rule.decision;
-        let outcome = |allow| if allow { "allow" } else { "deny" }.to_owned();
-        list.check("outcome", self.allow, decision.outcome.is_allow(), outcome);
-        let remaining = Some(decision.remaining);
-        list.check("remaining", self.remaining, remaining, |units| {
-            or_null(units.as_ref())
-        });
-        let retry_after = match decision.retry_after() {
-            Some(RetryAfter::After(wait)) => Some(wait),
-            Some(RetryAfter::Never) | None => None,
-        };
-        list.wait("retry_after", self.retry_after, retry_after);
-        list.wait("reset_after", self.reset_after, Some(decision.reset_after));
-        list.wait("delay", self.delay.map(Some), Some(decision.delay));
-        let flag = |flag: bool| flag.to_string();
-        let permanent = decision.retry_after() == Some(RetryAfter::Never);
-        list.check("permanent", self.permanent, permanent, flag);
-        list.check("banned", self.banned, decision.banned, flag);
-        list.0
-    }
-}
-
-fn or_null<T: ToString>(value: Option<&T>) -> String {
-    value.map_or_else(|| "null".to_owned(), T::to_string)
-}
-
-struct List(Vec<Unexpected>);
-
-impl List {
-    fn check<T: PartialEq>(
-        &mut self,
-        field: &'static str,
-        expected: Option<T>,
-        got: T,
-        show: impl Fn(T) -> String,
-    ) {
-        if let Some(expected) = expected.filter(|expected| *expected != got) {
-            self.0.push(Unexpected {
-                field: field.to_owned(),
-                expected: show(expected),
-                got: show(got),
-            });
-        }
-    }
-
-    fn wait(&mut self, field: &'static str, expected: Option<Option<Wait>>, got: Option<Duration>) {
-        let Some(expected) = expected else {
-            return;
-        };
-        let holds = match (expected, got) {
-            (None, None) => true,
-            (Some(expected), Some(got)) => expected.holds(got),
-            _ => false,
-        };
-        if !holds {
-            self.0.push(Unexpected {
-                field: field.to_owned(),
-                expected: expected.map_or_else(|| "null".to_owned(), Wait::words),
-                got: or_null(got.map(Exact).as_ref()),
-            });
-        }
-    }
-
-    /// Compares what a single rule decided.
-    fn rule(
-        &mut self,
-        name: &str,
-        expected: Option<&CallExpectation>,
-        decided: Option<&RuleDecision>,
-    ) {
-        let told = |expected: &str, got: &str| Unexpected {
-            field: format!("rules.{name}"),
-            expected: expected.to_owned(),
-            got: got.to_owned(),
-        };
-        match (expected, decided) {
-            (None, None) => {}
-            (None, Some(_)) => self.0.push(told("null", "a decision")),
-            (Some(_), None) => self.0.push(told("a decision", "null: the rule has no say")),
-            (Some(expected), Some(decided)) => {
-                self.0
-                    .extend(
-                        expected
-                            .compare_rule(decided)
-                            .into_iter()
-                            .map(|differs| Unexpected {
-                                field: format!("rules.{name}.{}", differs.field),
-                                ..differs
-                            }),
-                    );
-            }
-        }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
 
+use super::rules::read_rules;
 use super::step::{Step, StepContext};
-use crate::cursor::{Cursor, Fields, Shape};
+use crate::cursor::{Cursor, Fields};
 use crate::fields::{SCENARIOS, TEST};
 use crate::problem::{Problem, Sink};
 use crate::walk::{self, FileKind};
@@ -153,64 +154,16 @@ fn read_document(
         return None;
     }
     let fields = cursor.fields(&SCENARIOS, sink)?;
-    let rules = match fields.get("rules") {
-        Some(rules) => read_rules(&rules, directory, sink),
-        None if !fields.lacks("rules") => Vec::new(),
-        None => {
-            let message = "no rules to test: write `rules: PATH`, or the document in place";
-            sink.problem(cursor.span(), message);
-            Vec::new()
-        }
-    };
-    let tests = match fields.get("tests") {
-        Some(tests) => read_tests(&tests, directory, &Arc::from(rules), names, sink),
-        None if !fields.lacks("tests") => Vec::new(),
-        None => {
-            sink.problem(cursor.span(), "no tests: write `tests:` and a list of them");
-            Vec::new()
-        }
-    };
-    Some(tests)
-}
-
-/// Reads `rules` or `set_rules`: paths, or a document in place.
-pub(crate) fn read_rules(
-    cursor: &Cursor<'_>,
-    directory: &Path,
-    sink: &mut Sink,
-) -> Vec<DomainRules> {
-    let paths = match cursor.shape() {
-        None => return Vec::new(),
-        Some(Shape::Text(_)) => vec![cursor.clone()],
-        Some(Shape::List(_)) => {
-            let path = "a path such as `shop.yaml`";
-            cursor.items(path, sink).unwrap_or_default()
-        }
-        Some(Shape::Map(_)) => return loading::in_place(cursor, sink),
-        Some(Shape::Null) => {
-            cursor.misplaced(sink);
-            return Vec::new();
-        }
-    };
-    let paths = paths
-        .iter()
-        .filter_map(|path| beside(path, directory, sink));
-    let paths: Vec<PathBuf> = paths.collect();
-    sink.aside(|sink| loading::load_into(&paths, sink)).0
-}
-
-/// A path that begins at `directory`, and leads somewhere.
-fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<PathBuf> {
-    let name = cursor.text(sink)?;
-    let path = directory.join(&**name);
-    if path.exists() {
-        return Some(path);
-    }
-    let name = hint::shorten(name);
-    let message =
-        format!("there is no `{name}` beside this file: write a path that leads to rules");
-    sink.problem(cursor.span(), message);
-    None
+    let no_rules = "no rules to test: write `rules: PATH`, or the document in place";
+    fields.require(&["rules"], no_rules, sink);
+    let no_tests = "no tests: write `tests:` and a list of them";
+    fields.require(&["tests"], no_tests, sink);
+    let rules = fields
+        .get("rules")
+        .map(|rules| read_rules(&rules, directory, sink));
+    let rules = Arc::from(rules.unwrap_or_default());
+    let tests = fields.get("tests")?;
+    Some(read_tests(&tests, directory, &rules, names, sink))
 }
 
 fn read_tests(
@@ -224,11 +177,9 @@ fn read_tests(
         [only] => Some(Arc::clone(&only.domain)),
         _ => None,
     };
-    let items = cursor
-        .items("a test such as `{name: NAME, steps: [..]}`", sink)
-        .unwrap_or_default();
-    if items.is_empty() && matches!(cursor.shape(), Some(Shape::List(_))) {
-        sink.problem(cursor.span(), "no tests: write at least one");
+    let items = cursor.items("a test such as `{name: NAME, steps: [..]}`", sink);
+    if cursor.is_empty_list() {
+        cursor.problem("no tests: write at least one", sink);
     }
     let mut tests = Vec::with_capacity(items.len());
     for item in &items {
@@ -243,7 +194,7 @@ fn read_tests(
         let line = item.span().at.line;
         if let Some(before) = names.insert(Arc::clone(&test.name), line) {
             let message = format!("the test at line {before} has this name already: write another");
-            sink.problem(item.span(), message);
+            item.problem(message, sink);
         }
         tests.push(test);
     }
@@ -257,48 +208,32 @@ fn read_test(
     sink: &mut Sink,
 ) -> Option<Test> {
     let fields = cursor.fields(&TEST, sink)?;
-    if fields.lacks("name") {
-        sink.problem(cursor.span(), "the test has no name: write `name: NAME`");
+    fields.require(&["name"], "the test has no name: write `name: NAME`", sink);
+    let name = fields.value("name", sink, |text| raw::name(text, "name"));
+    let start = fields.value("start", sink, instant);
+    if fields.says("domain") {
+        context.domain = fields.value("domain", sink, |text| raw::name(text, "domain"));
     }
-    let name = fields.read("name", sink, |text| raw::name(text, "name"));
-    let start = fields.read("start", sink, instant);
-    if let Some(domain) = fields.get("domain") {
-        let field = domain.read(sink, |text| raw::name(text, "domain"));
-        context.domain = field.map(|field| field.value);
-    }
-    context.start = start.map_or(0, |field| field.value);
-    let steps = read_steps(&fields, cursor, &context, sink);
+    context.start = start.unwrap_or_default();
+    let no_steps = "the test has no steps: write `steps:` and a list of them";
+    fields.require(&["steps"], no_steps, sink);
+    let steps = read_steps(&fields, &context, sink);
     Some(Test {
-        name: name?.value,
+        name: name?,
         rules: Arc::clone(rules),
         start: context.start,
         steps,
     })
 }
 
-fn read_steps(
-    fields: &Fields<'_>,
-    test: &Cursor<'_>,
-    context: &StepContext<'_>,
-    sink: &mut Sink,
-) -> Vec<Step> {
-    let Some(list) = fields.get("steps") else {
-        if !fields.lacks("steps") {
-            return Vec::new();
-        }
-        sink.problem(
-            test.span(),
-            "the test has no steps: write `steps:` and a list of them",
-        );
-        return Vec::new();
-    };
-    let items = list
-        .items("a step such as `{at: 0s, entries: {path: /login}}`", sink)
-        .unwrap_or_default();
-    items
+fn read_steps(fields: &Fields<'_>, context: &StepContext<'_>, sink: &mut Sink) -> Vec<Step> {
+    let step = "a step such as `{at: 0s, entries: {path: /login}}`";
+    let items = fields.get("steps").map(|steps| steps.items(step, sink));
+    let items = items.unwrap_or_default();
+    let steps = items
         .iter()
-        .filter_map(|item| Step::read(item, context, sink))
-        .collect()
+        .filter_map(|item| Step::read(item, context, sink));
+    steps.collect()
 }
 
 /// An instant in nanoseconds since 1970.

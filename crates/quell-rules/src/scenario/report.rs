@@ -1,13 +1,13 @@
 //! Report: how the tests went, for people with `Display` and for programs with `Serialize`.
 
 use std::fmt;
+use std::time::Duration;
 
 use quell_core::decision::RetryAfter;
 use quell_core::key::printable;
 use quell_core::verdict::{RuleDecision, Verdict};
 use serde::Serialize;
 
-use super::expect::wait;
 use crate::duration::Exact;
 
 /// How the tests of several files went.
@@ -119,8 +119,35 @@ pub struct DecisionAnswer {
     pub shadow: bool,
 }
 
-const fn outcome(allow: bool) -> &'static str {
+impl Unexpected {
+    pub(super) fn new(
+        field: impl Into<String>,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) -> Self {
+        Self {
+            field: field.into(),
+            expected: expected.into(),
+            got: got.into(),
+        }
+    }
+}
+
+/// An outcome as scenario files say it.
+pub(super) const fn outcome(allow: bool) -> &'static str {
     if allow { "allow" } else { "deny" }
+}
+
+/// The wait that is told; `None` if the call passes or never will.
+pub(super) const fn wait(retry_after: Option<RetryAfter>) -> Option<Duration> {
+    match retry_after {
+        Some(RetryAfter::After(wait)) => Some(wait),
+        Some(RetryAfter::Never) | None => None,
+    }
+}
+
+fn exact(length: Duration) -> String {
+    Exact(length).to_string()
 }
 
 impl From<&Verdict> for Answer {
@@ -129,9 +156,9 @@ impl From<&Verdict> for Answer {
             outcome: outcome(verdict.is_allow()),
             binding: verdict.binding_rule().map(|rule| rule.rule.to_string()),
             remaining: verdict.remaining,
-            retry_after: wait(verdict).map(|wait| Exact(wait).to_string()),
-            reset_after: verdict.reset_after.map(|reset| Exact(reset).to_string()),
-            delay: Exact(verdict.delay).to_string(),
+            retry_after: wait(verdict.retry_after).map(exact),
+            reset_after: verdict.reset_after.map(exact),
+            delay: exact(verdict.delay),
             permanent: verdict.is_permanent(),
             banned: verdict.banned,
             unmatched: verdict.is_unmatched(),
@@ -143,19 +170,16 @@ impl From<&Verdict> for Answer {
 impl From<&RuleDecision> for DecisionAnswer {
     fn from(rule: &RuleDecision) -> Self {
         let decision = &rule.decision;
-        let retry_after = match decision.retry_after() {
-            Some(RetryAfter::After(wait)) => Some(Exact(wait).to_string()),
-            Some(RetryAfter::Never) | None => None,
-        };
+        let retry_after = decision.retry_after();
         Self {
             rule: rule.rule.to_string(),
             outcome: outcome(decision.outcome.is_allow()),
             limit: decision.limit,
             remaining: decision.remaining,
-            retry_after,
-            reset_after: Exact(decision.reset_after).to_string(),
-            delay: Exact(decision.delay).to_string(),
-            permanent: decision.retry_after() == Some(RetryAfter::Never),
+            retry_after: wait(retry_after).map(exact),
+            reset_after: exact(decision.reset_after),
+            delay: exact(decision.delay),
+            permanent: retry_after == Some(RetryAfter::Never),
             banned: decision.banned,
             shadow: rule.shadow,
         }
@@ -218,14 +242,8 @@ impl fmt::Display for FileReport {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {} at {}",
-            self.line,
-            self.column,
-            printable(&self.path),
-            self.at
-        )?;
+        let (path, at) = (printable(&self.path), &self.at);
+        write!(f, "{}:{}: {path} at {at}", self.line, self.column)?;
         match (&self.answer, self.calls) {
             (Some(_), 2..) => {
                 write!(f, ", call {} of {}", self.call, self.calls)?;
@@ -236,18 +254,10 @@ impl fmt::Display for Failure {
             (None, calls @ 2..) => write!(f, ", all {calls} calls")?,
             _ => {}
         }
-        for Unexpected {
-            field,
-            expected,
-            got,
-        } in &self.unexpected
-        {
-            let (expected, got) = (printable(expected), printable(got));
-            write!(
-                f,
-                "\n      {}: expected {expected}, got {got}",
-                printable(field)
-            )?;
+        for unexpected in &self.unexpected {
+            let field = printable(&unexpected.field);
+            let (expected, got) = (printable(&unexpected.expected), printable(&unexpected.got));
+            write!(f, "\n      {field}: expected {expected}, got {got}")?;
         }
         match &self.answer {
             Some(answer) => write!(f, "\n      {answer}"),
@@ -282,23 +292,14 @@ impl fmt::Display for Answer {
 
 impl fmt::Display for DecisionAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            rule,
-            outcome,
-            remaining,
-            limit,
-            ..
-        } = self;
-        let rule = printable(rule);
+        let rule = printable(&self.rule);
+        let (outcome, remaining, limit) = (self.outcome, self.remaining, self.limit);
         write!(f, "{rule}: {outcome}, {remaining} of {limit} remaining")?;
         if let Some(wait) = &self.retry_after {
             write!(f, ", retry_after {wait}")?;
         }
-        write!(
-            f,
-            ", reset_after {}, delay {}",
-            self.reset_after, self.delay
-        )?;
+        let (reset_after, delay) = (&self.reset_after, &self.delay);
+        write!(f, ", reset_after {reset_after}, delay {delay}")?;
         for (flag, word) in [
             (self.permanent, "permanent"),
             (self.banned, "banned"),

@@ -9,12 +9,10 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use super::admin_step::AdminStep;
-use super::ending::{EndAnswer, EndStep};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
 use super::report::{Answer, Failure, FileReport, TestReport, Unexpected};
-use super::step::{Action, Call, Step};
+use super::step::{Action, Call, EndAnswer, Step};
 use crate::duration::Exact;
 use crate::hint;
 
@@ -146,25 +144,13 @@ fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<Failure> {
     let name = call
         .expect
         .unknown_rule(|name| all.clone().any(|rule| &*rule.name == name))?;
-    let unexpected = Unexpected {
-        field: format!("rules.{name}"),
-        expected: "a rule of this name".to_owned(),
-        got: match hint::meant(
-            name,
-            &all.by_ref().map(|rule| &*rule.name).collect::<Vec<_>>(),
-        ) {
-            Some(meant) => format!("none, did you mean `{meant}`?"),
-            None => "none".to_owned(),
-        },
+    let names: Vec<&str> = all.by_ref().map(|rule| &*rule.name).collect();
+    let got = match hint::meant(name, &names) {
+        Some(meant) => format!("none, did you mean `{meant}`?"),
+        None => "none".to_owned(),
     };
-    Some(failure(
-        step,
-        call.repeat,
-        step.at,
-        1,
-        vec![unexpected],
-        None,
-    ))
+    let unexpected = Unexpected::new(format!("rules.{name}"), "a rule of this name", got);
+    failure(step, step.at, (1, call.repeat), vec![unexpected], None)
 }
 
 /// Runs a step; what was not as expected is returned, what went wrong stands in the report.
@@ -174,49 +160,31 @@ fn run_step(
     subject: &mut impl Subject,
     report: &mut TestReport,
 ) -> Option<Failure> {
+    let now = instant(start, step.at);
     let result = match &step.action {
-        Action::SetRules(rules) => subject
-            .set_rules(rules.clone(), instant(start, step.at))
-            .map(|()| None),
-        Action::End(ending) => end(ending, step, start, subject, &mut report.calls),
-        Action::ByHand(hand) => admin_step(hand, step, start, subject, &mut report.calls),
+        Action::SetRules(rules) => subject.set_rules(rules.clone(), now).map(|()| None),
+        Action::End(ending) => {
+            let answer = subject.end(&ending.id, ending.ending, now);
+            answer.map(|answer| one_call(step, ending.compare(answer), report))
+        }
+        Action::ByHand(hand) => {
+            let rule = hand.rule.as_deref();
+            let changed = subject.administer(rule, &hand.query(), hand.action, now);
+            changed.map(|changed| one_call(step, hand.compare(changed), report))
+        }
         Action::Call(call) => make_calls(call, step, start, subject, &mut report.calls),
     };
-    match result {
-        Ok(failure) => failure,
-        Err(error) => {
-            let path = &step.path;
-            report.error = Some(format!("line {}, {path}: {error}", step.position.line));
-            None
-        }
-    }
+    result.unwrap_or_else(|error| {
+        let path = &step.path;
+        report.error = Some(format!("line {}, {path}: {error}", step.position.line));
+        None
+    })
 }
 
-fn end(
-    ending: &EndStep,
-    step: &Step,
-    start: u64,
-    subject: &mut impl Subject,
-    calls: &mut u64,
-) -> Result<Option<Failure>, String> {
-    let answer = subject.end(&ending.id, ending.ending, instant(start, step.at))?;
-    *calls += 1;
-    let unexpected = ending.compare(answer);
-    Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
-}
-
-fn admin_step(
-    hand: &AdminStep,
-    step: &Step,
-    start: u64,
-    subject: &mut impl Subject,
-    calls: &mut u64,
-) -> Result<Option<Failure>, String> {
-    let now = instant(start, step.at);
-    let changed = subject.administer(hand.rule.as_deref(), &hand.query(), hand.action, now)?;
-    *calls += 1;
-    let unexpected = hand.compare(changed);
-    Ok((!unexpected.is_empty()).then(|| failure(step, 1, step.at, 1, unexpected, None)))
+/// Counts the only call of a step, which was not as expected in these fields.
+fn one_call(step: &Step, unexpected: Vec<Unexpected>, report: &mut TestReport) -> Option<Failure> {
+    report.calls += 1;
+    failure(step, step.at, (1, 1), unexpected, None)
 }
 
 /// What the calls of a step answered.
@@ -266,12 +234,10 @@ fn make_calls(
             tally.denied += 1;
         }
         if let Expect::Each(each) = &expect {
-            let unexpected = each.compare(&verdict);
-            if !unexpected.is_empty() {
-                tally.failed += 1;
-                let make = || failure(step, call.repeat, at, index + 1, unexpected, Some(&verdict));
-                tally.first.get_or_insert_with(make);
-            }
+            let number = (index + 1, call.repeat);
+            let failure = failure(step, at, number, each.compare(&verdict), Some(&verdict));
+            tally.failed += u64::from(failure.is_some());
+            tally.first = tally.first.or(failure);
         }
         at = at.saturating_add(call.every);
     }
@@ -287,54 +253,51 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
         return None;
     };
     let calls = call.repeat;
+    let mut unexpected = Vec::new();
     if tally.unmatched > 0 {
-        let unexpected = vec![Unexpected {
-            field: "unmatched".to_owned(),
-            expected: "0 calls, since allowed and denied count what rules answer".to_owned(),
-            got: format!(
-                "{} (write `unmatched: true` in place of the counts if that is meant)",
-                tally.unmatched
-            ),
-        }];
-        return Some(failure(step, calls, step.at, calls, unexpected, None));
+        let got = format!(
+            "{} (write `unmatched: true` in place of the counts if that is meant)",
+            tally.unmatched
+        );
+        let expected = "0 calls, since allowed and denied count what rules answer";
+        unexpected.push(Unexpected::new("unmatched", expected, got));
+    } else {
+        let counts = [
+            ("allowed", allowed, tally.allowed),
+            ("denied", denied, tally.denied),
+        ];
+        for (field, expected, got) in counts {
+            if let Some(expected) = expected.filter(|expected| *expected != got) {
+                unexpected.push(Unexpected::new(
+                    field,
+                    expected.to_string(),
+                    got.to_string(),
+                ));
+            }
+        }
     }
-    let counts = [
-        ("allowed", allowed, tally.allowed),
-        ("denied", denied, tally.denied),
-    ];
-    let unexpected: Vec<Unexpected> = counts
-        .into_iter()
-        .filter_map(|(field, expected, got)| {
-            let expected = expected.filter(|expected| *expected != got)?;
-            Some(Unexpected {
-                field: field.to_owned(),
-                expected: expected.to_string(),
-                got: got.to_string(),
-            })
-        })
-        .collect();
-    (!unexpected.is_empty()).then(|| failure(step, calls, step.at, calls, unexpected, None))
+    failure(step, step.at, (calls, calls), unexpected, None)
 }
 
+/// The failure of a step in these fields, if there are any: of the call of this number, of so many.
 fn failure(
     step: &Step,
-    calls: u64,
     at: Duration,
-    number: u64,
+    (call, calls): (u64, u64),
     unexpected: Vec<Unexpected>,
     verdict: Option<&Verdict>,
-) -> Failure {
-    Failure {
+) -> Option<Failure> {
+    (!unexpected.is_empty()).then(|| Failure {
         line: step.position.line,
         column: step.position.column,
         path: step.path.clone(),
         at: Exact(at).to_string(),
-        call: number,
+        call,
         calls,
         failed_calls: 1,
         unexpected,
         answer: verdict.map(Answer::from),
-    }
+    })
 }
 
 /// Both clocks at `at` from the start; the reader has made sure that it fits.

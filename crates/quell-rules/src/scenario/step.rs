@@ -10,16 +10,21 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::rule::DomainRules;
 
-use super::admin_step::AdminStep;
-use super::ending::{self, EndStep};
 use super::expect::Expect;
-use super::read::read_rules;
+use super::rules::read_rules;
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{DESCRIPTOR, STEP};
-use crate::path::{Position, Span};
+use crate::path::Position;
 use crate::period::whole;
 use crate::problem::Sink;
 use crate::{duration, hint, raw};
+
+mod admin;
+mod ending;
+
+pub(super) use admin::AdminStep;
+pub use ending::EndAnswer;
+pub(super) use ending::EndStep;
 
 /// The most calls of one step: some seconds of work.
 pub const MAX_REPEAT: u64 = 1_000_000;
@@ -78,7 +83,7 @@ impl Holds {
     }
 }
 
-pub(super) type Entries = Vec<(Arc<str>, Arc<str>)>;
+type Entries = Vec<(Arc<str>, Arc<str>)>;
 
 /// What a step inherits from its file and its test.
 pub(crate) struct StepContext<'a> {
@@ -102,7 +107,7 @@ impl Call {
 }
 
 /// A query of these descriptors.
-pub(super) fn query<'a>(
+fn query<'a>(
     domain: &'a str,
     descriptors: impl IntoIterator<Item = (&'a Entries, Cost)>,
 ) -> Query<'a> {
@@ -125,18 +130,15 @@ impl Step {
     ) -> Option<Self> {
         let fields = cursor.fields(&STEP, sink)?;
         let before = sink.count();
-        if fields.lacks("at") {
-            sink.problem(cursor.span(), "the step has no instant: write `at: 0s`");
-        }
-        let at = fields
-            .read("at", sink, duration::parse)
-            .map(|field| field.value);
+        fields.require(&["at"], "the step has no instant: write `at: 0s`", sink);
+        let at = fields.value("at", sink, duration::parse);
         let action = match fields.get("set_rules") {
             Some(rules) => {
-                alone(&fields, sink);
+                let message = "a step that sets rules asks nothing: write a step of its own";
+                fields.refuse_others(&["at", "set_rules"], |_| message.to_owned(), sink);
                 Action::SetRules(read_rules(&rules, context.directory, sink))
             }
-            None => read_action(&fields, cursor.span(), context, sink)?,
+            None => read_action(&fields, context, sink)?,
         };
         let step = Self {
             position: cursor.span().at,
@@ -145,10 +147,8 @@ impl Step {
             action,
         };
         if sink.count() == before && !step.ends_in_time(context.start) {
-            sink.problem(
-                cursor.span(),
-                "it ends after the year 2554: write an earlier instant",
-            );
+            let message = "it ends after the year 2554: write an earlier instant";
+            fields.problem(message, sink);
         }
         Some(step)
     }
@@ -162,94 +162,77 @@ impl Step {
     }
 }
 
-/// Tells fields that stand beside `set_rules`.
-fn alone(fields: &Fields<'_>, sink: &mut Sink) {
-    let others = STEP
-        .names()
-        .into_iter()
-        .filter(|name| !matches!(*name, "at" | "set_rules"));
-    for other in others.filter_map(|name| fields.get(name)) {
-        let message = "a step that sets rules asks nothing: write a step of its own";
-        sink.problem(other.span(), message);
-    }
-}
-
 /// Tells fields that a step of this `op` does not have.
-pub(super) fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sink) {
-    let others = STEP.names().into_iter();
-    let others = others.filter(|name| !names.contains(name));
-    for (name, other) in others.filter_map(|name| Some((name, fields.get(name)?))) {
-        let message = format!("`op: {op}` has no `{name}`: leave it out");
-        sink.problem(other.span(), message);
-    }
+fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sink) {
+    let message = |name: &str| format!("`op: {op}` has no `{name}`: leave it out");
+    fields.refuse_others(names, message, sink);
 }
 
-fn read_action(
-    fields: &Fields<'_>,
-    span: &Span,
-    context: &StepContext<'_>,
-    sink: &mut Sink,
-) -> Option<Action> {
+/// The domain of a step.
+fn domain(fields: &Fields<'_>, context: &StepContext<'_>, sink: &mut Sink) -> Option<Arc<str>> {
+    if fields.says("domain") {
+        return fields.value("domain", sink, |text| raw::name(text, "domain"));
+    }
+    if context.domain.is_none() {
+        let message = "the rules do not have one domain only: write `domain: NAME`";
+        fields.problem(message, sink);
+    }
+    context.domain.clone()
+}
+
+/// The name of a hold in `domain`.
+fn hold_id(domain: &str, text: &str) -> Result<HoldId, String> {
+    HoldId::new(domain, text).ok_or_else(|| {
+        "it is no name of a hold: write 1 to 64 printable ASCII characters without spaces"
+            .to_owned()
+    })
+}
+
+fn read_action(fields: &Fields<'_>, context: &StepContext<'_>, sink: &mut Sink) -> Option<Action> {
     let op = match fields.get("op") {
         Some(op) => op.read(sink, operation)?.value,
         None => "acquire",
     };
-    match op {
+    Some(match op {
         "acquire" | "peek" | "reserve" => {
-            read_call(op, fields, span, context, sink).map(|call| Action::Call(Box::new(call)))
+            Action::Call(Box::new(read_call(op, fields, context, sink)?))
         }
-        "ban" | "lift" | "forgive" => {
-            AdminStep::read(op, fields, span, context, sink).map(Action::ByHand)
-        }
-        _ => EndStep::read(op, fields, span, context, sink).map(Action::End),
-    }
+        "ban" | "lift" | "forgive" => Action::ByHand(AdminStep::read(op, fields, context, sink)?),
+        _ => Action::End(EndStep::read(op, fields, context, sink)?),
+    })
 }
 
 fn read_call(
     op: &str,
     fields: &Fields<'_>,
-    span: &Span,
     context: &StepContext<'_>,
     sink: &mut Sink,
 ) -> Option<Call> {
-    let domain = ending::domain(fields, span, context, sink);
-    for misplaced in ["rule", "for"]
-        .into_iter()
-        .filter_map(|name| fields.get(name))
-    {
-        let message = "it belongs to `op: ban`, `lift` or `forgive`: leave it out";
-        sink.problem(misplaced.span(), message);
-    }
+    let domain = domain(fields, context, sink);
+    let message = "it belongs to `op: ban`, `lift` or `forgive`: leave it out";
+    fields.refuse(&["rule", "for"], message, sink);
     let holds = match &domain {
-        Some(domain) => read_holds(op, domain, fields, span, sink),
+        Some(domain) => read_holds(op, domain, fields, sink),
         None => None,
     };
     let descriptors = read_descriptors(fields, sink);
-    let repeat = fields
-        .read("repeat", sink, repeat)
-        .map_or(1, |field| field.value);
-    let every = fields
-        .read("every", sink, duration::parse)
-        .map(|field| field.value);
-    if let (Some(every), false) = (fields.get("every"), fields.says("repeat")) {
-        sink.problem(
-            every.span(),
-            "one call is not repeated: write `repeat` as well",
-        );
+    let repeat = fields.value("repeat", sink, repeat);
+    let every = fields.value("every", sink, duration::parse);
+    if !fields.says("repeat") {
+        let message = "one call is not repeated: write `repeat` as well";
+        fields.refuse(&["every"], message, sink);
     }
-    let expect = fields
-        .get("expect")
-        .and_then(|expect| Expect::read(&expect, sink));
+    let expect = fields.get("expect");
+    let expect = expect.and_then(|expect| Expect::read(&expect, sink));
     Some(Call {
-        operation: if op == "peek" {
-            Operation::Peek
-        } else {
-            Operation::Acquire
+        operation: match op {
+            "peek" => Operation::Peek,
+            _ => Operation::Acquire,
         },
         holds,
         domain: domain?,
         descriptors,
-        repeat,
+        repeat: repeat.unwrap_or(1),
         every: every.unwrap_or_default(),
         expect: expect.unwrap_or_default(),
     })
@@ -260,72 +243,53 @@ const OPERATIONS: [&str; 10] = [
 ];
 
 fn operation(text: &str) -> Result<&'static str, String> {
-    let known = OPERATIONS.into_iter().find(|known| *known == text);
-    known.ok_or_else(|| hint::no_such("operation", text, &OPERATIONS))
+    hint::one_of("operation", text, &OPERATIONS.map(|name| (name, name)))
 }
 
 /// How long a reservation lasts unless a step says so.
 const HOLD: Duration = Duration::from_secs(60);
 
-fn read_holds(
-    op: &str,
-    domain: &Arc<str>,
-    fields: &Fields<'_>,
-    span: &Span,
-    sink: &mut Sink,
-) -> Option<Holds> {
+fn read_holds(op: &str, domain: &Arc<str>, fields: &Fields<'_>, sink: &mut Sink) -> Option<Holds> {
     let id = match fields.get("id") {
-        Some(id) => Some(id.read(sink, |text| ending::name(domain, text))?.value),
+        Some(id) => Some(id.read(sink, |text| hold_id(domain, text))?.value),
         None => None,
     };
-    let hold = fields.read("hold", sink, duration::parse);
-    let wait = fields.read("max_wait", sink, duration::parse);
-    let misplaced = match op {
-        "acquire" => hold.as_ref().map(|said| (&said.span, "`op: reserve`")),
-        "reserve" => wait.as_ref().map(|said| (&said.span, "`op: acquire`")),
-        _ => {
-            let field = hold.as_ref().or(wait.as_ref()).map(|field| &field.span);
-            field.map(|span| (span, "`op: reserve` or `op: acquire`"))
-        }
+    let hold = fields.value("hold", sink, duration::parse);
+    let wait = fields.value("max_wait", sink, duration::parse);
+    let (misplaced, message): (&[&str], _) = match op {
+        "acquire" => (&["hold"], "it belongs to `op: reserve`: leave it out"),
+        "reserve" => (&["max_wait"], "it belongs to `op: acquire`: leave it out"),
+        _ => (
+            &["hold", "max_wait"],
+            "it belongs to `op: reserve` or `op: acquire`: leave it out",
+        ),
     };
-    if let Some((span, op)) = misplaced {
-        sink.problem(span, format!("it belongs to {op}: leave it out"));
-    }
-    if let Some(actual) = fields.get("actual") {
-        sink.problem(
-            actual.span(),
-            "it belongs to `op: settle`: write `cost` here",
-        );
-    }
-    if let Some(failed) = fields.get("failed") {
-        sink.problem(failed.span(), "it belongs to `op: release`: leave it out");
-    }
+    fields.refuse(misplaced, message, sink);
+    let message = "it belongs to `op: settle`: write `cost` here";
+    fields.refuse(&["actual"], message, sink);
+    let message = "it belongs to `op: release`: leave it out";
+    fields.refuse(&["failed"], message, sink);
     if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
         return None;
     }
     if fields.says("repeat") && id.is_some() {
-        sink.problem(
-            span,
-            "one id is held once: leave `id` out, and each call has its own, or write a step for each",
-        );
+        let message = "one id is held once: leave `id` out, and each call has its own, or write a \
+                       step for each";
+        fields.problem(message, sink);
     }
-    let at = format!("{}-{}", span.at.line, span.at.column);
-    let id = id.or_else(|| HoldId::new(domain, &at))?;
-    let hold = match hold.map_or(HOLD, |field| field.value) {
-        hold if op == "reserve" && (hold.is_zero() || hold > MAX_HOLD) => {
-            sink.problem(
-                span,
-                "a hold must be longer than 0 and at most 1d: write its length",
-            );
-            return None;
-        }
-        hold => hold,
-    };
+    let at = fields.span().at;
+    let id = id.or_else(|| HoldId::new(domain, &format!("{}-{}", at.line, at.column)))?;
+    let hold = (op == "reserve").then_some(hold.unwrap_or(HOLD));
+    if hold.is_some_and(|hold| hold.is_zero() || hold > MAX_HOLD) {
+        let message = "a hold must be longer than 0 and at most 1d: write its length";
+        fields.problem(message, sink);
+        return None;
+    }
     Some(Holds {
         id,
         domain: Arc::clone(domain),
-        hold: (op == "reserve").then_some(hold),
-        wait: wait.map(|field| field.value),
+        hold,
+        wait,
     })
 }
 
@@ -341,48 +305,35 @@ fn repeat(text: &str) -> Result<u64, String> {
 
 fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)> {
     let Some(list) = fields.get("descriptors") else {
-        let descriptor = read_descriptor(fields, sink);
-        return vec![descriptor];
+        return vec![read_descriptor(fields, sink)];
     };
-    for beside in ["entries", "cost"]
-        .into_iter()
-        .filter_map(|name| fields.get(name))
-    {
-        let message =
-            "it belongs into a descriptor here: write it there, or leave `descriptors` out";
-        sink.problem(beside.span(), message);
+    let message = "it belongs into a descriptor here: write it there, or leave `descriptors` out";
+    fields.refuse(&["entries", "cost"], message, sink);
+    if list.is_empty_list() {
+        list.problem("a query of no descriptors: write at least one", sink);
     }
-    let items = list
-        .items("a descriptor such as `{entries: {tenant: acme}}`", sink)
-        .unwrap_or_default();
-    if items.is_empty() && matches!(list.shape(), Some(Shape::List(_))) {
-        sink.problem(list.span(), "a query of no descriptors: write at least one");
-    }
-    let maps = items
-        .iter()
-        .filter_map(|item| item.fields(&DESCRIPTOR, sink));
-    let maps: Vec<Fields<'_>> = maps.collect();
-    maps.iter()
-        .map(|fields| read_descriptor(fields, sink))
-        .collect()
+    let items = list.items("a descriptor such as `{entries: {tenant: acme}}`", sink);
+    let read = |item: &Cursor<'_>| {
+        let fields = item.fields(&DESCRIPTOR, sink)?;
+        Some(read_descriptor(&fields, sink))
+    };
+    items.iter().filter_map(read).collect()
 }
 
-pub(super) fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
-    let cost = fields.read("cost", sink, raw::cost).map(|said| said.value);
+fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
+    let cost = fields.value("cost", sink, raw::cost);
+    let pairs = fields.get("entries").map(|map| map.pairs(sink));
     let mut entries = Vec::new();
-    if let Some(map) = fields.get("entries") {
-        for (name, value) in map.pairs(sink).unwrap_or_default() {
-            match value.shape() {
-                Some(Shape::Text(text)) => entries.push((Arc::clone(name), Arc::clone(text))),
-                Some(_) => {
-                    let kind = value.node().kind();
-                    let message = format!(
-                        "{kind} in place of a value: write one value (\"\" for an empty one)"
-                    );
-                    sink.problem(value.span(), message);
-                }
-                None => {}
+    for (name, value) in pairs.unwrap_or_default() {
+        match value.shape() {
+            Some(Shape::Text(text)) => entries.push((Arc::clone(name), Arc::clone(text))),
+            Some(_) => {
+                let kind = value.node().kind();
+                let message =
+                    format!("{kind} in place of a value: write one value (\"\" for an empty one)");
+                value.problem(message, sink);
             }
+            None => {}
         }
     }
     (entries, cost.unwrap_or_default())

@@ -7,14 +7,12 @@ use quell_core::charge::Action;
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 
-use super::ending;
-use super::report::Unexpected;
-use super::step::{Entries, StepContext, only, query, read_descriptor};
+use super::{Entries, StepContext, query, read_descriptor};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::EXPECT;
-use crate::path::Span;
 use crate::period::whole;
 use crate::problem::Sink;
+use crate::scenario::report::Unexpected;
 use crate::{duration, raw};
 
 /// Fields of a step that does something by hand.
@@ -37,12 +35,11 @@ impl AdminStep {
     pub(super) fn read(
         op: &str,
         fields: &Fields<'_>,
-        span: &Span,
         context: &StepContext<'_>,
         sink: &mut Sink,
     ) -> Option<Self> {
-        only(&FIELDS, op, fields, sink);
-        let domain = ending::domain(fields, span, context, sink);
+        super::only(&FIELDS, op, fields, sink);
+        let domain = super::domain(fields, context, sink);
         let rule = match fields.get("rule") {
             Some(rule) => Some(rule.read(sink, |text| raw::name(text, "rule"))?.value),
             None => None,
@@ -52,14 +49,14 @@ impl AdminStep {
         if let Some(reason) =
             wrong.find_map(|(name, value)| raw::wrong_address(name, value.as_bytes()))
         {
-            sink.problem(span, reason);
+            fields.problem(reason, sink);
         }
         let length = fields.read("for", sink, length);
         let action = match (op, length) {
             ("ban", Some(length)) => Action::Ban(length.value),
             ("ban", None) => {
                 if !fields.says("for") {
-                    sink.problem(span, "how long? write `for: 10m`");
+                    fields.problem("how long? write `for: 10m`", sink);
                 }
                 return None;
             }
@@ -70,9 +67,8 @@ impl AdminStep {
             ("lift", None) => Action::Lift,
             (_, None) => Action::Forgive,
         };
-        let changed = fields
-            .get("expect")
-            .and_then(|expect| read_expect(&expect, sink));
+        let expect = fields.get("expect");
+        let changed = expect.and_then(|expect| read_expect(&expect, sink));
         Some(Self {
             action,
             rule,
@@ -88,21 +84,19 @@ impl AdminStep {
     }
 
     /// Where it made another difference. Unless said it is to make one: the keys may be misspelt.
-    pub(super) fn compare(&self, changed: usize) -> Vec<Unexpected> {
+    pub(in crate::scenario) fn compare(&self, changed: usize) -> Vec<Unexpected> {
         let got = u64::try_from(changed).unwrap_or(u64::MAX);
-        let (expected, got) = match self.changed {
-            None if got == 0 => (
-                "at least 1".to_owned(),
-                "0 (write `expect: {changed: 0}` if that is meant)".to_owned(),
-            ),
-            Some(expected) if expected != got => (expected.to_string(), got.to_string()),
-            _ => return Vec::new(),
-        };
-        vec![Unexpected {
-            field: "changed".to_owned(),
-            expected,
-            got,
-        }]
+        match self.changed {
+            None if got == 0 => {
+                let got = "0 (write `expect: {changed: 0}` if that is meant)";
+                vec![Unexpected::new("changed", "at least 1", got)]
+            }
+            Some(expected) if expected != got => {
+                let (expected, got) = (expected.to_string(), got.to_string());
+                vec![Unexpected::new("changed", expected, got)]
+            }
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -115,11 +109,7 @@ fn length(text: &str) -> Result<Duration, String> {
 
 fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<u64> {
     let fields = cursor.fields(&EXPECT, sink)?;
-    let others = EXPECT.names().into_iter();
-    let others = others.filter(|name| *name != "changed");
-    for other in others.filter_map(|name| fields.get(name)) {
-        let message = "what is done by hand answers `changed` only: ask the rest with `op: peek`";
-        sink.problem(other.span(), message);
-    }
-    fields.read("changed", sink, whole).map(|said| said.value)
+    let message = "what is done by hand answers `changed` only: ask the rest with `op: peek`";
+    fields.refuse_others(&["changed"], |_| message.to_owned(), sink);
+    fields.value("changed", sink, whole)
 }

@@ -1,0 +1,41 @@
+//! Rules: those that a scenario file tests, by their paths or as a document in place.
+
+use std::path::{Path, PathBuf};
+
+use quell_core::rule::DomainRules;
+
+use crate::cursor::{Cursor, Shape};
+use crate::problem::Sink;
+use crate::{hint, load};
+
+/// Reads `rules` or `set_rules`: paths, or a document in place.
+pub(super) fn read_rules(
+    cursor: &Cursor<'_>,
+    directory: &Path,
+    sink: &mut Sink,
+) -> Vec<DomainRules> {
+    let paths = match cursor.shape() {
+        None => return Vec::new(),
+        Some(Shape::Map(_)) => return load::in_place(cursor, sink),
+        Some(Shape::Text(_)) => vec![cursor.clone()],
+        Some(Shape::List(_) | Shape::Null) => cursor.items("a path such as `shop.yaml`", sink),
+    };
+    let paths = paths.iter();
+    let paths = paths.filter_map(|path| beside(path, directory, sink));
+    let paths: Vec<PathBuf> = paths.collect();
+    sink.aside(|sink| load::load_into(&paths, sink)).0
+}
+
+/// A path that begins at `directory`, and leads somewhere.
+fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<PathBuf> {
+    let name = cursor.text(sink)?;
+    let path = directory.join(&**name);
+    if path.exists() {
+        return Some(path);
+    }
+    let name = hint::shorten(name);
+    let message =
+        format!("there is no `{name}` beside this file: write a path that leads to rules");
+    cursor.problem(message, sink);
+    None
+}

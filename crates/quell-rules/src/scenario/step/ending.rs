@@ -1,0 +1,128 @@
+//! Ending: a step that settles, cancels, releases or renews a hold of an earlier step.
+
+use quell_core::hold::{Ending, HoldId};
+
+use super::StepContext;
+use crate::cursor::{Cursor, Fields};
+use crate::fields::EXPECT;
+use crate::hint;
+use crate::period::{flag, whole};
+use crate::problem::Sink;
+use crate::scenario::report::Unexpected;
+
+/// What became of a hold, as scenario files say it: the names of `outcome`.
+const OUTCOMES: [&str; 6] = [
+    "stands",
+    "settled",
+    "cancelled",
+    "released",
+    "expired",
+    "unknown",
+];
+
+/// Fields of a step that ends something.
+const FIELDS: [&str; 7] = ["at", "op", "domain", "id", "actual", "failed", "expect"];
+
+/// The end of a hold, or its renewal.
+#[derive(Clone, Debug)]
+pub(crate) struct EndStep {
+    pub(crate) id: HoldId,
+    pub(crate) ending: Ending,
+    outcome: Option<&'static str>,
+    repeated: Option<bool>,
+}
+
+/// What a subject answers to an ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndAnswer {
+    /// What became of the hold: `stands`, `settled`, `cancelled`, `released`, `expired`, or `unknown`.
+    pub outcome: &'static str,
+    /// Whether it was so before, and nothing changed.
+    pub repeated: bool,
+}
+
+impl EndStep {
+    /// Reads a step whose `op` is `op`; `None` if that ends nothing.
+    pub(super) fn read(
+        op: &str,
+        fields: &Fields<'_>,
+        context: &StepContext<'_>,
+        sink: &mut Sink,
+    ) -> Option<Self> {
+        let domain = super::domain(fields, context, sink)?;
+        if !fields.says("id") {
+            let message = format!("{op} of what? write `id: NAME`, as in the step that holds it");
+            fields.problem(message, sink);
+        }
+        let id = fields.value("id", sink, |text| super::hold_id(&domain, text));
+        let actual = fields.read("actual", sink, whole);
+        let has_failed = fields.value("failed", sink, flag).unwrap_or_default();
+        if op != "release" {
+            let message = "only `release` says that it failed: leave it out";
+            fields.refuse(&["failed"], message, sink);
+        }
+        let ending = match (op, actual) {
+            ("settle", Some(actual)) => Ending::Settle(actual.value),
+            ("settle", None) => {
+                fields.problem("what did it cost? write `actual: UNITS`", sink);
+                return None;
+            }
+            (_, Some(actual)) => {
+                let message = "only `settle` says what it cost: leave it out";
+                sink.problem(&actual.span, message);
+                return None;
+            }
+            ("cancel", None) => Ending::Cancel,
+            ("release", None) if has_failed => Ending::Fail,
+            ("release", None) => Ending::Release,
+            (_, None) => Ending::Renew,
+        };
+        super::only(&FIELDS, op, fields, sink);
+        let expect = fields.get("expect");
+        let (outcome, repeated) = expect.map_or((None, None), |expect| read_expect(&expect, sink));
+        Some(Self {
+            id: id?,
+            ending,
+            outcome,
+            repeated,
+        })
+    }
+
+    /// Where the answer differs. Unless said there is to be one: the id may be misspelt.
+    pub(in crate::scenario) fn compare(&self, answer: EndAnswer) -> Vec<Unexpected> {
+        let mut list = Vec::new();
+        match self.outcome {
+            None if answer.outcome == "unknown" => {
+                let got = "unknown (write `expect: {outcome: unknown}` if that is meant)";
+                list.push(Unexpected::new(
+                    "outcome",
+                    "something held under this id",
+                    got,
+                ));
+            }
+            Some(expected) if expected != answer.outcome => {
+                list.push(Unexpected::new("outcome", expected, answer.outcome));
+            }
+            _ => {}
+        }
+        if let Some(expected) = self.repeated
+            && expected != answer.repeated
+        {
+            let (expected, got) = (expected.to_string(), answer.repeated.to_string());
+            list.push(Unexpected::new("repeated", expected, got));
+        }
+        list
+    }
+}
+
+fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> (Option<&'static str>, Option<bool>) {
+    let Some(fields) = cursor.fields(&EXPECT, sink) else {
+        return (None, None);
+    };
+    let message = "an ending answers `outcome` and `repeated` only: ask the rest with `op: peek`";
+    fields.refuse_others(&["outcome", "repeated"], |_| message.to_owned(), sink);
+    let outcome = fields.value("outcome", sink, |text| {
+        hint::one_of("outcome", text, &OUTCOMES.map(|outcome| (outcome, outcome)))
+    });
+    (outcome, fields.value("repeated", sink, flag))
+}
