@@ -1,21 +1,21 @@
 //! Why a server does not start, or does not stop cleanly.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use quell::RulesError;
 use quell_rules::Problem;
 
-use crate::snapshot::DataDirError;
-
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The rules have mistakes: each with its place and what to write.
+    #[error("the rules have mistakes:{}", .0.iter().map(|problem| format!("\n  {problem}")).collect::<String>())]
     Rules(Vec<Problem>),
     /// Rules cannot be read from a store.
+    #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
     RulesStore {
         /// Where it is; shows no password.
         url: String,
@@ -23,8 +23,12 @@ pub enum ServeError {
         reason: String,
     },
     /// A rule is sound and still cannot be followed on this machine.
+    #[error("{0}")]
     Impossible(RulesError),
     /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {address} for {listener}: stop who does, or write another --{listener}"
+    )]
     Bind {
         /// Which listener.
         listener: &'static str,
@@ -34,8 +38,10 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The data directory cannot be used.
+    #[error(transparent)]
     DataDir(DataDirError),
     /// The decision log cannot be written.
+    #[error("cannot write the decision log to {target}: write another --decision-log")]
     DecisionLog {
         /// Where it should be written.
         target: String,
@@ -43,53 +49,65 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The runtime was shut down meanwhile.
+    #[error("interrupted: the runtime was shut down")]
     Interrupted,
     /// Signals cannot be waited for.
-    Signals(io::Error),
+    #[error("cannot wait for signals")]
+    Signals(#[source] io::Error),
 }
 
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rules(problems) => {
-                f.write_str("the rules have mistakes:")?;
-                for problem in problems {
-                    write!(f, "\n  {problem}")?;
-                }
-                Ok(())
-            }
-            Self::RulesStore { url, reason } => write!(
-                f,
-                "cannot read the rules from {url}: {reason}; mend that, or write another --rules"
-            ),
-            Self::Impossible(error) => error.fmt(f),
-            Self::Bind {
-                listener, address, ..
-            } => write!(
-                f,
-                "cannot listen on {address} for {listener}: stop who does, or write another --{listener}"
-            ),
-            Self::DataDir(error) => error.fmt(f),
-            Self::DecisionLog { target, .. } => write!(
-                f,
-                "cannot write the decision log to {target}: write another --decision-log"
-            ),
-            Self::Interrupted => f.write_str("interrupted: the runtime was shut down"),
-            Self::Signals(_) => f.write_str("cannot wait for signals"),
-        }
-    }
+/// Why a data directory cannot be used. The text says which file, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// Another server uses it.
+    #[error("{} is in use by another server: stop that one, or give another --data-dir", .0.display())]
+    InUse(PathBuf),
+    /// The system says no.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A pipe, a device or a directory stands where a file should.
+    #[error("{} is no regular file: move it away, or give another --data-dir", .0.display())]
+    NotAFile(PathBuf),
+    /// The file is no snapshot.
+    #[error("{} is no snapshot of Quell: move it away, or give another --data-dir", .0.display())]
+    Foreign(PathBuf),
+    /// The file was written by a later version.
+    #[error("{} has format {version}, and this is a version that reads {known}: start a newer Quell, or move the file away to begin without what it holds", path.display())]
+    Future {
+        /// The file.
+        path: PathBuf,
+        /// The format it is in.
+        version: u32,
+        /// The format that this version reads.
+        known: u32,
+    },
+    /// The file is damaged.
+    #[error("{} is torn ({reason}): put a copy in its place, or move it away to begin without what it holds", path.display())]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// How it shows.
+        reason: String,
+    },
 }
 
-impl std::error::Error for ServeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Bind { source, .. }
-            | Self::DecisionLog { source, .. }
-            | Self::Signals(source) => Some(source),
-            Self::DataDir(error) => error.source(),
-            Self::Rules(_) | Self::RulesStore { .. } | Self::Impossible(_) | Self::Interrupted => {
-                None
-            }
-        }
+/// What becomes of an error of the system, from `action` on `path`.
+pub(crate) fn io_error(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> DataDirError {
+    let path = path.to_owned();
+    move |source| DataDirError::Io {
+        action,
+        path,
+        source,
     }
 }

@@ -39,6 +39,5 @@ mod stored_rules;
 mod sweep;
 mod telemetry;
 
-pub use error::ServeError;
+pub use error::{DataDirError, ServeError};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
-pub use snapshot::DataDirError;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quell::store::memory::HashKey;
 
+use crate::error::DataDirError;
 use crate::shared::Shared;
 
 mod directory;
@@ -17,8 +18,8 @@ mod format;
 mod limit_record;
 mod state_record;
 
-pub use directory::DataDirError;
-pub(crate) use directory::{Directory, Restored};
+pub(crate) use directory::Directory;
+pub(crate) use format::Restored;
 
 /// The data directory of a server that runs.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use quell::Limiter;
-use quell::store::memory::{HashKey, Saved};
-use quell_core::limit::ActiveLimit;
 use quell_core::time::Now;
 
-use super::format::{self, FormatError, Head};
+use super::format::{self, Restored};
+use crate::error::{DataDirError, io_error};
 use crate::store::ServerStore;
 
 /// The snapshot.
@@ -29,71 +28,11 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Bytes that are read or written at once.
 const CHUNK: usize = 256 * 1_024;
 
-/// Why a data directory cannot be used. The text says which file, and what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DataDirError {
-    /// Another server uses it.
-    #[error("{} is in use by another server: stop that one, or give another --data-dir", .0.display())]
-    InUse(PathBuf),
-    /// The system says no.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A pipe, a device or a directory stands where a file should.
-    #[error("{} is no regular file: move it away, or give another --data-dir", .0.display())]
-    NotAFile(PathBuf),
-    /// The file is no snapshot.
-    #[error("{} is no snapshot of Quell: move it away, or give another --data-dir", .0.display())]
-    Foreign(PathBuf),
-    /// The file was written by a later version.
-    #[error("{} has format {version}, and this is a version that reads {known}: start a newer Quell, or move the file away to begin without what it holds", path.display())]
-    Future {
-        /// The file.
-        path: PathBuf,
-        /// The format it is in.
-        version: u32,
-        /// The format that this version reads.
-        known: u32,
-    },
-    /// The file is damaged.
-    #[error("{} is torn ({reason}): put a copy in its place, or move it away to begin without what it holds", path.display())]
-    Torn {
-        /// The file.
-        path: PathBuf,
-        /// How it shows.
-        reason: String,
-    },
-}
-
 /// A data directory that is this server's.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     _lock: File,
-}
-
-/// What a snapshot holds, on this process's clock.
-#[derive(Debug)]
-pub(crate) struct Restored {
-    pub(crate) secret: HashKey,
-    pub(crate) limits: Vec<ActiveLimit>,
-    pub(crate) states: Vec<Saved>,
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirError {
-    let path = path.to_owned();
-    move |source| DataDirError::Io {
-        action,
-        path,
-        source,
-    }
 }
 
 /// Refuses what would keep whoever opens it waiting, such as a pipe.
@@ -154,20 +93,7 @@ impl Directory {
         };
         let length = file.metadata().map_err(io_error("read", &path))?.len();
         let mut reader = BufReader::with_capacity(CHUNK, file);
-        let read = format::read(&mut reader, length, now).map_err(|error| match error {
-            FormatError::Foreign => DataDirError::Foreign(path.clone()),
-            FormatError::Future(version) => DataDirError::Future {
-                path: path.clone(),
-                version,
-                known: format::VERSION,
-            },
-            FormatError::Torn(reason) => DataDirError::Torn {
-                path: path.clone(),
-                reason,
-            },
-            FormatError::Io(source) => io_error("read", &path)(source),
-        })?;
-        Ok(Some(read))
+        format::read(&path, &mut reader, length, now).map(Some)
     }
 
     /// Writes a snapshot in place of the last one; returns its size. Until it is whole and on the
@@ -197,11 +123,8 @@ fn write_to(file: File, limiter: &Limiter<ServerStore>) -> io::Result<u64> {
     let Some(store) = limiter.store().memory() else {
         return Ok(0);
     };
-    let head = Head {
-        secret: store.hash_key(),
-        at: limiter.now(),
-    };
-    let mut out = format::Out::begin(BufWriter::with_capacity(CHUNK, file), &head)?;
+    let writer = BufWriter::with_capacity(CHUNK, file);
+    let mut out = format::Out::begin(writer, store.hash_key(), limiter.now())?;
     for shard in 0..store.shard_count() {
         for saved in store.export(shard, limiter.now()) {
             out.state(&saved)?;

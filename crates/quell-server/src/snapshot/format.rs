@@ -12,21 +12,22 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use quell::store::memory::{HashKey, Saved};
 use quell_core::limit::{ActiveLimit, LimitId};
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::Now;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::directory::Restored;
 use super::limit_record::LimitRecord;
 use super::state_record::StateRecord;
+use crate::error::{DataDirError, io_error};
 
 const MAGIC: &[u8; 16] = b"quell snapshot\n\0";
 
 /// The version that is written, and the last that is read.
-pub(super) const VERSION: u32 = 4;
+const VERSION: u32 = 4;
 
 /// Content after which a block is closed.
 const BLOCK: usize = 1_024 * 1_024;
@@ -39,28 +40,20 @@ const STATES: u8 = 2;
 const LIMITS: u8 = 3;
 const END: u8 = 4;
 
-/// What a snapshot begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) secret: HashKey,
-    /// Both clocks when the snapshot began.
-    pub(super) at: Now,
-}
-
+/// What a snapshot begins with: the secret, and both clocks when it began.
 #[derive(Serialize, Deserialize)]
-struct HeadRecord {
+struct Head {
     secret: [u64; 2],
     monotonic: u64,
     wall: u64,
 }
 
-/// Why a file cannot be read.
+/// What a snapshot holds, on this process's clock.
 #[derive(Debug)]
-pub(super) enum FormatError {
-    Foreign,
-    Future(u32),
-    Torn(String),
-    Io(io::Error),
+pub(crate) struct Restored {
+    pub(crate) secret: HashKey,
+    pub(crate) limits: Vec<ActiveLimit>,
+    pub(crate) states: Vec<Saved>,
 }
 
 /// A snapshot that is being written.
@@ -72,7 +65,7 @@ pub(super) struct Out<W> {
 }
 
 impl<W: Write> Out<W> {
-    pub(super) fn begin(mut writer: W, head: &Head) -> io::Result<Self> {
+    pub(super) fn begin(mut writer: W, secret: HashKey, at: Now) -> io::Result<Self> {
         writer.write_all(MAGIC)?;
         writer.write_all(&VERSION.to_le_bytes())?;
         let mut out = Self {
@@ -81,10 +74,10 @@ impl<W: Write> Out<W> {
             states: 0,
             bytes: MAGIC.len() as u64 + 4,
         };
-        out.push(&HeadRecord {
-            secret: head.secret.0,
-            monotonic: head.at.monotonic.as_nanos(),
-            wall: head.at.wall.as_nanos(),
+        out.push(&Head {
+            secret: secret.0,
+            monotonic: at.monotonic.as_nanos(),
+            wall: at.wall.as_nanos(),
         })?;
         out.close(HEAD)?;
         Ok(out)
@@ -144,9 +137,16 @@ fn checksum(kind: u8, length: u32, content: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads a snapshot of `length` bytes and moves its instants to the clock that says `now`.
-pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Restored, FormatError> {
+/// Reads a snapshot of `length` bytes and moves its instants to the clock that says `now`; `path` is
+/// for errors.
+pub(super) fn read(
+    path: &Path,
+    reader: &mut impl Read,
+    length: u64,
+    now: Now,
+) -> Result<Restored, DataDirError> {
     let mut input = In {
+        path,
         reader,
         left: length,
         block: 0,
@@ -158,11 +158,10 @@ pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Rest
     loop {
         let (kind, content) = input.block()?;
         match (kind, &head) {
-            (HEAD, None) => head = Some(read_head(&content)?),
+            (HEAD, None) => head = input.all(&content)?.pop(),
             (STATES, Some(_)) => {
-                for record in input.all::<StateRecord>(&content)? {
-                    states.push(Saved::from(record));
-                }
+                let records = input.all::<StateRecord>(&content)?;
+                states.extend(records.into_iter().map(Saved::from));
             }
             (LIMITS, Some(_)) => {
                 for record in input.all::<LimitRecord>(&content)? {
@@ -178,9 +177,9 @@ pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Rest
                 if input.left > 0 {
                     return Err(input.torn("something follows the end"));
                 }
-                shift(&mut limits, &mut states, head.at, now);
+                shift(&mut limits, &mut states, head, now);
                 return Ok(Restored {
-                    secret: head.secret,
+                    secret: HashKey(head.secret),
                     limits,
                     states,
                 });
@@ -190,23 +189,13 @@ pub(super) fn read(reader: &mut impl Read, length: u64, now: Now) -> Result<Rest
     }
 }
 
-fn read_head(content: &[u8]) -> Result<Head, FormatError> {
-    let record: HeadRecord =
-        postcard::from_bytes(content).map_err(|error| FormatError::Torn(error.to_string()))?;
-    Ok(Head {
-        secret: HashKey(record.secret),
-        at: Now {
-            monotonic: Monotonic::from_nanos(record.monotonic),
-            wall: Wall::from_nanos(record.wall),
-        },
-    })
-}
-
 /// Monotonic clocks of two processes have nothing in common; what went by between them is what the
 /// wall clock says.
-fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: Now, now: Now) {
-    let ahead = |at: Now| i128::from(at.monotonic.as_nanos()) - i128::from(at.wall.as_nanos());
-    let nanos = (ahead(now) - ahead(then)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: &Head, now: Now) {
+    let ahead = |monotonic: u64, wall: u64| i128::from(monotonic) - i128::from(wall);
+    let ahead_now = ahead(now.monotonic.as_nanos(), now.wall.as_nanos());
+    let nanos = (ahead_now - ahead(then.monotonic, then.wall))
+        .clamp(i128::from(i64::MIN), i128::from(i64::MAX));
     let nanos = i64::try_from(nanos).unwrap_or_default();
     for active in limits.iter_mut() {
         active.since = active.since.shifted(nanos);
@@ -223,6 +212,7 @@ fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: Now, now: No
 }
 
 struct In<'r, R> {
+    path: &'r Path,
     reader: &'r mut R,
     left: u64,
     /// Blocks so far, for messages.
@@ -230,31 +220,36 @@ struct In<'r, R> {
 }
 
 impl<R: Read> In<'_, R> {
-    fn torn(&self, reason: &str) -> FormatError {
-        FormatError::Torn(format!("block {}: {reason}", self.block))
+    fn torn(&self, reason: &str) -> DataDirError {
+        DataDirError::Torn {
+            path: self.path.to_owned(),
+            reason: format!("block {}: {reason}", self.block),
+        }
     }
 
-    fn begin(&mut self) -> Result<(), FormatError> {
-        if self.left < MAGIC.len() as u64 + 4 {
-            return Err(FormatError::Foreign);
-        }
-        if self.take::<16>()? != *MAGIC {
-            return Err(FormatError::Foreign);
+    fn begin(&mut self) -> Result<(), DataDirError> {
+        let path = self.path.to_owned();
+        if self.left < MAGIC.len() as u64 + 4 || self.take::<16>()? != *MAGIC {
+            return Err(DataDirError::Foreign(path));
         }
         match u32::from_le_bytes(self.take()?) {
             1..=VERSION => Ok(()),
-            0 => Err(FormatError::Foreign),
-            version => Err(FormatError::Future(version)),
+            0 => Err(DataDirError::Foreign(path)),
+            version => Err(DataDirError::Future {
+                path,
+                version,
+                known: VERSION,
+            }),
         }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DataDirError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), FormatError> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), DataDirError> {
         match self.left.checked_sub(bytes.len() as u64) {
             Some(left) => self.left = left,
             None => return Err(self.torn("the file ends too early")),
@@ -263,12 +258,12 @@ impl<R: Read> In<'_, R> {
             match error.kind() {
                 // It was cut while it was read.
                 io::ErrorKind::UnexpectedEof => self.torn("the file ends too early"),
-                _ => FormatError::Io(error),
+                _ => io_error("read", self.path)(error),
             }
         })
     }
 
-    fn block(&mut self) -> Result<(u8, Vec<u8>), FormatError> {
+    fn block(&mut self) -> Result<(u8, Vec<u8>), DataDirError> {
         self.block += 1;
         let [kind] = self.take()?;
         let length = u32::from_le_bytes(self.take()?);
@@ -285,7 +280,7 @@ impl<R: Read> In<'_, R> {
     }
 
     /// All values of a block.
-    fn all<T: DeserializeOwned>(&self, content: &[u8]) -> Result<Vec<T>, FormatError> {
+    fn all<T: DeserializeOwned>(&self, content: &[u8]) -> Result<Vec<T>, DataDirError> {
         let mut values = Vec::new();
         let mut rest = content;
         while !rest.is_empty() {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
-use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -29,18 +28,9 @@ pub(super) struct LimitRecord {
 
 #[derive(Serialize, Deserialize)]
 enum AlgorithmRecord {
-    TokenBucket {
-        count: u64,
-        period: Duration,
-        burst: Option<u64>,
-        initial: Option<u64>,
-    },
-    Refill {
-        amount: u64,
-        every: Duration,
-        burst: Option<u64>,
-        initial: Option<u64>,
-    },
+    TokenBucket(BucketRecord),
+    /// One that refills in batches.
+    Refill(BucketRecord),
     LeakyBucket {
         count: u64,
         period: Duration,
@@ -53,25 +43,14 @@ enum AlgorithmRecord {
     },
     CalendarWindow {
         limit: u64,
-        unit: UnitRecord,
+        #[serde(with = "UnitRecord")]
+        unit: CalendarUnit,
         zone: String,
     },
-    SlidingWindow {
-        limit: u64,
-        window: Duration,
-        segments: u32,
-    },
-    SlidingLog {
-        limit: u64,
-        window: Duration,
-        max_entries: u32,
-    },
-    OnCredit {
-        count: u64,
-        period: Duration,
-        burst: Option<u64>,
-        initial: Option<u64>,
-    },
+    SlidingWindow(#[serde(with = "SlidingWindowRecord")] SlidingWindow),
+    SlidingLog(#[serde(with = "SlidingLogRecord")] SlidingLog),
+    /// A token bucket with debt.
+    OnCredit(BucketRecord),
     WarmingUp {
         count: u64,
         period: Duration,
@@ -80,7 +59,16 @@ enum AlgorithmRecord {
     },
 }
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
+struct BucketRecord {
+    count: u64,
+    period: Duration,
+    burst: Option<u64>,
+    initial: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "CalendarUnit")]
 enum UnitRecord {
     Minute,
     Hour,
@@ -88,6 +76,22 @@ enum UnitRecord {
     Week,
     Month,
     Year,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SlidingWindow")]
+struct SlidingWindowRecord {
+    limit: u64,
+    window: Duration,
+    segments: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SlidingLog")]
+struct SlidingLogRecord {
+    limit: u64,
+    window: Duration,
+    max_entries: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -131,7 +135,7 @@ impl TryFrom<LimitRecord> for ActiveLimit {
         let ban = |ban: BanRuleRecord| Ban::new(ban.after, Some(ban.within), ban.durations);
         let spec = LimitSpec {
             ban: record.ban.map(ban).transpose()?.map(Arc::new),
-            ..LimitSpec::from(record.algorithm.read()?)
+            ..record.algorithm.read()?
         };
         Ok(Self {
             id: LimitId(record.id),
@@ -145,49 +149,29 @@ impl TryFrom<LimitRecord> for ActiveLimit {
 impl AlgorithmRecord {
     fn of(algorithm: &Algorithm) -> Option<Self> {
         Some(match algorithm.clone() {
-            Algorithm::TokenBucket(bucket) => Self::of_bucket(bucket),
-            Algorithm::LeakyBucket(LeakyBucket {
-                rate,
-                burst,
-                delay_after,
-            }) => Self::LeakyBucket {
-                count: rate.count(),
-                period: rate.period(),
-                burst,
-                delay_after,
+            Algorithm::TokenBucket(bucket) => Self::of_bucket(&bucket),
+            Algorithm::LeakyBucket(bucket) => Self::LeakyBucket {
+                count: bucket.rate.count(),
+                period: bucket.rate.period(),
+                burst: bucket.burst,
+                delay_after: bucket.delay_after,
             },
             Algorithm::FixedWindow(FixedWindow { limit, window }) => match window {
                 Window::FirstRequest(window) => Self::FixedWindow { limit, window },
                 Window::Calendar(Calendar { unit, zone }) => Self::CalendarWindow {
                     limit,
-                    unit: unit.into(),
+                    unit,
                     zone: zone.as_ref().to_owned(),
                 },
             },
-            Algorithm::SlidingWindow(SlidingWindow {
-                limit,
-                window,
-                segments,
-            }) => Self::SlidingWindow {
-                limit,
-                window,
-                segments,
-            },
-            Algorithm::SlidingLog(SlidingLog {
-                limit,
-                window,
-                max_entries,
-            }) => Self::SlidingLog {
-                limit,
-                window,
-                max_entries,
-            },
+            Algorithm::SlidingWindow(window) => Self::SlidingWindow(window),
+            Algorithm::SlidingLog(log) => Self::SlidingLog(log),
             Algorithm::Concurrency(_) => return None,
         })
     }
 
-    fn of_bucket(bucket: TokenBucket) -> Self {
-        let TokenBucket {
+    fn of_bucket(bucket: &TokenBucket) -> Self {
+        let &TokenBucket {
             count,
             period,
             in_batches,
@@ -197,136 +181,70 @@ impl AlgorithmRecord {
             warm_up,
             cold_factor,
         } = bucket;
-        match (warm_up, cold_factor) {
-            (Some(warm_up), Some(cold_factor)) => Self::WarmingUp {
+        if let (Some(warm_up), Some(cold_factor)) = (warm_up, cold_factor) {
+            return Self::WarmingUp {
                 count,
                 period,
                 warm_up,
                 cold_factor,
-            },
-            _ if in_batches => Self::Refill {
-                amount: count,
-                every: period,
-                burst,
-                initial,
-            },
-            _ if debt => Self::OnCredit {
-                count,
-                period,
-                burst,
-                initial,
-            },
-            _ => Self::TokenBucket {
-                count,
-                period,
-                burst,
-                initial,
-            },
+            };
         }
+        let variant = match (in_batches, debt) {
+            (true, _) => Self::Refill,
+            (false, true) => Self::OnCredit,
+            (false, false) => Self::TokenBucket,
+        };
+        variant(BucketRecord {
+            count,
+            period,
+            burst,
+            initial,
+        })
     }
 
-    fn read(self) -> Result<Algorithm, LimitError> {
+    fn read(self) -> Result<LimitSpec, LimitError> {
         Ok(match self {
-            Self::TokenBucket {
-                count,
-                period,
-                burst,
-                initial,
-            } => Algorithm::TokenBucket(bucket(count, period, burst, initial)),
-            Self::OnCredit {
-                count,
-                period,
-                burst,
-                initial,
-            } => Algorithm::TokenBucket(bucket(count, period, burst, initial).debt(true)),
+            Self::TokenBucket(record) => record.read().into(),
+            Self::OnCredit(record) => record.read().debt(true).into(),
+            Self::Refill(record) => TokenBucket {
+                in_batches: true,
+                ..record.read()
+            }
+            .into(),
             Self::WarmingUp {
                 count,
                 period,
                 warm_up,
                 cold_factor,
-            } => Algorithm::TokenBucket(TokenBucket {
-                warm_up: Some(warm_up),
-                cold_factor: Some(cold_factor),
-                ..bucket(count, period, None, None)
-            }),
-            Self::Refill {
-                amount,
-                every,
-                burst,
-                initial,
-            } => Algorithm::TokenBucket(TokenBucket {
-                in_batches: true,
-                ..bucket(amount, every, burst, initial)
-            }),
+            } => {
+                let bucket = TokenBucket::new(count, period);
+                bucket.warm_up(warm_up).cold_factor(cold_factor).into()
+            }
             Self::LeakyBucket {
                 count,
                 period,
                 burst,
                 delay_after,
-            } => Algorithm::LeakyBucket(LeakyBucket {
-                rate: Rate::new(count, period)?,
-                burst,
-                delay_after,
-            }),
-            Self::FixedWindow { limit, window } => Algorithm::FixedWindow(FixedWindow {
-                limit,
-                window: Window::FirstRequest(window),
-            }),
-            Self::CalendarWindow { limit, unit, zone } => {
-                Algorithm::FixedWindow(Limit::calendar_window(limit, unit.into(), &zone))
+            } => {
+                let bucket = Limit::leaky_bucket(Rate::new(count, period)?);
+                bucket.burst(burst).delay_after(delay_after).into()
             }
-            Self::SlidingWindow {
-                limit,
-                window,
-                segments,
-            } => Algorithm::SlidingWindow(SlidingWindow {
-                limit,
-                window,
-                segments,
-            }),
-            Self::SlidingLog {
-                limit,
-                window,
-                max_entries,
-            } => Algorithm::SlidingLog(SlidingLog {
-                limit,
-                window,
-                max_entries,
-            }),
+            Self::FixedWindow { limit, window } => Limit::fixed_window(limit, window).into(),
+            Self::CalendarWindow { limit, unit, zone } => {
+                Limit::calendar_window(limit, unit, &zone).into()
+            }
+            Self::SlidingWindow(window) => window.into(),
+            Self::SlidingLog(log) => log.into(),
         })
     }
 }
 
-fn bucket(count: u64, period: Duration, burst: Option<u64>, initial: Option<u64>) -> TokenBucket {
-    TokenBucket {
-        burst,
-        initial,
-        ..TokenBucket::new(count, period)
-    }
-}
-
-impl From<CalendarUnit> for UnitRecord {
-    fn from(unit: CalendarUnit) -> Self {
-        match unit {
-            CalendarUnit::Minute => Self::Minute,
-            CalendarUnit::Hour => Self::Hour,
-            CalendarUnit::Day => Self::Day,
-            CalendarUnit::Week => Self::Week,
-            CalendarUnit::Month => Self::Month,
-            CalendarUnit::Year => Self::Year,
-        }
-    }
-}
-
-impl From<UnitRecord> for CalendarUnit {
-    fn from(unit: UnitRecord) -> Self {
-        match unit {
-            UnitRecord::Minute => Self::Minute,
-            UnitRecord::Hour => Self::Hour,
-            UnitRecord::Day => Self::Day,
-            UnitRecord::Week => Self::Week,
-            UnitRecord::Month => Self::Month,
-            UnitRecord::Year => Self::Year,
+impl BucketRecord {
+    fn read(self) -> TokenBucket {
+        TokenBucket {
+            burst: self.burst,
+            initial: self.initial,
+            ..TokenBucket::new(self.count, self.period)
         }
     }
 }

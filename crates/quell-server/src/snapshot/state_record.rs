@@ -25,46 +25,20 @@ pub(super) struct StateRecord {
     name: Option<Vec<u8>>,
 }
 
+/// What a [`Usage`] says, its fields in the same order.
 #[derive(Serialize, Deserialize)]
 enum UsageRecord {
     Rest,
-    TokenBucket {
-        tat: u128,
-    },
-    Refill {
-        anchor: u64,
-        used: u64,
-    },
-    LeakyBucket {
-        tat: u128,
-    },
-    FixedWindow {
-        start: u64,
-        used: u64,
-    },
-    CalendarWindow {
-        end: u64,
-        used: u64,
-    },
-    SlidingWindow {
-        segments: Vec<(u64, u64)>,
-    },
-    SlidingLog {
-        entries: Vec<(u64, u64)>,
-    },
-    Owing {
-        tat: u128,
-        as_of: u64,
-    },
-    OwingBatches {
-        anchor: u64,
-        used: u64,
-    },
-    WarmingUp {
-        tat: u128,
-        heat: u64,
-        as_of: u64,
-    },
+    TokenBucket(u128),
+    Refill(u64, u64),
+    LeakyBucket(u128),
+    FixedWindow(u64, u64),
+    CalendarWindow(u64, u64),
+    SlidingWindow(Vec<(u64, u64)>),
+    SlidingLog(Vec<(u64, u64)>),
+    Owing(u128, u64),
+    OwingBatches(u64, u64),
+    WarmingUp(u128, u64, u64),
     /// Of a state that has been asked under several versions of its limit.
     Versions(Box<Self>, Vec<VersionRecord>),
 }
@@ -160,44 +134,26 @@ impl UsageRecord {
 
 impl From<&Usage> for UsageRecord {
     fn from(usage: &Usage) -> Self {
+        let nanos = |at: &Monotonic| at.as_nanos();
         match usage {
             Usage::Rest => Self::Rest,
-            Usage::TokenBucket { tat } => Self::TokenBucket { tat: *tat },
-            Usage::Refill { anchor, used } => Self::Refill {
-                anchor: anchor.as_nanos(),
-                used: *used,
-            },
-            Usage::LeakyBucket { tat } => Self::LeakyBucket { tat: *tat },
-            Usage::FixedWindow { start, used } => Self::FixedWindow {
-                start: start.as_nanos(),
-                used: *used,
-            },
-            Usage::CalendarWindow { end, used } => Self::CalendarWindow {
-                end: end.as_nanos(),
-                used: *used,
-            },
-            Usage::SlidingWindow { segments } => Self::SlidingWindow {
-                segments: segments.iter().copied().collect(),
-            },
-            Usage::SlidingLog { entries } => Self::SlidingLog {
-                entries: entries
+            Usage::TokenBucket { tat } => Self::TokenBucket(*tat),
+            Usage::Refill { anchor, used } => Self::Refill(nanos(anchor), *used),
+            Usage::LeakyBucket { tat } => Self::LeakyBucket(*tat),
+            Usage::FixedWindow { start, used } => Self::FixedWindow(nanos(start), *used),
+            Usage::CalendarWindow { end, used } => Self::CalendarWindow(end.as_nanos(), *used),
+            Usage::SlidingWindow { segments } => {
+                Self::SlidingWindow(segments.iter().copied().collect())
+            }
+            Usage::SlidingLog { entries } => Self::SlidingLog(
+                entries
                     .iter()
-                    .map(|(at, used)| (at.as_nanos(), *used))
+                    .map(|(at, used)| (nanos(at), *used))
                     .collect(),
-            },
-            Usage::Owing { tat, as_of } => Self::Owing {
-                tat: *tat,
-                as_of: as_of.as_nanos(),
-            },
-            Usage::OwingBatches { anchor, used } => Self::OwingBatches {
-                anchor: anchor.as_nanos(),
-                used: *used,
-            },
-            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
-                tat: *tat,
-                heat: *heat,
-                as_of: as_of.as_nanos(),
-            },
+            ),
+            Usage::Owing { tat, as_of } => Self::Owing(*tat, nanos(as_of)),
+            Usage::OwingBatches { anchor, used } => Self::OwingBatches(nanos(anchor), *used),
+            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp(*tat, *heat, nanos(as_of)),
             // Holds end with the process: what is charged stays, permits and places do not.
             Usage::Held(held) => Self::from(&held.usage),
             Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
@@ -207,45 +163,44 @@ impl From<&Usage> for UsageRecord {
 
 impl From<UsageRecord> for Usage {
     fn from(record: UsageRecord) -> Self {
-        let monotonic = Monotonic::from_nanos;
+        let at = Monotonic::from_nanos;
         match record {
             UsageRecord::Rest => Self::Rest,
-            UsageRecord::TokenBucket { tat } => Self::TokenBucket { tat },
-            UsageRecord::Refill { anchor, used } => Self::Refill {
-                anchor: monotonic(anchor),
-                used,
-            },
-            UsageRecord::LeakyBucket { tat } => Self::LeakyBucket { tat },
-            UsageRecord::FixedWindow { start, used } => Self::FixedWindow {
-                start: monotonic(start),
-                used,
-            },
-            UsageRecord::CalendarWindow { end, used } => Self::CalendarWindow {
-                end: Wall::from_nanos(end),
-                used,
-            },
-            UsageRecord::SlidingWindow { segments } => Self::SlidingWindow {
-                segments: segments.into(),
-            },
-            UsageRecord::SlidingLog { entries } => Self::SlidingLog {
-                entries: entries
-                    .into_iter()
-                    .map(|(at, used)| (monotonic(at), used))
-                    .collect(),
-            },
-            UsageRecord::Owing { tat, as_of } => Self::Owing {
-                tat,
-                as_of: monotonic(as_of),
-            },
-            UsageRecord::WarmingUp { tat, heat, as_of } => Self::WarmingUp {
-                tat,
-                heat,
-                as_of: monotonic(as_of),
-            },
-            UsageRecord::OwingBatches { anchor, used } => Self::OwingBatches {
-                anchor: monotonic(anchor),
-                used,
-            },
+            UsageRecord::TokenBucket(tat) => Self::TokenBucket { tat },
+            UsageRecord::Refill(nanos, used) => {
+                let anchor = at(nanos);
+                Self::Refill { anchor, used }
+            }
+            UsageRecord::LeakyBucket(tat) => Self::LeakyBucket { tat },
+            UsageRecord::FixedWindow(nanos, used) => {
+                let start = at(nanos);
+                Self::FixedWindow { start, used }
+            }
+            UsageRecord::CalendarWindow(nanos, used) => {
+                let end = Wall::from_nanos(nanos);
+                Self::CalendarWindow { end, used }
+            }
+            UsageRecord::SlidingWindow(segments) => {
+                let segments = segments.into();
+                Self::SlidingWindow { segments }
+            }
+            UsageRecord::SlidingLog(entries) => {
+                let entries = entries.into_iter();
+                let entries = entries.map(|(nanos, used)| (at(nanos), used)).collect();
+                Self::SlidingLog { entries }
+            }
+            UsageRecord::Owing(tat, nanos) => {
+                let as_of = at(nanos);
+                Self::Owing { tat, as_of }
+            }
+            UsageRecord::OwingBatches(nanos, used) => {
+                let anchor = at(nanos);
+                Self::OwingBatches { anchor, used }
+            }
+            UsageRecord::WarmingUp(tat, heat, nanos) => {
+                let as_of = at(nanos);
+                Self::WarmingUp { tat, heat, as_of }
+            }
             // Nobody writes versions of a version.
             UsageRecord::Versions(usage, _) => Self::from(*usage),
         }
