@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use quell_core::rule::RuleSet;
+use serde::Serialize;
 
 /// How far a server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) struct Health {
 }
 
 /// Something that went wrong and stays so until it goes right.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
     pub(crate) since: Timestamp,
     pub(crate) reasons: Vec<String>,

@@ -17,6 +17,7 @@ mod connection;
 mod direct;
 mod health;
 mod hold;
+mod metrics;
 mod openapi;
 mod origin;
 mod parameters;
@@ -46,7 +47,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/openapi.json", get(openapi::openapi))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+        .route("/metrics", get(metrics::metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(shared)

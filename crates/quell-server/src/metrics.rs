@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-mod render;
 mod rules;
 mod tally;
 
-pub(crate) use render::{Gauges, RulesStoreGauge, render};
-pub(crate) use rules::{RuleTallies, RuleTally, place};
+pub(crate) use rules::{ALLOWED, DENIED, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, place};
 pub(crate) use tally::{Histogram, Tally};
 
 /// All numbers of one server.
@@ -72,7 +70,7 @@ impl Metrics {
 
     /// Questions that were answered so far, peeks too.
     pub(crate) fn answers(&self) -> u64 {
-        let ad_hoc = 0..2 * rules::OUTCOMES.len();
+        let ad_hoc = 0..2 * OUTCOMES.len();
         let ad_hoc = ad_hoc.map(|index| self.ad_hoc.sum(index));
         ad_hoc.fold(self.query_seconds.count(), u64::wrapping_add)
     }
@@ -80,7 +78,7 @@ impl Metrics {
     /// Charges so far, refused ones too: as long as it stays the same, no decision changed a state.
     pub(crate) fn acquires(&self) -> u64 {
         let of_tally = |tally: &RuleTally| {
-            let acquires = 0..rules::OUTCOMES.len();
+            let acquires = 0..OUTCOMES.len();
             acquires
                 .map(|index| tally.sum(index))
                 .fold(0, u64::wrapping_add)

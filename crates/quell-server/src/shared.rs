@@ -13,7 +13,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::decision_log::DecisionLog;
 use crate::health::Health;
-use crate::metrics::{Gauges, Metrics, RulesStoreGauge};
+use crate::metrics::Metrics;
 use crate::resp::Connections;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
@@ -81,28 +81,5 @@ impl Shared {
         let runtime = Handle::current();
         let work = tokio::task::spawn_blocking(move || runtime.block_on(shared.limiter.bans(most)));
         work.await.unwrap_or_else(|_| Ok(Vec::new()))
-    }
-
-    /// What metrics read when they are asked for. Cost: a look at the end of each ban in this process,
-    /// or a few trips to a store beside it.
-    pub(crate) async fn gauges(self: &Arc<Self>) -> Gauges {
-        let keys = self.limiter.store().key_counts();
-        let bans = self.limiter.ban_count().await;
-        Gauges {
-            keys: keys.keys,
-            max_keys: keys.max_keys,
-            overflow_states: keys.overflow_states,
-            bans: bans.ok(),
-            waiting: self.limiter.waiting(),
-            holds: self.limiter.store().hold_totals(self.limiter.now()).await,
-            uptime: self.started.elapsed(),
-            shared: self.limiter.store().numbers(),
-            is_reload_failed: self.health.reload_failure().is_some()
-                || self.sources.is_a_store_failing(),
-            emptied_domains: self.health.emptied_domains().len(),
-            is_snapshot_failing: self.health.snapshot_failure().is_some(),
-            buffer_bytes: self.buffers.used(),
-            rules_stores: self.sources.stores().map(RulesStoreGauge::of).collect(),
-        }
     }
 }

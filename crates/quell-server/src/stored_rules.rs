@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use quell_redis::{Entry, Head, RuleVersions, RuleVersionsError, StoreUrl, Version};
 
 use crate::error::ServeError;
+use crate::health::Failure;
 
 /// A store that rules are read from.
 #[derive(Debug)]
@@ -26,19 +27,12 @@ struct State {
     latest: Option<Arc<Version>>,
     /// What decides.
     in_force: Option<Entry>,
-    failure: Option<StoreFailure>,
+    failure: Option<(Trouble, Failure)>,
     /// A head that was looked behind, and nothing that can be read was there.
     damaged: Option<Head>,
 }
 
 /// Why a store says nothing new.
-#[derive(Clone, Debug)]
-pub(crate) struct StoreFailure {
-    trouble: Trouble,
-    pub(crate) since: Timestamp,
-    pub(crate) reason: String,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Gone,
@@ -51,7 +45,15 @@ enum Trouble {
 pub(crate) struct Standing {
     /// The version in force, if one is.
     pub(crate) in_force: Option<Entry>,
-    pub(crate) failure: Option<StoreFailure>,
+    /// Why the store says nothing new.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Standing {
+    /// The number of the version in force.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.in_force.as_ref().map(|entry| entry.head.number())
+    }
 }
 
 /// What a look at the head showed.
@@ -172,7 +174,7 @@ impl StoredRules {
         let state = self.state.lock();
         Standing {
             in_force: state.in_force.clone(),
-            failure: state.failure.clone(),
+            failure: state.failure.as_ref().map(|(_, failure)| failure.clone()),
         }
     }
 
@@ -199,7 +201,11 @@ impl StoredRules {
     fn note(&self, trouble: Trouble, reason: String) -> bool {
         let mut state = self.state.lock();
         let before = state.failure.as_ref();
-        let is_new = before.is_none_or(|before| before.trouble != trouble);
+        let same = before.filter(|(before, _)| *before == trouble);
+        let (since, is_new) = match same {
+            Some((_, failure)) => (failure.since, false),
+            None => (Timestamp::now(), true),
+        };
         if is_new {
             tracing::error!(
                 store = self.url,
@@ -207,12 +213,8 @@ impl StoredRules {
                 "the rules cannot be read from the store; the rules in force stay"
             );
         }
-        let since = before.filter(|_| !is_new).map(|before| before.since);
-        state.failure = Some(StoreFailure {
-            trouble,
-            since: since.unwrap_or_else(Timestamp::now),
-            reason,
-        });
+        let reasons = vec![reason];
+        state.failure = Some((trouble, Failure { since, reasons }));
         is_new
     }
 

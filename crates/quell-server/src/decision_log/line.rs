@@ -18,10 +18,10 @@ const APART: u64 = 0x6c6f_6720_6c69_6e65;
 
 #[derive(Serialize)]
 struct Line<'a> {
-    time: String,
+    time: Timestamp,
     /// Only where servers share a store: whose clock decided.
     #[serde(skip_serializing_if = "Option::is_none")]
-    store_time: Option<String>,
+    store_time: Option<Timestamp>,
     domain: &'a str,
     rule: Option<&'a str>,
     key: Option<String>,
@@ -37,8 +37,8 @@ struct Line<'a> {
 
 /// Appends the lines of a query; returns how many there are.
 pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
-    let time = text(decided.time);
-    let store_time = decided.store_time.map(text);
+    let time = timestamp(decided.time);
+    let store_time = decided.store_time.map(timestamp);
     let degraded = decided.degraded;
     if decided.decisions.is_empty() {
         let unmatched = Line {
@@ -60,8 +60,8 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
     for of_rule in &decided.decisions {
         let delay = of_rule.delay.as_nanos().div_ceil(1_000_000);
         let line = Line {
-            time: time.clone(),
-            store_time: store_time.clone(),
+            time,
+            store_time,
             degraded,
             domain: &decided.domain,
             rule: Some(&of_rule.rule),
@@ -80,10 +80,9 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
     decided.decisions.len() as u64
 }
 
-fn text(time: Wall) -> String {
+fn timestamp(time: Wall) -> Timestamp {
     let nanos = i128::from(time.as_nanos());
-    let time = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
-    time.to_string()
+    Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
 }
 
 fn push(line: &Line<'_>, out: &mut Vec<u8>) {

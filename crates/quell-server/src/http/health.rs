@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 
 use super::reply;
 use crate::health::Failure;
-use crate::metrics::render;
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
 
@@ -30,25 +29,16 @@ struct HealthBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reload_failure: Option<FailureBody>,
+    reload_failure: Option<Failure>,
     /// Domains that had rules since the start and have none now: calls that ask for them are not limited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     emptied_domains: Vec<String>,
     /// Why the last snapshot was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
-    snapshot_failure: Option<FailureBody>,
+    snapshot_failure: Option<Failure>,
     /// Whether the decision log cannot be written; only if so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decision_log_failing: bool,
-}
-
-impl FailureBody {
-    fn of(failure: Failure) -> Self {
-        Self {
-            since: failure.since.to_string(),
-            reasons: failure.reasons,
-        }
-    }
 }
 
 /// A store that rules are read from.
@@ -58,20 +48,16 @@ struct RulesStoreBody {
     /// The version in force; null: none yet.
     version: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<FailureBody>,
+    failure: Option<Failure>,
 }
 
 impl RulesStoreBody {
     fn of(stored: &Arc<StoredRules>) -> Self {
         let standing = stored.standing();
-        let in_force = standing.in_force.as_ref();
         Self {
             url: stored.url().to_owned(),
-            version: in_force.map(|entry| entry.head.number()),
-            failure: standing.failure.map(|failure| FailureBody {
-                since: failure.since.to_string(),
-                reasons: vec![failure.reason],
-            }),
+            version: standing.version(),
+            failure: standing.failure,
         }
     }
 }
@@ -93,13 +79,6 @@ struct StoreBody {
     /// What somebody should change about it: rights, eviction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-}
-
-/// Why something of the rules that should be in force is not.
-#[derive(Serialize)]
-struct FailureBody {
-    since: String,
-    reasons: Vec<String>,
 }
 
 async fn body(shared: &Shared) -> HealthBody {
@@ -141,9 +120,9 @@ async fn body(shared: &Shared) -> HealthBody {
         keys: shared.limiter.store().key_counts().keys,
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
-        reload_failure: failure.map(FailureBody::of),
+        reload_failure: failure,
         emptied_domains: shared.health.emptied_domains(),
-        snapshot_failure: snapshot_failure.map(FailureBody::of),
+        snapshot_failure,
         decision_log_failing,
     }
 }
@@ -166,11 +145,4 @@ pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
         StatusCode::OK
     };
     reply::json_with(status, &body)
-}
-
-/// The numbers, as Prometheus reads them.
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let text = render(&shared.metrics, &shared.gauges().await);
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    reply::reply(StatusCode::OK, kind, text)
 }

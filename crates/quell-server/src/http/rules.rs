@@ -29,21 +29,23 @@ struct VersionBody {
     /// Null: nothing was pushed yet.
     version: Option<u64>,
     by: Option<String>,
-    at: Option<String>,
+    at: Option<Timestamp>,
 }
 
 impl VersionBody {
     fn of(stored: &Arc<StoredRules>) -> Self {
-        let in_force = stored.standing().in_force;
-        let at = in_force.as_ref().and_then(|entry| {
-            let millis = i64::try_from(entry.at_ms).ok()?;
-            Timestamp::from_millisecond(millis).ok()
-        });
+        let standing = stored.standing();
+        let version = standing.version();
+        let (by, at_ms) = standing
+            .in_force
+            .map(|entry| (entry.who, entry.at_ms))
+            .unzip();
+        let at_ms = at_ms.and_then(|millis| i64::try_from(millis).ok());
         Self {
             url: stored.url().to_owned(),
-            version: in_force.as_ref().map(|entry| entry.head.number()),
-            by: in_force.map(|entry| entry.who),
-            at: at.map(|at| at.to_string()),
+            version,
+            by,
+            at: at_ms.and_then(|millis| Timestamp::from_millisecond(millis).ok()),
         }
     }
 }
@@ -172,15 +174,13 @@ fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
 }
 
 fn effect(effect: &Effect) -> EffectBody {
-    let described = match effect {
-        Effect::Limit(limit) => LimitDescription::of(limit),
-        Effect::Unlimited => {
-            return EffectBody {
-                unlimited: true,
-                ..EffectBody::default()
-            };
-        }
+    let Effect::Limit(limit) = effect else {
+        return EffectBody {
+            unlimited: true,
+            ..EffectBody::default()
+        };
     };
+    let described = LimitDescription::of(limit);
     EffectBody {
         unlimited: false,
         algorithm: Some(described.algorithm),

@@ -62,20 +62,20 @@ impl<const N: usize> Tally<N> {
 
 /// Upper edges of the histogram's parts, in nanoseconds: a decision takes less than a microsecond,
 /// what takes a millisecond was kept from running.
-const EDGES: [(u64, &str); 13] = [
-    (250, "0.00000025"),
-    (500, "0.0000005"),
-    (1_000, "0.000001"),
-    (2_000, "0.000002"),
-    (4_000, "0.000004"),
-    (8_000, "0.000008"),
-    (16_000, "0.000016"),
-    (32_000, "0.000032"),
-    (64_000, "0.000064"),
-    (250_000, "0.00025"),
-    (1_000_000, "0.001"),
-    (10_000_000, "0.01"),
-    (100_000_000, "0.1"),
+const EDGES: [u32; 13] = [
+    250,
+    500,
+    1_000,
+    2_000,
+    4_000,
+    8_000,
+    16_000,
+    32_000,
+    64_000,
+    250_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
 ];
 
 const ABOVE: usize = EDGES.len();
@@ -92,14 +92,15 @@ impl Histogram {
 
     pub(crate) fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let part = EDGES.iter().position(|(edge, _)| nanos <= *edge);
+        let part = EDGES.iter().position(|edge| nanos <= u64::from(*edge));
         self.0.add(part.unwrap_or(ABOVE), 1);
         self.0.add(SUM, nanos);
     }
 
     /// The upper edges in seconds, with how often it took at most so long.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let edges = EDGES.iter().map(|(_, text)| *text).chain(["+Inf"]);
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (String, u64)> {
+        let seconds = |nanos: &u32| (f64::from(*nanos) / 1e9).to_string();
+        let edges = EDGES.iter().map(seconds).chain(["+Inf".to_owned()]);
         let mut sum = 0_u64;
         edges.enumerate().map(move |(index, edge)| {
             sum = sum.wrapping_add(self.0.sum(index));
@@ -141,9 +142,26 @@ mod tests {
             histogram.record(Duration::from_nanos(nanos));
         }
         let parts: Vec<_> = histogram.parts().collect();
-        assert_eq!(parts.first(), Some(&("0.00000025", 2)));
-        assert_eq!(parts.get(1), Some(&("0.0000005", 3)));
-        assert_eq!(parts.last(), Some(&("+Inf", 4)));
+        let edges: Vec<&str> = parts.iter().map(|(edge, _)| edge.as_str()).collect();
+        let expected = [
+            "0.00000025",
+            "0.0000005",
+            "0.000001",
+            "0.000002",
+            "0.000004",
+            "0.000008",
+            "0.000016",
+            "0.000032",
+            "0.000064",
+            "0.00025",
+            "0.001",
+            "0.01",
+            "0.1",
+            "+Inf",
+        ];
+        assert_eq!(edges, expected);
+        let sums: Vec<u64> = parts.iter().map(|(_, sum)| *sum).collect();
+        assert_eq!((sums[0], sums[1], sums[13]), (2, 3, 4));
         assert_eq!(histogram.count(), 4);
         assert_eq!(histogram.sum(), Duration::from_nanos(100_000_503));
     }
