@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quell::store::HoldStore;
 use quell::{Cost, Limiter, Verdict};
-use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
+use quell_core::hold::HoldId;
+use quell_core::end_hold::Ending;
+use quell_core::claim::{WaitLimits, Claim};
 use quell_redis::RedisStore;
 
 use super::limits::{limiter, query};

@@ -8,10 +8,11 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::decision::Outcome;
-use crate::state::Usage;
 use crate::time::{Monotonic, Now, Wall};
+use crate::usage::Usage;
 
 pub(crate) mod gcra;
+pub(crate) mod narrow;
 mod refill;
 mod refund;
 
@@ -166,10 +167,6 @@ pub(crate) trait Mechanics {
     fn remaining(&self, usage: &Usage, at: &At) -> u64;
     /// Time until rest, from any usage, settled or not.
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
-    /// The same as an answer says it: whoever waits goes on when the turn comes.
-    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
-        self.reset_after(usage, at)
-    }
     /// How long a call that fits should wait, before it is charged.
     fn delay(&self, _usage: &Usage, _at: &At) -> Duration {
         Duration::ZERO
@@ -209,17 +206,12 @@ macro_rules! each {
 
 pub(crate) use each;
 
-// Here a usage with holds is told from a plain one; the engines see plain ones only.
 impl Mechanics for Engine {
     fn limit(&self) -> u64 {
         each!(self, engine => engine.limit())
     }
 
     fn limit_now(&self, usage: &Usage) -> u64 {
-        let usage = match usage {
-            Usage::Held(held) => &held.usage,
-            usage => usage,
-        };
         each!(self, engine => engine.limit_now(usage))
     }
 
@@ -228,95 +220,59 @@ impl Mechanics for Engine {
     }
 
     fn settle(&self, usage: &mut Usage, at: &At) {
-        if let Usage::Held(held) = usage {
-            held.settle(self, at);
-            if held.holds.is_empty() {
-                *usage = core::mem::take(&mut held.usage);
-            }
-            return;
-        }
         each!(self, engine => engine.settle(usage, at));
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        match usage {
-            Usage::Held(held) => held.check(self, at, cost),
-            usage => each!(self, engine => engine.check(usage, at, cost)),
-        }
+        each!(self, engine => engine.check(usage, at, cost))
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
-        let usage = match usage {
-            Usage::Held(held) => &mut held.usage,
-            usage => usage,
-        };
         each!(self, engine => engine.take(usage, at, cost));
     }
 
     fn remaining(&self, usage: &Usage, at: &At) -> u64 {
-        match usage {
-            Usage::Held(held) => held.remaining(self, at),
-            usage => each!(self, engine => engine.remaining(usage, at)),
-        }
+        each!(self, engine => engine.remaining(usage, at))
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
-        match usage {
-            Usage::Held(held) => held.reset_after(self, at),
-            usage => each!(self, engine => engine.reset_after(usage, at)),
-        }
-    }
-
-    fn rest_told(&self, usage: &Usage, at: &At) -> Duration {
-        match usage {
-            Usage::Held(held) => held.without_arrivals().reset_after(self, at),
-            usage => self.reset_after(usage, at),
-        }
+        each!(self, engine => engine.reset_after(usage, at))
     }
 
     fn delay(&self, usage: &Usage, at: &At) -> Duration {
-        let usage = match usage {
-            Usage::Held(held) => &held.usage,
-            usage => usage,
-        };
         each!(self, engine => engine.delay(usage, at))
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
-        if let Usage::Held(held) = usage {
-            held.shift(self, nanos);
-            return;
-        }
         each!(self, engine => engine.shift(usage, nanos));
     }
 }
 
 impl Engine {
-    /// Brings `usage` to the instant, and says what was charged meanwhile to who waited for it.
-    pub(crate) fn settle_at(&self, usage: &mut Usage, at: &At, mut charged: impl FnMut(&At, u64)) {
-        if let Usage::Held(held) = usage {
-            for (instant, units) in held.turns_until(at.now.monotonic) {
-                charged(&at.moved_to(instant), units);
-            }
-        }
-        self.settle(usage, at);
-    }
-
-    /// What `usage`, charged under `self`, becomes under `to` at the instant of the change.
+    /// What `usage`, charged under `self`, becomes under `to` at the instant of the change. Debts stay
+    /// debts.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
         self.settle(&mut usage, at);
-        match usage {
-            Usage::Rest => usage,
-            Usage::Held(_)
-            | Usage::Owing { .. }
-            | Usage::OwingBatches { .. }
-            | Usage::WarmingUp { .. } => self.carry_held(usage, to, at),
-            usage => self.carry_plain(usage, to, at),
+        let owed = self.units_owed(&usage, at);
+        if let Usage::OwingBatches { used, .. } = &mut usage {
+            // What is owed is carried over by itself.
+            *used = (*used).min(self.limit());
         }
+        let mut carried = self.carry_used(usage, to, at);
+        match (to, &mut carried) {
+            // Paid at the rate: what it cost was settled when it was charged.
+            (Self::Token(engine), Usage::WarmingUp { tat, .. }) if self.is_kin(to) => {
+                *tat = engine.gcra().owe(*tat, at.now.monotonic, owed).0;
+            }
+            _ if self.is_kin(to) => to.owe(&mut carried, owed, at),
+            _ => {}
+        }
+        carried
     }
 
-    fn carry_plain(&self, usage: Usage, to: &Self, at: &At) -> Usage {
+    fn carry_used(&self, usage: Usage, to: &Self, at: &At) -> Usage {
         match (self, to) {
+            _ if matches!(usage, Usage::Rest) => usage,
             (Self::Token(from), Self::Token(to)) => to.adopt(from, &usage, at),
             (Self::Token(from), Self::Refill(to)) => to.with_used(from.used(&usage, at), at),
             (Self::Refill(_), Self::Token(to)) => to.with_used(refill::used(&usage), at),

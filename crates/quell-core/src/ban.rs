@@ -20,8 +20,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use crate::limit::LimitError;
-use crate::state::BanRecord;
+use crate::limit_error::LimitError;
 use crate::time::{Exact, Monotonic};
 
 /// The most refusals that may be asked for before a ban: each one is remembered per key.
@@ -29,6 +28,21 @@ pub const MAX_AFTER: u32 = 1_000;
 
 /// The most steps in a list of ban durations.
 pub const MAX_STEPS: usize = 32;
+
+/// Refusals and bans of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BanRecord {
+    /// Refusals that count towards the next ban, oldest first.
+    pub refusals: Vec<Monotonic>,
+    /// The end of the last ban; the origin if there was none.
+    pub until: Monotonic,
+    /// How long the last ban was.
+    pub length: Duration,
+    /// How many bans the next one counts on top of: ban number `level` of the list comes next.
+    pub level: u32,
+    /// The end of the last ban or the last refusal after it: from here a quiet time counts.
+    pub quiet_since: Monotonic,
+}
 
 /// How many refusals bring a ban, and how long bans last.
 ///

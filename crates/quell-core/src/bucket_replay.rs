@@ -11,8 +11,9 @@ use crate::charge::{Charge, Entry, Operation, decide_one};
 use crate::cost::Cost;
 use crate::decision::Decision;
 use crate::limit::{ActiveLimit, Limit};
-use crate::state::{State, Usage};
+use crate::state::State;
 use crate::time::{Now, Wall};
+use crate::usage::Usage;
 
 /// The answer to a peek of `cost` on a key that is at rest after `reset_after`, without bans and
 /// delays; `None` unless the limit is a bucket with continuous refill. If `reset_after` was rounded up,

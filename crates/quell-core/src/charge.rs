@@ -10,15 +10,15 @@ use core::ops::Range;
 use core::time::Duration;
 
 use crate::algorithm::{At, Edges, Engine, Mechanics, each};
-use crate::ban::Ban;
+use crate::ban::{Ban, BanRecord};
 use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::ActiveLimit;
-use crate::rule::OnFailure;
+use crate::on_failure::OnFailure;
 use crate::short_list::ShortList;
-use crate::state::{BanRecord, State, Usage};
+use crate::state::State;
 use crate::time::Now;
 use crate::verdict::{RuleDecision, Verdict};
 
@@ -373,10 +373,6 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 /// Decides a set of one charge as [`decide`] does, without allocating.
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
     let engine = entry.charge.active.limit.engine();
-    if matches!(entry.state.usage, Usage::Held(_)) {
-        // Only `Engine`, the enum over all algorithms, handles holds.
-        return decide_with(engine, now, operation, entry);
-    }
     // Branches on the algorithm once; the code behind that is compiled for each one.
     each!(engine, engine => decide_with(engine, now, operation, entry))
 }
@@ -404,11 +400,16 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     let limit = &entry.charge.active.limit;
     let at = entry.charge.at(now);
     let state = &mut *entry.state;
-    if state.versions.is_some() {
+    if state.versions.is_some() || state.holds.is_some() {
         state.settle(limit, &at);
+    } else {
+        engine.settle(&mut state.usage, &at);
     }
-    engine.settle(&mut state.usage, &at);
-    let by_limit = engine.check(&state.usage, &at, entry.charge.cost.get());
+    let cost = entry.charge.cost.get();
+    let by_limit = match &state.holds {
+        None => engine.check(&state.usage, &at, cost),
+        Some(holds) => holds.check(&state.usage, limit.engine(), &at, cost),
+    };
     let Some(record) = state.ban.as_deref_mut() else {
         return Judgement {
             outcome: by_limit,
@@ -482,15 +483,18 @@ fn conclude<M: Mechanics>(
     } else {
         Duration::ZERO
     };
+    let (remaining, rest) = match &state.holds {
+        None => (
+            engine.remaining(&state.usage, &at),
+            engine.reset_after(&state.usage, &at),
+        ),
+        Some(holds) => holds.answer(&state.usage, limit.engine(), &at),
+    };
     Decision {
         outcome,
         limit: engine.limit_now(&state.usage),
-        remaining: if banned {
-            0
-        } else {
-            engine.remaining(&state.usage, &at)
-        },
-        reset_after: engine.rest_told(&state.usage, &at).max(left),
+        remaining: if banned { 0 } else { remaining },
+        reset_after: rest.max(left),
         delay,
         banned,
     }

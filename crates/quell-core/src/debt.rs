@@ -18,8 +18,8 @@
 
 use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
-use crate::state::Usage;
 use crate::time::Monotonic;
+use crate::usage::Usage;
 
 /// What a shared store has still to be charged for one key, under the node's share of its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

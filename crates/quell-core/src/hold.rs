@@ -11,18 +11,6 @@ use core::time::Duration;
 
 use crate::time::{Monotonic, Wall};
 
-mod claim;
-mod end;
-mod forecast;
-mod held_usage;
-mod timeline;
-
-pub use claim::{Claim, ClaimOutcome, WaitLimits, advance, claim};
-pub use end::{EndOutcome, Ending, end, forgive};
-use forecast::Forecast;
-pub use held_usage::HeldUsage;
-pub(crate) use timeline::taken;
-
 /// The longest name of a hold, in bytes: a UUID with room for a prefix.
 pub const MAX_ID: usize = 64;
 

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::narrow::Bucket;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
@@ -15,9 +16,9 @@ use crate::algorithm::{Algorithm, Engine, Mechanics};
 use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
+use crate::limit_error::LimitError;
 use crate::limit_spec::LimitSpec;
-use crate::packed::Bucket;
-use crate::rate::{MAX_PERIOD, Rate};
+use crate::rate::Rate;
 use crate::time::Monotonic;
 
 /// A [`LimitSpec`] that was proved possible, with what a decision needs worked out.
@@ -28,7 +29,7 @@ use crate::time::Monotonic;
 /// use quell_core::limit::Limit;
 /// let limit = Limit::per_second(100).burst(200).build()?;
 /// assert_eq!(limit.max(), 200);
-/// # Ok::<(), quell_core::limit::LimitError>(())
+/// # Ok::<(), quell_core::limit_error::LimitError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limit {
@@ -271,182 +272,154 @@ pub struct ActiveLimit {
     pub place: Arc<[u8]>,
 }
 
-/// Why numbers make no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimitError {
-    /// A rate of 0.
-    ZeroRate,
-    /// A period or window of length 0.
-    ZeroPeriod,
-    /// A period or window above [`MAX_PERIOD`].
-    LongPeriod,
-    /// A rate above one unit per nanosecond.
-    FastRate,
-    /// A burst of 0.
-    ZeroBurst,
-    /// A limit of 0.
-    ZeroLimit,
-    /// `initial` above `burst`.
-    InitialAboveBurst,
-    /// `delay_after` above `burst`.
-    DelayAfterAboveBurst,
-    /// A refill of 0 units.
-    ZeroRefill,
-    /// Both `rate` and `refill` were said, and differ.
-    RefillDisagrees,
-    /// Segments outside 2..=3600.
-    Segments,
-    /// A window shorter than one nanosecond per segment.
-    ShortSegments,
-    /// `max_entries` of 0 or above [`MAX_ENTRIES`](crate::algorithm::sliding_log::MAX_ENTRIES).
-    MaxEntries,
-    /// A time zone that is not in the database. The core has none: this is for whoever has.
-    UnknownTimeZone,
-    /// A bucket on credit whose tokens come in batches.
-    DebtInBatches,
-    /// A warm-up of zero or above a day.
-    WarmUp,
-    /// A cold factor outside 2..=1000.
-    ColdFactor,
-    /// A cold factor without a warm-up.
-    ColdFactorAlone,
-    /// A warm-up beside a burst, an `initial` or a refill.
-    WarmUpWithBurst,
-    /// A ceiling to be learned whose `min` is 0.
-    ZeroMin,
-    /// A ceiling to be learned whose `min` is above its `max`.
-    MinAboveMax,
-    /// A ceiling to be learned beside a queue.
-    AdaptiveWithQueue,
-    /// A ceiling to be learned on a store that follows none. The core has none: this is for whoever has.
-    LearnsNothing,
-    /// Permits on a store without holds. The core has none: this is for whoever has.
-    HoldsNothing,
-    /// More permits than a key may have holds.
-    ManyPermits,
-    /// More permits than a key may have holds on a shared store. The core has none: this is for
-    /// whoever has.
-    ManyPermitsShared,
-    /// A ceiling to be learned on a shared store that may be larger than there. The core has none: this
-    /// is for whoever has.
-    LargeCeilingShared,
-    /// A lease of 0 or above a day.
-    Lease,
-    /// A `unit_delay` above a day.
-    UnitDelay,
-    /// Permits where nobody could name them to give them back.
-    PermitsNeedNames,
-    /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
-    BanAfter,
-    /// A ban after more than one refusal that says no `within`.
-    BanWithin,
-    /// A ban with no duration, more than [`MAX_STEPS`](crate::ban::MAX_STEPS), or one of zero.
-    BanFor,
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ZeroRate => "a rate of 0 admits nothing: write a count of at least 1",
-            Self::ZeroPeriod => "a period must be longer than 0: write a duration such as 1s",
-            Self::LongPeriod => "a period of more than 36500 days: write a shorter one",
-            Self::FastRate => {
-                "a rate above one per nanosecond: write at most 1000000000/s or leave the limit out"
-            }
-            Self::ZeroBurst => "a burst of 0 admits nothing: write a burst of at least 1",
-            Self::ZeroLimit => "a limit of 0 admits nothing: write a limit of at least 1",
-            Self::InitialAboveBurst => "initial is above burst: write at most the burst",
-            Self::DelayAfterAboveBurst => "delay_after is above burst: write at most the burst",
-            Self::ZeroRefill => "a refill of 0 adds nothing: write an amount of at least 1",
-            Self::RefillDisagrees => {
-                "rate and refill say different rates: leave rate out, refill implies it"
-            }
-            Self::Segments => "segments must lie in 2..=3600",
-            Self::ShortSegments => "a segment is shorter than 1ns: write fewer segments",
-            Self::MaxEntries => "max_entries must lie in 1..=100000",
-            Self::UnknownTimeZone => {
-                "an unknown time zone: write a name of the IANA database, such as Europe/Berlin"
-            }
-            Self::DebtInBatches => "debt needs a steady rate: write rate in place of refill",
-            Self::WarmUp => "warm_up must be longer than 0 and at most 1d",
-            Self::ColdFactor => "cold_factor must lie in 2..=1000",
-            Self::ColdFactorAlone => "cold_factor needs warm_up: write `warm_up: 10s` beside it",
-            Self::WarmUpWithBurst => {
-                "what warms up has no burst: leave burst, initial and refill out, or warm_up"
-            }
-            Self::ZeroMin => "a min of 0 admits nothing: write a min of at least 1",
-            Self::MinAboveMax => "min is above max: write at most the max",
-            Self::AdaptiveWithQueue => {
-                "what learns its ceiling has no queue: leave queue out, callers can wait for a permit"
-            }
-            Self::LearnsNothing => "this store learns no ceiling: write max in place of adaptive",
-            Self::HoldsNothing => "this store holds no permits: use the memory store or Redis",
-            Self::ManyPermitsShared => {
-                "max and queue together must be at most 1000 where servers share a store"
-            }
-            Self::LargeCeilingShared => {
-                "the max of adaptive must be at most 500 where servers share a store"
-            }
-            Self::ManyPermits => "max and queue together must be at most 10000",
-            Self::Lease => "a lease must be longer than 0 and at most 1d",
-            Self::UnitDelay => "unit_delay must be at most 1d",
-            Self::PermitsNeedNames => {
-                "permits are given back by name: use a Limiter with a rule of concurrency"
-            }
-            Self::BanAfter => "a ban's after must lie in 1..=1000",
-            Self::BanWithin => "a ban after several refusals needs within, such as 10m",
-            Self::BanFor => "a ban's for must list 1 to 32 durations, each longer than 0",
-        })
+impl LimitSpec {
+    /// Proves the numbers possible and works out what a decision needs: the only check there is.
+    ///
+    /// The limit's own spec says the defaults that depend on other fields. Built again it is the same.
+    ///
+    /// # Errors
+    /// [`LimitError`] if a number is outside its bounds, or two do not go together.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        let (algorithm, engine) = match self.algorithm {
+            Algorithm::TokenBucket(spec) => spec.prove(),
+            Algorithm::LeakyBucket(spec) => spec.prove(),
+            Algorithm::FixedWindow(spec) => spec.prove(),
+            Algorithm::SlidingWindow(spec) => spec.prove(),
+            Algorithm::SlidingLog(spec) => spec.prove(),
+            Algorithm::Concurrency(spec) => spec.prove(),
+        }?;
+        Ok(Limit::from_parts(Self { algorithm, ..self }, engine))
     }
 }
 
-impl core::error::Error for LimitError {}
+impl From<Limit> for LimitSpec {
+    fn from(limit: Limit) -> Self {
+        limit.spec().clone()
+    }
+}
 
-impl LimitError {
-    /// The fields of a rules file that can be to blame: the first of them that was said is. Fields of a
-    /// map follow its name and a dot; none where it is the limit as a whole.
-    #[must_use]
-    pub const fn fields(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroRate | Self::FastRate => &["rate", "refill.amount"],
-            Self::ZeroPeriod | Self::LongPeriod => &["rate", "refill.every", "window", "limit"],
-            Self::ZeroBurst => &["burst"],
-            Self::ZeroLimit => &["limit", "max", "adaptive.max"],
-            Self::InitialAboveBurst => &["initial"],
-            Self::DelayAfterAboveBurst => &["delay_after"],
-            Self::ZeroRefill => &["refill.amount"],
-            Self::RefillDisagrees => &["rate"],
-            Self::Segments => &["segments"],
-            Self::ShortSegments => &["segments", "window", "limit"],
-            Self::MaxEntries => &["max_entries"],
-            Self::UnknownTimeZone => &["time_zone"],
-            Self::DebtInBatches => &["debt"],
-            Self::WarmUp => &["warm_up"],
-            Self::ColdFactor | Self::ColdFactorAlone => &["cold_factor"],
-            Self::WarmUpWithBurst => &["burst", "initial", "refill", "warm_up"],
-            Self::ZeroMin | Self::MinAboveMax => &["adaptive.min"],
-            Self::AdaptiveWithQueue => &["queue"],
-            Self::ManyPermits | Self::ManyPermitsShared | Self::LargeCeilingShared => {
-                &["queue", "max", "adaptive.max"]
+macro_rules! numbers_of_a_limit {
+    ($($name:ident),*) => {$(
+        impl From<$name> for LimitSpec {
+            fn from(spec: $name) -> Self {
+                Algorithm::$name(spec).into()
             }
-            Self::Lease => &["lease"],
-            Self::UnitDelay => &["unit_delay"],
-            Self::BanAfter => &["ban.after"],
-            Self::BanWithin => &["ban.within"],
-            Self::BanFor => &["ban.for"],
-            Self::LearnsNothing | Self::HoldsNothing | Self::PermitsNeedNames => &[],
         }
-    }
+
+        impl $name {
+            /// A limit of these numbers alone, as [`LimitSpec::build`] makes it.
+            ///
+            /// # Errors
+            /// [`LimitError`] if they are not possible.
+            pub fn build(self) -> Result<Limit, LimitError> {
+                LimitSpec::from(self).build()
+            }
+        }
+    )*};
 }
 
-/// Refuses a window length of zero or above [`MAX_PERIOD`].
-pub(crate) fn check_window(window: Duration) -> Result<u64, LimitError> {
-    if window.is_zero() {
-        return Err(LimitError::ZeroPeriod);
+numbers_of_a_limit!(
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    Concurrency
+);
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec;
+    use core::time::Duration;
+
+    use super::*;
+    use crate::algorithm::fixed_window::CalendarUnit;
+    use crate::rate::Rate;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Every field stands in the words of a rules file, and what a limit says of itself makes the same
+    /// limit again.
+    fn says(spec: impl Into<LimitSpec>, words: &str) {
+        let limit = spec.into().build().unwrap();
+        assert_eq!(limit.to_string(), words);
+        assert_eq!(limit.spec().clone().build(), Ok(limit), "{words}");
     }
-    if window > MAX_PERIOD {
-        return Err(LimitError::LongPeriod);
+
+    #[test]
+    fn a_bucket_is_what_its_spec_says() {
+        let month = Rate::new(7, 30 * 86_400 * SECOND).unwrap();
+        says(Limit::per_second(5), "token_bucket 5/s, burst 5");
+        says(
+            Limit::token_bucket(month).burst(9).initial(2).debt(true),
+            "token_bucket 7/month, burst 9, initial 2, debt",
+        );
+        says(
+            TokenBucket::refill(10, SECOND).initial(10),
+            "token_bucket 10 every 1s, burst 10",
+        );
+        says(
+            Limit::per_minute(5).warm_up(90 * SECOND),
+            "token_bucket 5/min, warm_up 90s, cold_factor 3",
+        );
+        says(
+            Limit::leaky_bucket(month).delay_after(1),
+            "leaky_bucket 7/month, burst 7, delay_after 1",
+        );
+        let released = LimitSpec {
+            on_expiry: OnExpiry::Release,
+            ..Limit::per_hour(1).into()
+        };
+        says(released, "token_bucket 1/h, burst 1, on_expiry release");
+        let ban = Ban::new(3, Some(SECOND), vec![SECOND]).unwrap();
+        let banned = LimitSpec {
+            ban: Some(Arc::new(ban)),
+            ..Limit::per_day(1).into()
+        };
+        says(banned, "token_bucket 1/day, burst 1");
     }
-    Ok(crate::time::saturating_nanos(window))
+
+    #[test]
+    fn a_window_is_what_its_spec_says() {
+        says(
+            Limit::fixed_window(5, 3 * SECOND / 2),
+            "fixed_window 5/1.5s from the first request",
+        );
+        says(
+            Limit::calendar_window(5, CalendarUnit::Month, "UTC"),
+            "fixed_window 5 per calendar month in UTC",
+        );
+        says(
+            Limit::sliding_window(5, 7 * 86_400 * SECOND),
+            "sliding_window 5/week in 10 segments",
+        );
+        let log = |limit| Limit::sliding_log(limit, SECOND);
+        says(log(5), "sliding_log 5/s");
+        says(log(5).max_entries(7), "sliding_log 5/s, max_entries 7");
+        says(log(9).max_entries(7), "sliding_window 9/s in 10 segments");
+    }
+
+    #[test]
+    fn permits_are_what_their_spec_says() {
+        let four = || Limit::concurrency(4);
+        says(four(), "concurrency 4 at a time, lease 1m");
+        says(
+            four().queue(2).unit_delay(SECOND),
+            "concurrency 4 at a time, queue 2, lease 1m, unit_delay 1s",
+        );
+        says(
+            four().adaptive(2).lease(SECOND),
+            "concurrency 2 to 4 at a time, learned, lease 1s",
+        );
+    }
+
+    /// A default that is written out makes no other limit.
+    #[test]
+    fn a_default_that_is_said_changes_nothing() {
+        let bucket = Limit::per_second(5);
+        assert_eq!(bucket.clone().burst(5).build(), bucket.build());
+        let warming = Limit::per_second(5).warm_up(SECOND);
+        assert_eq!(warming.clone().cold_factor(3).build(), warming.build());
+    }
 }

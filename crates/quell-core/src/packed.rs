@@ -4,7 +4,7 @@
 //! it where it lies, with one compare-and-swap. In ticks since 1970 a TAT takes up to 91 bits; in
 //! ticks since an instant of the store's own, the *origin*, it takes 64 for longer than a process
 //! runs: at a rate such as 100/s or 7/min for 65 years and more, at 999/s for 213 days. What does not
-//! fit ([`Limit::pack`] is `None`) is kept as a [`State`](crate::state::State) and decided on the slow
+//! fit ([`Limit::pack`] is `None`) is kept as a [`State`] and decided on the slow
 //! path; the answer is the same.
 //!
 //! There is no second algorithm here. All differences of instants stay what they were when both are
@@ -16,40 +16,14 @@
 use core::time::Duration;
 
 use crate::algorithm::Engine;
-use crate::algorithm::gcra::{Gcra, NarrowGcra};
+use crate::algorithm::gcra::Gcra;
+use crate::algorithm::narrow::{Bucket, NarrowGcra};
 use crate::charge::{KeylessCharge, Operation};
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::limit::Limit;
-use crate::state::Usage;
+use crate::state::State;
 use crate::time::Monotonic;
-
-/// A bucket under which words are decided: with continuous refill, nothing missing at first and nothing
-/// ever owed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
-    numbers: NarrowGcra,
-    /// What may be used before a call that is not delayed, in ticks.
-    undelayed: u64,
-}
-
-impl Bucket {
-    /// `None` if the engine is no such bucket, or 2^63 ticks do not fill it.
-    pub(crate) fn of(engine: &Engine) -> Option<Self> {
-        match engine {
-            Engine::Token(engine) if engine.is_plain() => {
-                let numbers = engine.gcra().narrow()?;
-                let undelayed = numbers.full();
-                Some(Self { numbers, undelayed })
-            }
-            Engine::Leaky(engine) => {
-                let numbers = engine.gcra().narrow()?;
-                let undelayed = numbers.cost(engine.delay_after())?;
-                Some(Self { numbers, undelayed })
-            }
-            _ => None,
-        }
-    }
-}
+use crate::usage::Usage;
 
 /// A charge at an instant, converted to ticks before its key's word is read.
 #[derive(Clone, Copy, Debug)]
@@ -77,11 +51,14 @@ pub struct PackedDecision<'l> {
 }
 
 impl Limit {
-    /// `usage` as ticks since `origin`; `None` if this limit is no bucket with continuous refill, or
-    /// 64 bits do not hold it.
+    /// What `state` has used as ticks since `origin`; `None` if that is not all there is to remember, if
+    /// this limit is no bucket with continuous refill, or if 64 bits do not hold it.
     #[must_use]
-    pub fn pack(&self, usage: &Usage, origin: Monotonic) -> Option<u64> {
-        let (gcra, tat) = match (self.engine(), usage) {
+    pub fn pack(&self, state: &State, origin: Monotonic) -> Option<u64> {
+        if !state.is_usage_alone() {
+            return None;
+        }
+        let (gcra, tat) = match (self.engine(), &state.usage) {
             (Engine::Token(engine), Usage::TokenBucket { tat }) => (engine.gcra(), *tat),
             (Engine::Leaky(engine), Usage::LeakyBucket { tat }) => (engine.gcra(), *tat),
             _ => return None,

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Rem;
 use core::time::Duration;
 
-use crate::limit::LimitError;
+use crate::limit_error::LimitError;
 use crate::time::{Exact, saturating_nanos};
 
 /// The longest period of a rate or window: 100 years of 365 days.
@@ -29,13 +29,7 @@ impl Rate {
         if count == 0 {
             return Err(LimitError::ZeroRate);
         }
-        if period.is_zero() {
-            return Err(LimitError::ZeroPeriod);
-        }
-        if period > MAX_PERIOD {
-            return Err(LimitError::LongPeriod);
-        }
-        if count > saturating_nanos(period) {
+        if count > checked_period(period)? {
             return Err(LimitError::FastRate);
         }
         Ok(Self { count, period })
@@ -69,6 +63,17 @@ impl Rate {
     pub fn equals(self, other: Self) -> bool {
         self.ticks() == other.ticks()
     }
+}
+
+/// The nanoseconds of a period or window; refuses one of zero or above [`MAX_PERIOD`].
+pub(crate) fn checked_period(period: Duration) -> Result<u64, LimitError> {
+    if period.is_zero() {
+        return Err(LimitError::ZeroPeriod);
+    }
+    if period > MAX_PERIOD {
+        return Err(LimitError::LongPeriod);
+    }
+    Ok(saturating_nanos(period))
 }
 
 impl fmt::Display for Rate {

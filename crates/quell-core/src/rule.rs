@@ -8,13 +8,12 @@ use crate::cost::Cost;
 use crate::descriptor::Descriptor;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
+use crate::on_failure::OnFailure;
 
 mod index;
-mod on_failure;
 mod pattern;
 mod set;
 
-pub use on_failure::OnFailure;
 pub use pattern::{Matcher, Pattern};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,

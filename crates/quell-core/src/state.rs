@@ -1,19 +1,22 @@
 //! State: what a store keeps for one key, always as what was *used*.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use core::mem;
 use core::time::Duration;
 
-use crate::algorithm::adaptive::LearnedCeiling;
-use crate::algorithm::{At, Mechanics};
-use crate::ban::Ban;
-use crate::hold::HeldUsage;
+use crate::algorithm::{At, Engine, Mechanics};
+use crate::ban::{Ban, BanRecord};
 use crate::limit::{ActiveLimit, Limit, LimitId};
-use crate::time::{Monotonic, Now, Wall};
+use crate::time::{Monotonic, Now};
+use crate::usage::Usage;
 
+mod forecast;
+mod holds;
+mod timeline;
 pub mod versions;
 
+pub(crate) use forecast::Forecast;
+pub use holds::Holds;
 use versions::Versions;
 
 /// What one key has used, and its refusals where they are counted.
@@ -23,132 +26,12 @@ pub struct State {
     pub limit: LimitId,
     /// What was used.
     pub usage: Usage,
+    /// The holds on the key; `None` where there are none.
+    pub holds: Option<Box<Holds>>,
     /// Refusals and bans; `None` where none are remembered.
     pub ban: Option<Box<BanRecord>>,
     /// What was used under other versions of the limit that may still be asked.
     pub versions: Option<Box<Versions>>,
-}
-
-/// What was used, per algorithm. Any value is safe: nonsense is read as at most fully used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Usage {
-    /// Nothing: the same as no state at all.
-    #[default]
-    Rest,
-    /// `token_bucket` with continuous refill.
-    TokenBucket {
-        /// Theoretical arrival time in the limit's ticks since the clock's origin.
-        tat: u128,
-    },
-    /// `token_bucket` with refill in batches.
-    Refill {
-        /// The last tick that was counted.
-        anchor: Monotonic,
-        /// Units used.
-        used: u64,
-    },
-    /// A bucket of which more was used than it holds: nothing fits until that is repaid.
-    Owing {
-        /// Theoretical arrival time in the limit's ticks since the clock's origin.
-        tat: u128,
-        /// When it was last looked at: a clock that went back is told by it.
-        as_of: Monotonic,
-    },
-    /// The same of a bucket with refill in batches.
-    OwingBatches {
-        /// The last tick that was counted.
-        anchor: Monotonic,
-        /// Units used.
-        used: u64,
-    },
-    /// `token_bucket` that warms up.
-    WarmingUp {
-        /// Theoretical arrival time in the limit's ticks since the clock's origin.
-        tat: u128,
-        /// How warm it was then, in parts of a nanosecond (see `warm_up.rs`).
-        heat: u64,
-        /// When it was last looked at: a clock that went back is told by it.
-        as_of: Monotonic,
-    },
-    /// `leaky_bucket`.
-    LeakyBucket {
-        /// Theoretical arrival time in the limit's ticks since the clock's origin.
-        tat: u128,
-    },
-    /// `fixed_window` from the first request.
-    FixedWindow {
-        /// The first charge.
-        start: Monotonic,
-        /// Units used since.
-        used: u64,
-    },
-    /// `fixed_window` on the calendar.
-    CalendarWindow {
-        /// The end of the window in which it was used.
-        end: Wall,
-        /// Units used in it.
-        used: u64,
-    },
-    /// `sliding_window`.
-    SlidingWindow {
-        /// Segment number since the clock's origin and units used in it, oldest first.
-        segments: VecDeque<(u64, u64)>,
-    },
-    /// `sliding_log`.
-    SlidingLog {
-        /// Instant and units of each charge, oldest first.
-        entries: VecDeque<(Monotonic, u64)>,
-    },
-    /// `concurrency`: what its holds say, and what was learned of how long they last.
-    Concurrency {
-        /// Permits held, as the holds on the key say.
-        used: u64,
-        /// How long one call takes, in nanoseconds.
-        unit: u64,
-        /// Until when that is remembered.
-        until: Monotonic,
-    },
-    /// `concurrency` that learns its ceiling.
-    Learning(Box<LearnedCeiling>),
-    /// Any of these with holds on the key.
-    Held(Box<HeldUsage>),
-}
-
-impl Usage {
-    /// Bytes on the heap, holds aside.
-    #[must_use]
-    pub fn heap_bytes(&self) -> usize {
-        match self {
-            Self::SlidingWindow { segments } => segments.capacity() * size_of::<(u64, u64)>(),
-            Self::SlidingLog { entries } => entries.capacity() * size_of::<(Monotonic, u64)>(),
-            _ => 0,
-        }
-    }
-}
-
-/// Refusals and bans of one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BanRecord {
-    /// Refusals that count towards the next ban, oldest first.
-    pub refusals: Vec<Monotonic>,
-    /// The end of the last ban; the origin if there was none.
-    pub until: Monotonic,
-    /// How long the last ban was.
-    pub length: Duration,
-    /// How many bans the next one counts on top of: ban number `level` of the list comes next.
-    pub level: u32,
-    /// The end of the last ban or the last refusal after it: from here a quiet time counts.
-    pub quiet_since: Monotonic,
-}
-
-impl Usage {
-    /// What was used, holds aside.
-    pub(crate) fn without_holds(&self) -> &Self {
-        match self {
-            Self::Held(held) => &held.usage,
-            usage => usage,
-        }
-    }
 }
 
 impl State {
@@ -158,9 +41,16 @@ impl State {
         Self {
             limit,
             usage: Usage::Rest,
+            holds: None,
             ban: None,
             versions: None,
         }
+    }
+
+    /// Whether nothing is remembered but what was used.
+    #[must_use]
+    pub const fn is_usage_alone(&self) -> bool {
+        self.holds.is_none() && self.ban.is_none() && self.versions.is_none()
     }
 
     /// How long from `now` until this state is indistinguishable from none, whichever version of the
@@ -183,11 +73,7 @@ impl State {
     /// The same for those who ask under `limit` only.
     #[must_use]
     pub fn time_to_own_rest(&self, limit: &Limit, now: Now) -> Duration {
-        let used = if matches!(self.usage, Usage::Rest) {
-            Duration::ZERO
-        } else {
-            limit.engine().reset_after(&self.usage, &At::plain(now))
-        };
+        let used = self.reset_after(limit.engine(), &At::plain(now));
         match (&self.ban, limit.ban()) {
             (Some(record), Some(ban)) => used.max(ban.time_to_rest(record, now.monotonic)),
             (Some(record), None) => used.max(record.until.since(now.monotonic)),
@@ -212,26 +98,25 @@ impl State {
             return;
         }
         self.forget_versions_at_rest(from, at);
-        let mut usage = core::mem::take(&mut self.usage);
-        let is_at_rest = old.reset_after(&usage, at).is_zero();
+        let is_at_rest = self.reset_after(old, at).is_zero();
         let mut versions = self.versions.take().unwrap_or_default();
         let known = versions.take(&to.limit);
-        if known.is_none() && matches!(usage, Usage::Held(_)) {
-            old.settle_at(&mut usage, at, |at, units| versions.count(from, at, units));
+        let is_known = known.is_some();
+        if let (None, Some(holds)) = (&known, &self.holds) {
+            holds.count_turns(at, |at, units| versions.count(from, at, units));
+            self.settle_use(old, at);
         }
         // As it is: the instant of a change may lie before the last charge.
-        let kept = usage.without_holds().clone();
-        let counts = !is_at_rest || known.is_some() || !versions.known.is_empty();
-        self.usage = match known {
-            Some(known) => old.hand_holds(usage, known, new, at),
-            None => {
-                let carried = match usage {
-                    Usage::Rest => usage,
-                    usage => old.carry(usage, new, at),
-                };
-                versions.begin(carried, (from, &kept), &to.limit, at)
-            }
-        };
+        let kept = self.usage.clone();
+        let counts = !is_at_rest || is_known || !versions.known.is_empty();
+        self.usage = known.unwrap_or_else(|| {
+            let carried = match mem::take(&mut self.usage) {
+                Usage::Rest => Usage::Rest,
+                usage => old.carry(usage, new, at),
+            };
+            versions.begin(carried, (from, &kept), &to.limit, at)
+        });
+        self.carry_holds(old, new, is_known, at);
         if counts && from.lease().is_none() && to.limit.lease().is_none() {
             versions.add(from, kept, at.now);
         }
@@ -250,11 +135,26 @@ impl State {
         }
     }
 
+    /// Brings the holds under another limit: permits and places in the queue stay, and a hold can be
+    /// refunded as far as its charge was carried over. Nothing is given back where the key's usage is
+    /// what was known under that limit all along, since the marks come from another count.
+    fn carry_holds(&mut self, from: &Engine, to: &Engine, is_known: bool, at: &At) {
+        let Some(holds) = &mut self.holds else {
+            return;
+        };
+        holds.carry(from, to, is_known, at);
+        if holds.all.is_empty() {
+            self.holds = None;
+        } else {
+            to.reconcile(&mut self.usage, holds.taken());
+        }
+    }
+
     /// A state that is at rest under every version is none.
     fn forget_versions_at_rest(&mut self, limit: &Limit, at: &At) {
         if let Some(versions) = &self.versions
             && versions.time_to_rest(at.now).is_zero()
-            && limit.engine().reset_after(&self.usage, at).is_zero()
+            && self.reset_after(limit.engine(), at).is_zero()
         {
             self.versions = None;
         }
@@ -263,13 +163,30 @@ impl State {
     /// Brings what was used to `at`, under the limit of the state.
     pub(crate) fn settle(&mut self, limit: &Limit, at: &At) {
         self.forget_versions_at_rest(limit, at);
-        let Some(versions) = &mut self.versions else {
-            limit.engine().settle(&mut self.usage, at);
+        if let (Some(versions), Some(holds)) = (&mut self.versions, &self.holds) {
+            holds.count_turns(at, |at, units| versions.count(limit, at, units));
+        }
+        self.settle_use(limit.engine(), at);
+    }
+
+    /// Brings usage and holds to `at`.
+    pub(crate) fn settle_use(&mut self, engine: &Engine, at: &At) {
+        let Some(holds) = &mut self.holds else {
+            engine.settle(&mut self.usage, at);
             return;
         };
-        limit.engine().settle_at(&mut self.usage, at, |at, units| {
-            versions.count(limit, at, units);
-        });
+        holds.settle(&mut self.usage, engine, at);
+        if holds.all.is_empty() {
+            self.holds = None;
+        }
+    }
+
+    /// Time until usage and holds are at rest, under the limit of the state.
+    fn reset_after(&self, engine: &Engine, at: &At) -> Duration {
+        match &self.holds {
+            None => engine.reset_after(&self.usage, at),
+            Some(holds) => holds.reset_after(&self.usage, engine, at),
+        }
     }
 
     /// Counts what was charged under every other version.
@@ -298,13 +215,16 @@ impl State {
     /// another. Without its limit, what was used under it means nothing.
     pub fn shift(&mut self, limit: Option<&Limit>, nanos: i64) {
         if limit.is_none() {
-            self.usage = Usage::Rest;
+            (self.usage, self.holds) = (Usage::Rest, None);
         }
         if nanos == 0 {
             return;
         }
         if let Some(limit) = limit {
             limit.engine().shift(&mut self.usage, nanos);
+            if let Some(holds) = &mut self.holds {
+                holds.shift(limit.engine(), nanos);
+            }
         }
         if let Some(versions) = &mut self.versions {
             versions.shift(nanos);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quell::store::{Finished, HoldStatus};
-use quell_core::hold::{Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::time::Now;
 use redis::{Cmd, Value};
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::{Charge, LimitSet};
+use quell_core::claim::Claim;
 use quell_core::decision::Decision;
-use quell_core::hold::{Claim, HoldId, OnExpiry};
+use quell_core::hold::{HoldId, OnExpiry};
 use quell_core::time::Now;
 use redis::Value;
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell::store::{Counted, HoldTotals};
 use quell_core::charge::LimitSet;
+use quell_core::claim::Claim;
 use quell_core::decision::Decision;
-use quell_core::hold::{ARRIVAL, Claim, HoldId};
+use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::Monotonic;
 
 /// Holds that are counted, a hundred and some bytes each: past that the one that would end first

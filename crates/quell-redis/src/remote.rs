@@ -8,8 +8,8 @@ use quell::store::remote::{
 };
 use quell::store::{Action, Answer, Placed};
 use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::Claim;
 use quell_core::decision::Decision;
-use quell_core::hold::Claim;
 use quell_core::time::{Now, Wall};
 
 use crate::flow::MAX_WAIT;

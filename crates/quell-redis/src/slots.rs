@@ -18,7 +18,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use quell_core::hold::Claim;
+use quell_core::claim::Claim;
 use quell_core::time::Now;
 
 mod hold_location;

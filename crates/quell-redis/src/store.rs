@@ -11,9 +11,11 @@ use quell::store::{
 };
 use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::claim::Claim;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::hold::{Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
 use quell_core::rule::{CalendarEdges, Changes};
 use quell_core::time::Now;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quell_core::charge::{Charge, LimitSet};
+use quell_core::claim::Claim;
 use quell_core::cost::Cost;
-use quell_core::hold::Claim;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::time::{Monotonic, Now};
 use redis::{Cmd, Value};

@@ -4,7 +4,8 @@ use std::fmt;
 
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
-use quell_core::rule::{DomainRules, Effect, OnFailure, Rule};
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::{DomainRules, Effect, Rule};
 use serde::Serialize;
 
 mod words;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::limit::{ActiveLimit, Limit, LimitError, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit_error::LimitError;
 use quell_core::rate::{MAX_PERIOD, Rate};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quell_core::charge::Operation;
+use quell_core::claim::{Claim, WaitLimits};
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, WaitLimits};
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;

@@ -8,7 +8,8 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use parking_lot::RwLock;
 use quell_core::algorithm::Edges;
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
 

@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_core::charge::Operation;
+use quell_core::claim::Claim;
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::{RuleDecision, Verdict};

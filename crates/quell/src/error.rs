@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use quell_core::limit::LimitError;
+use quell_core::limit_error::LimitError;
 
 use crate::store::StoreError;
 

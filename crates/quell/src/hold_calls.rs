@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use quell_core::charge::{Charges, LimitSet, Operation};
+use quell_core::claim::{Claim, WaitLimits};
 use quell_core::decision::Decision;
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLD, WaitLimits};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 

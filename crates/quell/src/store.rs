@@ -11,8 +11,10 @@ use std::time::Duration;
 pub use quell_core::charge::Action;
 pub use quell_core::charge::Charges;
 use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::Claim;
 use quell_core::decision::Decisions;
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::key::KeyName;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
@@ -85,7 +87,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// A store on which callers can wait for their turn, reserve, and hold permits.
 pub trait HoldStore: Store {
     /// Decides a whole set as [`Store::decide`] does for an acquire, and holds under an id what it
-    /// charges; or takes a place in the line (see [`claim`](quell_core::hold::claim())). Asked again
+    /// charges; or takes a place in the line (see [`claim`](quell_core::claim::claim())). Asked again
     /// with the same id and set, it answers the same and charges nothing.
     ///
     /// # Errors

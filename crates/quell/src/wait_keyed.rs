@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::claim::{self, Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, EndOutcome, Ending, HoldId, WaitLimits};
+use quell_core::end_hold::{self, EndOutcome, Ending};
+use quell_core::hold::HoldId;
 use quell_core::state::State;
 use quell_core::time::Now;
 
@@ -31,7 +33,7 @@ impl<L: LockedKey> WaitGuard<'_, L> {
     fn end(&self, ending: Ending) -> (Now, EndOutcome) {
         self.key.with(|now, charge, state| {
             let limit = &charge.active.limit;
-            let ended = hold::end(state, limit, &charge.at(now), &self.id, ending, true);
+            let ended = end_hold::end(state, limit, &charge.at(now), &self.id, ending, true);
             (now, ended)
         })
     }
@@ -70,7 +72,7 @@ pub(crate) async fn acquire(
     };
     let (began, decision, turn) = key.with(|now, charge, state| {
         let entry = Entry { charge, state };
-        let claimed = hold::claim(now, &claim, &mut [entry]);
+        let claimed = claim::claim(now, &claim, &mut [entry]);
         let wait = claimed.as_ref().and_then(|claimed| claimed.wait);
         let decision = claimed.and_then(|claimed| claimed.decisions.first().copied());
         (now, decision, wait.unwrap_or_default())
@@ -88,7 +90,7 @@ pub(crate) async fn acquire(
         if waiters.wait(&id, turn, clock).await == Wakeup::Moved {
             let moved = key.with(|now, charge, state| {
                 let entry = Entry { charge, state };
-                hold::advance(now, &id, &mut [entry]).map(|(wait, next)| (now, wait, next))
+                claim::advance(now, &id, &mut [entry]).map(|(wait, next)| (now, wait, next))
             });
             if let Some((now, wait, next)) = moved {
                 turn = now.monotonic.saturating_add(wait).saturating_add(after);

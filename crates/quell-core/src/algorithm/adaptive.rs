@@ -43,8 +43,8 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::hold::MAX_HOLD;
-use crate::state::Usage;
 use crate::time::{Monotonic, saturating_nanos};
+use crate::usage::{LearnedCeiling, Usage};
 
 /// Parts of a permit in which a ceiling is counted.
 const PARTS: u64 = 256;
@@ -60,35 +60,6 @@ const WINDOWS: u32 = 32;
 
 /// The same after a measure that found calls longer than the one before.
 const SOON: u32 = 8;
-
-/// What was learned of one key, and what is being measured. Any value is safe.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LearnedCeiling {
-    /// Permits held, as the holds on the key say.
-    pub used: u64,
-    /// The ceiling in 1/256 of a permit.
-    pub ceiling: u64,
-    /// The highest since the unloaded latency was measured.
-    pub top: u64,
-    /// The unloaded latency in nanoseconds; 0 before it was measured.
-    pub unloaded: u64,
-    /// Whether it is being measured, with a lower ceiling.
-    pub measures: bool,
-    /// Whether no queue has been seen yet.
-    pub grows: bool,
-    /// Windows until it is measured again.
-    pub windows: u32,
-    /// Units that are let go by before the window begins.
-    pub skip: u64,
-    /// Units in the window.
-    pub count: u64,
-    /// How long they took, in nanoseconds.
-    pub sum: u64,
-    /// The most permits held when one of them was given back.
-    pub peak: u64,
-    /// Until when all this is remembered.
-    pub until: Monotonic,
-}
 
 /// The bounds of a ceiling, in permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,9 +32,9 @@ use super::adaptive::Adaptive;
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::hold::{MAX_HOLD, MAX_HOLDS};
-use crate::limit::LimitError;
-use crate::state::Usage;
+use crate::limit_error::LimitError;
 use crate::time::{Exact, Monotonic, saturating_nanos};
+use crate::usage::Usage;
 
 /// A lease unless said: longer than nearly all calls, shorter than an operator's patience.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);

@@ -25,10 +25,10 @@ use core::time::Duration;
 
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{LimitError, check_window};
-use crate::rate::write_per_window;
-use crate::state::Usage;
+use crate::limit_error::LimitError;
+use crate::rate::{checked_period, write_per_window};
 use crate::time::{Monotonic, Wall};
+use crate::usage::Usage;
 
 /// The numbers of a fixed window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl FixedWindow {
         let engine = match &self.window {
             Window::FirstRequest(window) => Engine::Fixed(FixedEngine {
                 limit,
-                window: check_window(*window)?,
+                window: checked_period(*window)?,
             }),
             Window::Calendar(calendar) => Engine::Calendar(CalendarEngine {
                 limit,

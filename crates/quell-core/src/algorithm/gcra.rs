@@ -21,7 +21,6 @@
 //! A TAT further away than a full bucket can only come from a clock that went back (or nonsense in
 //! a store): it is read as fully used from now on.
 
-use core::num::NonZeroU64;
 use core::time::Duration;
 
 use super::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
@@ -32,10 +31,10 @@ use crate::time::{Monotonic, duration_from_nanos};
 /// A rate and a burst in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gcra {
-    interval: u64,
-    per_nano: u64,
-    burst: u64,
-    full: u128,
+    pub(super) interval: u64,
+    pub(super) per_nano: u64,
+    pub(super) burst: u64,
+    pub(super) full: u128,
 }
 
 impl Gcra {
@@ -60,10 +59,6 @@ impl Gcra {
     #[inline]
     pub(crate) fn ticks(&self, instant: Monotonic) -> u128 {
         u128::from(instant.as_nanos()) * u128::from(self.per_nano)
-    }
-
-    pub(super) const fn per_nano(&self) -> u64 {
-        self.per_nano
     }
 
     /// What `units` take, in ticks.
@@ -202,75 +197,6 @@ impl Gcra {
         } else {
             tat.saturating_add(ticks)
         }
-    }
-}
-
-/// The same numbers in 64 bits, for instants that are counted from an origin of somebody's own. What is
-/// used is said as how far the TAT lies ahead, and is at most a full bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NarrowGcra {
-    interval: NonZeroU64,
-    per_nano: NonZeroU64,
-    burst: u64,
-    /// Below 2^63, so that twice that does not overflow.
-    full: u64,
-}
-
-impl Gcra {
-    /// `None` if 2^63 ticks do not fill the bucket.
-    pub(crate) fn narrow(&self) -> Option<NarrowGcra> {
-        let full = u64::try_from(self.full).ok()?;
-        Some(NarrowGcra {
-            interval: NonZeroU64::new(self.interval)?,
-            per_nano: NonZeroU64::new(self.per_nano)?,
-            burst: self.burst,
-            full: (full < 1 << 63).then_some(full)?,
-        })
-    }
-}
-
-impl NarrowGcra {
-    pub(crate) const fn burst(&self) -> u64 {
-        self.burst
-    }
-
-    /// What a full bucket holds, in ticks.
-    #[inline]
-    pub(crate) const fn full(&self) -> u64 {
-        self.full
-    }
-
-    /// `nanos` in ticks; `None` if 64 bits do not hold them.
-    #[inline]
-    pub(crate) const fn ticks(&self, nanos: u64) -> Option<u64> {
-        nanos.checked_mul(self.per_nano.get())
-    }
-
-    /// What `units` take, in ticks, if the bucket ever holds so many.
-    #[inline]
-    pub(crate) const fn cost(&self, units: u64) -> Option<u64> {
-        if units > self.burst {
-            return None;
-        }
-        Some(units * self.interval.get())
-    }
-
-    /// Units that are left when so many ticks are used.
-    #[inline]
-    pub(crate) const fn remaining(&self, used: u64) -> u64 {
-        self.full.saturating_sub(used) / self.interval.get()
-    }
-
-    /// The duration of `ticks`, rounded up to a nanosecond.
-    #[inline]
-    pub(crate) const fn duration(&self, ticks: u64) -> Duration {
-        let per_nano = self.per_nano.get();
-        let nanos = if per_nano == 1 {
-            ticks
-        } else {
-            ticks.div_ceil(per_nano)
-        };
-        Duration::from_nanos(nanos)
     }
 }
 

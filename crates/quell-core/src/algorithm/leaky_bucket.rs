@@ -28,9 +28,9 @@ use core::time::Duration;
 use super::gcra::Gcra;
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::Outcome;
-use crate::limit::LimitError;
+use crate::limit_error::LimitError;
 use crate::rate::Rate;
-use crate::state::Usage;
+use crate::usage::Usage;
 
 /// The numbers of a leaky bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]

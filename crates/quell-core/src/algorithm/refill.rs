@@ -17,8 +17,8 @@ use super::{At, DEBT_REFILLS, LONGEST_DEBT_AT_LEAST, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::hold::Mark;
 use crate::rate::Rate;
-use crate::state::Usage;
 use crate::time::{Monotonic, duration_from_nanos, saturating_nanos};
+use crate::usage::Usage;
 
 /// A bucket filled in batches.
 #[derive(Clone, Debug, PartialEq, Eq)]

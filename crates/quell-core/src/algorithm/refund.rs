@@ -15,14 +15,13 @@
 //! charged. A cancel at 1 s gives nothing back; otherwise 20 would pass at that instant.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::mem;
 use core::time::Duration;
 
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
-use crate::hold::{HeldUsage, Hold, Mark, Place, taken};
-use crate::state::Usage;
+use crate::hold::Mark;
+use crate::usage::Usage;
 
 impl Gcra {
     /// Settles a debt at an instant; returns whether any of it is left.
@@ -218,37 +217,14 @@ impl Engine {
         }
     }
 
-    /// Carries a settled usage with holds or a debt over to the limit `to`: debts stay debts, permits
-    /// and waiting holds stay, and a hold can be refunded as far as its charge was carried over.
-    pub(super) fn carry_held(&self, usage: Usage, to: &Self, at: &At) -> Usage {
-        let (plain, holds) = match usage {
-            Usage::Held(held) => (held.usage, held.holds),
-            usage => (usage, Vec::new()),
-        };
-        let owed = self.units_owed(&plain, at);
-        let plain = match plain {
-            // What is owed is carried over by itself.
-            Usage::OwingBatches { anchor, used } => Usage::OwingBatches {
-                anchor,
-                used: used.min(self.limit()),
-            },
-            plain => plain,
-        };
-        let is_kin = self.is_kin(to);
-        let mut usage = if matches!(plain, Usage::Rest) {
-            plain
-        } else {
-            self.carry_plain(plain, to, at)
-        };
-        match (to, &mut usage) {
-            // Paid at the rate: what it cost was settled when it was charged.
-            (Self::Token(engine), Usage::WarmingUp { tat, .. }) if is_kin => {
-                *tat = engine.gcra().owe(*tat, at.now.monotonic, owed).0;
-            }
-            _ if is_kin => to.owe(&mut usage, owed, at),
+    /// Forgets where a charge lies, since the key's usage is another count now: a bucket gives nothing
+    /// back for it.
+    pub(crate) fn forget_mark(&self, mark: &mut Mark, at: &At) {
+        match mark {
+            Mark::Tat(tat) => *tat = self.gcra().map_or(0, |gcra| gcra.ticks(at.now.monotonic)),
+            Mark::Batches { used, .. } => *used = 0,
             _ => {}
         }
-        self.move_holds(usage, holds, to, at)
     }
 
     /// Whether what is used drains at a rate, and not with age.
@@ -265,57 +241,8 @@ impl Engine {
             )
     }
 
-    /// Moves the holds of `usage` to `known`, which was counted under `to` all along. Their marks come
-    /// from another count, so a bucket gives nothing back for them.
-    pub(crate) fn hand_holds(&self, usage: Usage, known: Usage, to: &Self, at: &At) -> Usage {
-        let Usage::Held(mut held) = usage else {
-            return known;
-        };
-        let now = at.now.monotonic;
-        let holds = mem::take(&mut held.holds);
-        let mut usage = self.move_holds(known, holds, to, at);
-        if let Usage::Held(held) = &mut usage {
-            for hold in &mut held.holds {
-                match &mut hold.place {
-                    Place::Taken {
-                        mark: Mark::Tat(mark),
-                        ..
-                    } => *mark = to.gcra().map_or(0, |gcra| gcra.ticks(now)),
-                    Place::Taken {
-                        mark: Mark::Batches { used, .. },
-                        ..
-                    } => *used = 0,
-                    _ => {}
-                }
-            }
-        }
-        usage
-    }
-
-    fn move_holds(&self, usage: Usage, holds: Vec<Hold>, to: &Self, at: &At) -> Usage {
-        let mut held = HeldUsage { usage, holds };
-        held.holds.retain_mut(|hold| {
-            let Place::Taken { mark, .. } = &mut hold.place else {
-                return true;
-            };
-            match self.moved_mark(mark, to, at) {
-                Some(moved) => {
-                    *mark = moved;
-                    true
-                }
-                None => false,
-            }
-        });
-        if held.holds.is_empty() {
-            held.usage
-        } else {
-            to.reconcile(&mut held.usage, taken(&held.holds));
-            Usage::Held(held.into())
-        }
-    }
-
     /// The mark of a charge under `to`; `None` if nothing of the charge was carried over.
-    fn moved_mark(&self, mark: &Mark, to: &Self, at: &At) -> Option<Mark> {
+    pub(crate) fn moved_mark(&self, mark: &Mark, to: &Self, at: &At) -> Option<Mark> {
         match (self, to, mark) {
             (Self::Refill(from), Self::Refill(to), Mark::Batches { anchor, used }) => {
                 Some(from.moved_mark((*anchor, *used), to, at))

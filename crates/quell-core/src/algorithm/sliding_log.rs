@@ -25,10 +25,10 @@ use super::sliding_window::SlidingWindow;
 use super::sliding_window::{drop_oldest, put_in_order};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{LimitError, check_window};
-use crate::rate::write_per_window;
-use crate::state::Usage;
+use crate::limit_error::LimitError;
+use crate::rate::{checked_period, write_per_window};
 use crate::time::Monotonic;
+use crate::usage::Usage;
 
 /// Entries per key unless said: 160 kB.
 pub const DEFAULT_MAX_ENTRIES: u32 = 10_000;
@@ -69,7 +69,7 @@ impl SlidingLog {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
         }
-        let window = check_window(self.window)?;
+        let window = checked_period(self.window)?;
         if !(1..=MAX_ENTRIES).contains(&self.max_entries) {
             return Err(LimitError::MaxEntries);
         }

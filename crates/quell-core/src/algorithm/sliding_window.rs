@@ -27,10 +27,10 @@ use core::time::Duration;
 
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::{LimitError, check_window};
-use crate::rate::write_per_window;
-use crate::state::Usage;
+use crate::limit_error::LimitError;
+use crate::rate::{checked_period, write_per_window};
 use crate::time::{Monotonic, duration_from_nanos};
+use crate::usage::Usage;
 
 /// Segments unless said: a charge counts at most 10 % too long.
 pub const DEFAULT_SEGMENTS: u32 = 10;
@@ -70,7 +70,7 @@ impl SlidingWindow {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
         }
-        let window = check_window(self.window)?;
+        let window = checked_period(self.window)?;
         if !(2..=MAX_SEGMENTS).contains(&self.segments) {
             return Err(LimitError::Segments);
         }

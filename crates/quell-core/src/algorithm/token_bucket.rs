@@ -26,10 +26,10 @@ use super::refill::RefillEngine;
 use super::warm_up::{DEFAULT_COLD_FACTOR, WarmUp};
 use super::{Algorithm, At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
-use crate::limit::LimitError;
+use crate::limit_error::LimitError;
 use crate::rate::{Rate, write_rate};
-use crate::state::Usage;
 use crate::time::{Exact, Monotonic};
+use crate::usage::Usage;
 
 /// The numbers of a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,10 +47,10 @@ use core::time::Duration;
 
 use super::At;
 use super::gcra::Gcra;
-use crate::limit::LimitError;
+use crate::limit_error::LimitError;
 use crate::rate::{Rate, gcd};
-use crate::state::Usage;
 use crate::time::{duration_from_nanos, saturating_nanos};
+use crate::usage::Usage;
 
 /// The longest warm-up, a day: with it every product stays below 2^127.
 pub const MAX_WARM_UP: Duration = Duration::from_secs(86_400);
@@ -222,7 +222,7 @@ impl WarmUp {
             _ => (0, 0),
         };
         let heat = self.cooled(heat, gcra.idle(tat, now));
-        let (ticks, heat) = self.charge(heat, gcra.cost(cost), gcra.per_nano());
+        let (ticks, heat) = self.charge(heat, gcra.cost(cost), gcra.per_nano);
         let tat = gcra.owed(tat.max(gcra.ticks(now)).saturating_add(ticks), now);
         *usage = Usage::WarmingUp {
             tat: tat.0,

@@ -27,10 +27,10 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::Usage;
 use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::time::{Monotonic, Now};
+use crate::usage::Usage;
 
 /// At most so many versions beside the current one, the one that was used last.
 pub const MAX_VERSIONS: usize = 3;
@@ -51,7 +51,7 @@ pub struct Versions {
 pub struct Version {
     /// The version.
     pub limit: Limit,
-    /// The use; never [`Usage::Held`].
+    /// The use.
     pub usage: Usage,
     /// When it was last the current one.
     pub asked: Monotonic,
@@ -162,9 +162,7 @@ impl Versions {
         room = room.max(engine.remaining(&largest, at));
         let is_kin = kept.0.engine().is_kin(engine);
         let mut begun = if is_kin { usage } else { largest };
-        let excess = engine
-            .remaining(begun.without_holds(), at)
-            .saturating_sub(room);
+        let excess = engine.remaining(&begun, at).saturating_sub(room);
         if excess > 0 {
             engine.take(&mut begun, at, excess);
         }

@@ -8,7 +8,8 @@ use proptest::{prop_oneof, proptest};
 use quell_core::ban::Ban;
 use quell_core::charge::{self, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::time::{Monotonic, Now};
 
 use crate::bench::{Bench, duration, outcome};

@@ -9,8 +9,9 @@ use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::packed::PreparedCharge;
-use quell_core::state::{State, Usage};
+use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
+use quell_core::usage::Usage;
 
 use crate::calendar;
 use crate::kind::{DAY, Kind};
@@ -93,10 +94,10 @@ impl Bench {
             let day = duration(u128::from(DAY) * days);
             let origin = now.monotonic.saturating_sub(day);
             let word = match &before.usage {
-                Usage::Rest => Some(0),
-                usage => limit.pack(usage, origin),
+                Usage::Rest if before.is_usage_alone() => Some(0),
+                _ => limit.pack(before, origin),
             };
-            let Some(word) = word.filter(|_| before.ban.is_none()) else {
+            let Some(word) = word else {
                 continue;
             };
             let charge = KeylessCharge { active, cost };
@@ -117,7 +118,7 @@ impl Bench {
                 assert!(left.time_to_rest(limit, now).is_zero());
             } else {
                 assert_eq!(limit.unpack(written, origin), after.usage);
-                assert_eq!(limit.pack(&after.usage, origin), Some(written));
+                assert_eq!(limit.pack(after, origin), Some(written));
             }
         }
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::rate::{MAX_PERIOD, Rate};
 
 use crate::bench::Bench;

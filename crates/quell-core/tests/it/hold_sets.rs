@@ -7,8 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::Strategy;
 use proptest::{prop_oneof, proptest};
 use quell_core::charge::{Charge, Entry};
+use quell_core::claim::{self, Claim, ClaimOutcome, WaitLimits};
 use quell_core::cost::Cost;
-use quell_core::hold::{self, Claim, ClaimOutcome, WaitLimits};
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -88,7 +88,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
         wait: Some(WaitLimits::of(wait)),
         is_named: true,
     };
-    hold::claim(now, &claim, &mut entries).expect("there is room")
+    claim::claim(now, &claim, &mut entries).expect("there is room")
 }
 
 proptest! {

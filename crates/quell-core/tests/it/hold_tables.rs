@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry};
+use quell_core::claim::{self, Claim, WaitLimits};
 use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, Ending, OnExpiry, WaitLimits};
+use quell_core::end_hold::Ending;
+use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 use quell_core::time::Now;
@@ -133,7 +135,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
         wait: Some(WaitLimits::of(Duration::from_secs(1))),
         is_named: true,
     };
-    let claimed = hold::claim(Now::from_nanos(START), &claim, entries).unwrap();
+    let claimed = claim::claim(Now::from_nanos(START), &claim, entries).unwrap();
     assert!(claimed.decisions.iter().all(|one| one.outcome.is_allow()));
     assert_eq!(other.peek(1).remaining, 9, "and it is charged");
 }

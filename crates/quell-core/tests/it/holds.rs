@@ -7,9 +7,11 @@ use proptest::prelude::{Just, Strategy, any};
 use proptest::{prop_oneof, proptest};
 use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::claim::{self, Claim, ClaimOutcome, WaitLimits};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{self, Claim, ClaimOutcome, EndOutcome, Ending, HoldId, WaitLimits};
+use quell_core::end_hold::{self, EndOutcome, Ending};
+use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
 use crate::bench::Bench;
@@ -67,7 +69,7 @@ impl Bench {
             wait,
             is_named: true,
         };
-        let claimed = hold::claim(Now::from_nanos(self.now), &claim, &mut [entry]);
+        let claimed = claim::claim(Now::from_nanos(self.now), &claim, &mut [entry]);
         self.state = state;
         claimed.expect("there is room")
     }
@@ -83,7 +85,7 @@ impl Bench {
             edges: self.charge(1).edges,
         };
         let limit = &self.active.limit;
-        hold::end(&mut self.state, limit, &at, &id(name), ending, true)
+        end_hold::end(&mut self.state, limit, &at, &id(name), ending, true)
     }
 
     pub(crate) fn advance(&mut self, name: u64, cost: u64) -> Option<(Duration, Vec<HoldId>)> {
@@ -93,7 +95,7 @@ impl Bench {
             charge: &charge,
             state: &mut state,
         };
-        let advanced = hold::advance(Now::from_nanos(self.now), &id(name), &mut [entry]);
+        let advanced = claim::advance(Now::from_nanos(self.now), &id(name), &mut [entry]);
         self.state = state;
         advanced
     }

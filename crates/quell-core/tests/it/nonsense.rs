@@ -5,16 +5,17 @@ use std::time::Duration;
 use proptest::collection::{vec, vec_deque};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{option, prop_oneof, proptest};
-use quell_core::algorithm::adaptive::LearnedCeiling;
 use quell_core::algorithm::{At, Edges};
-use quell_core::ban::Ban;
+use quell_core::ban::{Ban, BanRecord};
 use quell_core::charge::{self, Entry, LimitSet, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::{Ending, HeldUsage, Hold, Mark, OnExpiry, Place};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{Hold, Mark, OnExpiry, Place};
 use quell_core::limit::Limit;
-use quell_core::state::{BanRecord, Usage};
+use quell_core::state::Holds;
 use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::usage::{LearnedCeiling, Usage};
 
 use crate::bench::{Bench, install};
 use crate::config;
@@ -313,7 +314,7 @@ fn learned(now: u64) -> impl Strategy<Value = LearnedCeiling> {
     )
 }
 
-fn held(now: u64) -> impl Strategy<Value = Usage> {
+fn held(now: u64) -> impl Strategy<Value = (Usage, Holds)> {
     let debts = prop_oneof![
         (theoretical_arrivals(now), instants(now)).prop_map(|(tat, as_of)| Usage::Owing {
             tat,
@@ -338,8 +339,7 @@ fn held(now: u64) -> impl Strategy<Value = Usage> {
         learned(now).prop_map(|learned| Usage::Learning(Box::new(learned))),
     ];
     let usage = prop_oneof![usages(now), debts];
-    (usage, vec(holds(now), 0..=5))
-        .prop_map(|(usage, holds)| Usage::Held(Box::new(HeldUsage { usage, holds })))
+    (usage, vec(holds(now), 0..=5)).prop_map(|(usage, all)| (usage, Holds { all }))
 }
 
 fn endings() -> impl Strategy<Value = Ending> {
@@ -364,7 +364,7 @@ proptest! {
         permits in option::of(1..=5_u64),
         (warms_up, learns) in any::<(bool, bool)>(),
         to in kinds(),
-        (now, usage) in clocks().prop_flat_map(|now| (Just(now), held(now))),
+        (now, (usage, holds)) in clocks().prop_flat_map(|now| (Just(now), held(now))),
         asked in vec((0..=90_000_000_000_u64, 0..4_u64, 1..=30_u64, endings()), 1..=6),
     ) {
         let mut bench = bench(&kind, now, usage, now);
@@ -381,6 +381,7 @@ proptest! {
             bench = Bench::of(limit, false, now, now);
             bench.state.usage = usage;
         }
+        bench.state.holds = Some(Box::new(holds));
         for (index, (gap, name, cost, ending)) in asked.into_iter().enumerate() {
             bench.now = bench.now.saturating_add(gap);
             bench.acquire(cost);

@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::{prop_oneof, proptest};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::hold::{Ending, OnExpiry};
+use quell_core::end_hold::Ending;
+use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
 
 use crate::bench::Bench;

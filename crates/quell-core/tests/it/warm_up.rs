@@ -6,11 +6,12 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy};
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
 use quell_core::decision::RetryAfter;
-use quell_core::hold::Ending;
-use quell_core::limit::{Limit, LimitError};
+use quell_core::end_hold::Ending;
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::rate::Rate;
-use quell_core::state::Usage;
 use quell_core::time::Now;
+use quell_core::usage::Usage;
 
 use crate::bench::Bench;
 use crate::config;

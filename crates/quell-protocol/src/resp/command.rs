@@ -1,7 +1,7 @@
 //! Command: what a frame asks for.
 
 use quell_core::descriptor::Query;
-use quell_core::hold::Ending;
+use quell_core::end_hold::Ending;
 
 use super::args::Args;
 use super::error::CommandError;

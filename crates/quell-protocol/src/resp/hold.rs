@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use quell_core::descriptor::Query;
-use quell_core::hold::{Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 
 use super::args::Args;
 use super::error::CommandError;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, RetryAfter};
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::rate::{MAX_PERIOD, Rate};
 
 use super::args::Args;

@@ -6,7 +6,7 @@ use quell_core::charge::{Entry, LimitSet, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::RetryAfter;
 use quell_core::limit::{ActiveLimit, LimitId};
-use quell_core::state::{State, Usage};
+use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use quell_protocol::resp::{
     Args, CallMemo, Command, Decoded, Decoder, FrameLimits, Protocol, Read, Reader, Throttle,
@@ -244,12 +244,7 @@ fn the_documented_example() {
             since: Monotonic::ORIGIN,
             place: Default::default(),
         };
-        let mut state = State {
-            limit: LimitId(1),
-            usage: Usage::Rest,
-            ban: None,
-            versions: None,
-        };
+        let mut state = State::rest(LimitId(1));
         let mut ask = |seconds: u64, cost: Cost| {
             let set = LimitSet::ad_hoc(throttle.key, &active, cost);
             let mut entry = Entry {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quell_core::hold::{Claim, HoldId};
+use quell_core::claim::Claim;
+use quell_core::hold::HoldId;
 use quell_core::time::Now;
 use redis::Value;
 

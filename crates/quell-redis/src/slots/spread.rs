@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use quell::store::split::{self, Part, PartOutcome};
 use quell_core::charge::{Charge, Operation};
+use quell_core::claim::{Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, WaitLimits};
 use quell_core::time::Now;
 
 use super::hold_location::HoldLocation;

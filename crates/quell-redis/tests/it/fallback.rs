@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use quell::clock::{ManualClock, SystemClock};
 use quell::{Cost, Limit, Limiter, Query, Verdict};
-use quell_core::rule::{DomainRules, OnFailure};
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::DomainRules;
 use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder};
 
 use crate::limits::{START, at, rules};

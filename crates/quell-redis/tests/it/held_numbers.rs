@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use quell::store::HoldTotals;
 use quell::{Cost, Limit, Limiter, Query};
-use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
+use quell_core::claim::{Claim, WaitLimits};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 
 use crate::cluster::Cluster;

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use quell::{AskError, Cost, Limit, Query};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::fallback::{Node, declaring, share};

@@ -10,9 +10,9 @@ use quell::store::memory::MemoryStore;
 use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, LimitError, Operation, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::hold::{
-    Claim, Ending, HoldId, MAX_SHARED_HOLDS, MAX_SHARED_RELEASED, OnExpiry, WaitLimits,
-};
+use quell_core::claim::{Claim, WaitLimits};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, MAX_SHARED_HOLDS, MAX_SHARED_RELEASED, OnExpiry};
 use quell_redis::StoreClock;
 
 use crate::conformance::seeds;

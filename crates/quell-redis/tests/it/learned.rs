@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use quell::{Cost, Limit, Limiter, Operation, Query};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::claim::Claim;
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_redis::{RedisStore, StoreClock};
 
 use crate::limits::{SECOND, START, ask, at, built, limiter};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell::store::StoreError;
 use quell::{AskError, Limit, Query};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;

@@ -3,7 +3,7 @@
 use quell::store::Action;
 use quell::{Cost, Limit, Operation, Query, Rate, RetryAfter};
 use quell_core::ban::Ban;
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::fallback::{Node, declaring, scripts, share};

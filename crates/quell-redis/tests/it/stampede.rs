@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quell::store::Action;
 use quell::{AskError, Cost, Limit, Query, RetryAfter, Verdict};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_redis::StoreClock;
 use tokio::task::JoinHandle;
 

@@ -157,7 +157,7 @@ impl RawLimit {
         }
     }
 
-    /// Where a field is set, by a name of [`LimitError::fields`](quell_core::limit::LimitError::fields).
+    /// Where a field is set, by a name of [`LimitError::fields`](quell_core::limit_error::LimitError::fields).
     pub(crate) fn span_of(&self, name: &str) -> Option<&Span> {
         let refill = self.refill.as_ref().map(|field| &field.value);
         let adaptive = self.adaptive.as_ref().map(|field| &field.value);

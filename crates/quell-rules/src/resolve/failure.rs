@@ -1,6 +1,7 @@
 //! On failure, resolved: what a rule answers while the store that servers share does not.
 
-use quell_core::rule::{Effect, OnFailure, Override};
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::{Effect, Override};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};

@@ -11,7 +11,8 @@ use quell_core::algorithm::sliding_log::{DEFAULT_MAX_ENTRIES, SlidingLog};
 use quell_core::algorithm::sliding_window::{DEFAULT_SEGMENTS, SlidingWindow};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::rate::{MAX_PERIOD, Rate};
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 
 fn declared(text: &str) -> Vec<Option<OnFailure>> {
     let loaded = quell_rules::parse_str("shop.yaml", text).unwrap();

@@ -7,9 +7,11 @@ use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::{self, Action, Charge, Entry, LimitSet, Operation};
+use quell_core::claim::{self, Claim};
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
-use quell_core::hold::{self, Claim, Ending, HoldId};
+use quell_core::end_hold::{self, Ending};
+use quell_core::hold::HoldId;
 use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::rule::{CalendarEdges, DomainRules, LimitIds, ReplacedLimit, RuleSet};
 use quell_core::state::State;
@@ -98,7 +100,7 @@ impl Subject for Plain {
             .zip(&mut states)
             .map(|(charge, state)| Entry { charge, state })
             .collect();
-        let claimed = hold::claim(now, claim, &mut entries).ok_or("too many holds")?;
+        let claimed = claim::claim(now, claim, &mut entries).ok_or("too many holds")?;
         let verdict = set.combine(&claimed.decisions);
         let places = charges.iter().zip(&keys).zip(claimed.held);
         let places = places.filter(|(_, held)| *held);
@@ -139,7 +141,7 @@ impl Subject for Plain {
                     since: active.since,
                     edges: place.edges,
                 };
-                let ended = hold::end(state, &active.limit, &at, id, ending, place.scales);
+                let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
                 repeated &= !ended.found;
                 stands |= ended.stands;
                 next.extend(ended.next);
@@ -189,7 +191,7 @@ impl Subject for Plain {
                 Action::Lift => charge::lift(state, now),
                 Action::Forgive => {
                     let used = !state.time_to_own_rest(limit, now).is_zero();
-                    hold::forgive(state, limit, &charge.at(now));
+                    end_hold::forgive(state, limit, &charge.at(now));
                     used
                 }
             });
@@ -219,7 +221,7 @@ impl Plain {
             .zip(&mut states)
             .map(|(charge, state)| Entry { charge, state })
             .collect();
-        let advanced = hold::advance(now, id, &mut entries);
+        let advanced = claim::advance(now, id, &mut entries);
         let keys = places.into_iter().map(|place| place.key);
         self.states.extend(keys.zip(states));
         Ok(advanced.map_or_else(Vec::new, |(_, behind)| behind))

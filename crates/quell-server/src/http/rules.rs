@@ -6,7 +6,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
-use quell_core::rule::{ActiveRule, Effect, Matcher, OnFailure, OnMissing, Per};
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 

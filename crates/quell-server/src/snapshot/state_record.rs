@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use quell::store::memory::{Fingerprint, Saved};
+use quell_core::ban::BanRecord;
 use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::state::State;
 use quell_core::state::versions::{Version, Versions};
-use quell_core::state::{BanRecord, State, Usage};
 use quell_core::time::{Monotonic, Wall};
+use quell_core::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::limit_record::LimitRecord;
@@ -93,6 +95,8 @@ impl From<StateRecord> for Saved {
             state: State {
                 limit: LimitId(record.limit),
                 usage: Usage::from(usage),
+                // Holds end with the process: what is charged stays, permits and places do not.
+                holds: None,
                 ban: record.ban.map(|ban| Box::new(BanRecord::from(ban))),
                 versions,
             },
@@ -154,8 +158,6 @@ impl From<&Usage> for UsageRecord {
             Usage::Owing { tat, as_of } => Self::Owing(*tat, nanos(as_of)),
             Usage::OwingBatches { anchor, used } => Self::OwingBatches(nanos(anchor), *used),
             Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp(*tat, *heat, nanos(as_of)),
-            // Holds end with the process: what is charged stays, permits and places do not.
-            Usage::Held(held) => Self::from(&held.usage),
             Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
         }
     }
@@ -298,6 +300,7 @@ mod tests {
                 state: State {
                     limit: LimitId(23),
                     usage,
+                    holds: None,
                     ban: is_odd.then(|| Box::new(ban.clone())),
                     versions: (index % 3 > 0).then(|| Box::new(Versions { known })),
                 },

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::claim::{Claim, WaitLimits};
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, WaitLimits};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::rule::DomainRules;
 
 use super::in_micros::InMicros;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 

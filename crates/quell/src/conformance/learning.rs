@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use quell_core::claim::Claim;
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::limit::Limit;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;

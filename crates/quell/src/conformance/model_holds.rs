@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::claim::{self, Claim};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
+use quell_core::end_hold::{self, Ending};
+use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::{Monotonic, Now};
 
 use super::model::Model;
@@ -92,7 +94,7 @@ impl Model {
             .zip(&mut loaded)
             .map(|(charge, (_, state))| Entry { charge, state })
             .collect();
-        let claimed = hold::claim(now, claim, &mut entries).ok_or(StoreError::TooManyHolds)?;
+        let claimed = claim::claim(now, claim, &mut entries).ok_or(StoreError::TooManyHolds)?;
         let places = set.charges().iter().zip(&claimed.held);
         let places = places.filter(|(_, held)| **held).map(|(charge, _)| Place {
             key: set.key(charge).as_bytes().to_vec(),
@@ -152,7 +154,7 @@ impl Model {
                 since: active.since,
                 edges: place.edges,
             };
-            let ended = hold::end(state, &active.limit, &at, id, ending, place.scales);
+            let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
             found |= ended.found;
             stands |= ended.stands;
             finished.wait = finished.wait.max(ended.wait);
@@ -202,7 +204,7 @@ impl Model {
             .iter_mut()
             .map(|(_, charge, state)| Entry { charge, state })
             .collect();
-        let advanced = hold::advance(now, id, &mut entries);
+        let advanced = claim::advance(now, id, &mut entries);
         let changed: Vec<_> = loaded
             .into_iter()
             .map(|(key, _, state)| (key, state))

@@ -8,7 +8,8 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::cost::Cost;
 use quell_core::hold::OnExpiry;
-use quell_core::limit::{Limit, LimitError};
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
 use quell_core::rate::Rate;
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,

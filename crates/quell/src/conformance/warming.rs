@@ -6,9 +6,11 @@
 use std::time::Duration;
 
 use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::claim::Claim;
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
-use quell_core::hold::{Claim, Ending, HoldId, OnExpiry};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, OnExpiry};
 use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 use quell_core::time::Now;

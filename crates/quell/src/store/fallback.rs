@@ -20,10 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::key::Key;
-use quell_core::rule::{Changes, OnFailure};
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now, Wall};
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use quell_core::decision::Decision;
-use quell_core::hold::{Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 
 /// The answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,10 @@ use std::time::Duration;
 use quell_core::charge::{
     Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift,
 };
+use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
-use quell_core::hold::{Claim, Ending, HoldId, MAX_HOLDS, forgive};
+use quell_core::end_hold::{Ending, forgive};
+use quell_core::hold::{HoldId, MAX_HOLDS};
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::rule::Changes;

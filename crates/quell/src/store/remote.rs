@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use quell_core::charge::{LimitSet, Operation};
-use quell_core::hold::Claim;
+use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
 
 use super::{Action, AdminStore, Answer, HoldStore, Placed, StoreError};

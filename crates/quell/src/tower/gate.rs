@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::claim::WaitLimits;
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
-use quell_core::hold::{HoldId, WaitLimits};
+use quell_core::hold::HoldId;
 use quell_core::path::PathError;
 use quell_core::verdict::Verdict;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode, response};
-use quell_core::limit::LimitError;
+use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
 use quell_core::verdict::Verdict;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use quell_core::hold::{Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::time::Monotonic;
 
 use super::bill::Bill;

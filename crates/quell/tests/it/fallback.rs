@@ -20,8 +20,10 @@ use quell::store::{
 };
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
-use quell_core::hold::{Claim, HoldId};
-use quell_core::rule::{Changes, OnFailure};
+use quell_core::claim::Claim;
+use quell_core::hold::HoldId;
+use quell_core::on_failure::OnFailure;
+use quell_core::rule::Changes;
 use quell_core::time::{Now, Wall};
 
 use crate::tower::support::{rule, shop};

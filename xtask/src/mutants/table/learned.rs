@@ -54,7 +54,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "learned: a lease that ends is taken for a call that ended well",
-        file: "crates/quell-core/src/hold/timeline.rs",
+        file: "crates/quell-core/src/state/timeline.rs",
         original: "engine.learn(usage, units, None, at);",
         replacement: "engine.learn(usage, units, Some(core::time::Duration::ZERO), at);",
         package: "quell-core",
@@ -62,7 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "learned: a cancel teaches",
-        file: "crates/quell-core/src/hold/end.rs",
+        file: "crates/quell-core/src/end_hold.rs",
         original: "Ending::Cancel => return true,\n            Ending::Fail => None,",
         replacement: "Ending::Cancel | Ending::Fail => None,",
         package: "quell-core",

@@ -6,9 +6,10 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::hold::Ending;
-use quell_core::limit::{Limit, LimitError};
-use quell_core::state::Usage;
+use quell_core::end_hold::Ending;
+use quell_core::limit::Limit;
+use quell_core::limit_error::LimitError;
+use quell_core::usage::Usage;
 
 use super::learned;
 use crate::bench::Bench;

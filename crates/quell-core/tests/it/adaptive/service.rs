@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use quell_core::hold::Ending;
+use quell_core::end_hold::Ending;
 use quell_core::limit::Limit;
 
 use crate::bench::Bench;

@@ -1,6 +1,7 @@
 //! Ending: a step that settles, cancels, releases or renews a hold of an earlier step.
 
-use quell_core::hold::{Ending, HoldId};
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 
 use super::StepContext;
 use crate::cursor::{Cursor, Fields};

@@ -465,7 +465,7 @@ fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
 mod tests {
     use quell_core::cost::Cost;
     use quell_core::decision::Outcome;
-    use quell_core::rule::OnFailure;
+    use quell_core::on_failure::OnFailure;
 
     use super::*;
 

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::{LimitSet, Operation};
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::claim::Claim;
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
 use super::{FallbackReason, Inner, passes};

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_core::time::{Now, Wall};
 
 use super::denial_cache::{AnswerTime, InFlightCharge};

@@ -34,7 +34,7 @@ use quell_core::debt::Debt;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
 use tokio::sync::watch;

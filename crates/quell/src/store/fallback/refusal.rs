@@ -140,7 +140,9 @@ mod tests {
     use std::sync::Arc;
 
     use quell_core::charge::{Charge, Entry, Operation, decide_one};
-    use quell_core::hold::{self, Claim, Ending, HoldId, OnExpiry, WaitLimits};
+    use quell_core::claim::{self, Claim, WaitLimits};
+    use quell_core::end_hold::{self, Ending};
+    use quell_core::hold::{HoldId, OnExpiry};
     use quell_core::limit::{Limit, LimitId};
     use quell_core::state::State;
     use quell_core::time::Now;
@@ -195,7 +197,7 @@ mod tests {
             };
             let charge = Charge::alone(&self.active, Cost::new(cost).unwrap());
             let (charge, state) = (&charge, &mut self.state);
-            hold::claim(
+            claim::claim(
                 Now::from_nanos(START),
                 &claim,
                 &mut [Entry { charge, state }],
@@ -206,7 +208,7 @@ mod tests {
             let id = HoldId::new("d", name).unwrap();
             let charge = Charge::alone(&self.active, Cost::ONE);
             let (at, ending) = (charge.at(Now::from_nanos(START)), Ending::Settle(actual));
-            hold::end(&mut self.state, &self.active.limit, &at, &id, ending, true);
+            end_hold::end(&mut self.state, &self.active.limit, &at, &id, ending, true);
         }
 
         /// How many answers there are to calls of each cost after refusals of each cost that were heard

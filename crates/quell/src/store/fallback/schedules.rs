@@ -15,7 +15,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome as Verdict, RetryAfter};
 use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_core::time::{Monotonic, Now, Wall};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::RandomScheduler;

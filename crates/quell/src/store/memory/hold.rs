@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
-use quell_core::hold::{self, ARRIVAL, Claim, Ending, HoldId};
+use quell_core::claim::{self, Claim};
+use quell_core::end_hold::{self, Ending};
+use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::limit::ActiveLimit;
 use quell_core::time::Now;
 
@@ -39,7 +41,7 @@ impl MemoryStore {
         }
         part.make_room()?;
         let touched = self.with_states(set, Operation::Acquire, now, |now, entries| {
-            hold::claim(now, claim, entries)
+            claim::claim(now, claim, entries)
         });
         let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
         let decisions: Vec<_> = touched
@@ -108,7 +110,7 @@ impl MemoryStore {
                 edges: place.edges,
             };
             let limit = &active.limit;
-            let ended = hold::end(&mut held.state, limit, &at, id, ending, place.scales);
+            let ended = end_hold::end(&mut held.state, limit, &at, id, ending, place.scales);
             self.table.store(&mut chains, held, now, &keeper);
             found |= ended.found;
             stands |= ended.stands;
@@ -159,7 +161,7 @@ impl MemoryStore {
         let mut entries: Vec<_> = entries
             .map(|(charge, state)| Entry { charge, state })
             .collect();
-        let advanced = hold::advance(now, id, &mut entries);
+        let advanced = claim::advance(now, id, &mut entries);
         drop(charges);
         for ((held, ..), state) in loaded.iter_mut().zip(states) {
             held.state = state;

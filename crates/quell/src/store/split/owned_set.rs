@@ -4,7 +4,7 @@ use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 
 /// What a store is told of a set, with limits of its own. Says nothing of rules.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::rule::OnFailure;
+use quell_core::on_failure::OnFailure;
 use quell_core::time::Monotonic;
 
 use super::*;

@@ -10,7 +10,9 @@ use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreErr
 use quell::tower::{Entries, LimitLayer, OnFailure};
 use quell::{Limit, Limiter, Operation, Verdict};
 use quell_core::charge::LimitSet;
-use quell_core::hold::{Claim, Ending, HoldId};
+use quell_core::claim::Claim;
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 

@@ -2,8 +2,9 @@
 
 use quell_core::charge::Operation;
 use quell_core::limit::LimitId;
-use quell_core::state::{State, Usage};
+use quell_core::state::State;
 use quell_core::time::Now;
+use quell_core::usage::Usage;
 use smallvec::SmallVec;
 
 use super::{Chains, Extent, Keeper, PARTS, Table};
@@ -282,8 +283,7 @@ impl Table {
         keeper: &impl Keeper,
     ) -> bool {
         let before = held.slot.and_then(Slot::get);
-        let is_plain = held.state.ban.is_none() && held.state.versions.is_none();
-        let is_rest = matches!(held.state.usage, Usage::Rest) && is_plain;
+        let is_rest = matches!(held.state.usage, Usage::Rest) && held.state.is_usage_alone();
         let in_box = match before {
             Some(Content {
                 held: InSlot::Boxed(number),
@@ -302,10 +302,7 @@ impl Table {
             return false;
         }
         let limit = held.state.limit;
-        let word = keeper.with_limit(limit, |known| {
-            let known = known.filter(|_| is_plain)?;
-            known.pack(&held.state.usage, self.origin(now))
-        });
+        let word = keeper.with_limit(limit, |known| known?.pack(&held.state, self.origin(now)));
         let content = Content {
             fingerprint: held.fingerprint,
             limit,

@@ -10,13 +10,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{HeldUsage, Hold, Mark, OnExpiry, Place};
+use super::Holds;
 use crate::algorithm::{At, Engine, Mechanics};
+use crate::hold::{Hold, Mark, OnExpiry, Place};
 use crate::time::Monotonic;
+use crate::usage::Usage;
 
 /// What is still to happen to the holds of one key.
 #[derive(Debug)]
-pub(crate) struct Timeline {
+pub(super) struct Timeline {
     due: BinaryHeap<Reverse<(Monotonic, usize)>>,
     /// The holds that are over, by their places.
     over: Vec<usize>,
@@ -27,35 +29,35 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// What happens to `holds`, up to an instant if that is given.
-    pub(crate) fn new(holds: &[Hold], until: Option<Monotonic>) -> Self {
-        let due = holds.iter().map(Hold::due).enumerate();
+    pub(super) fn new(holds: &Holds, until: Option<Monotonic>) -> Self {
+        let due = holds.all.iter().map(Hold::due).enumerate();
         let due = due.filter(|(_, due)| until.is_none_or(|until| *due <= until));
         Self {
             due: due.map(|(index, due)| Reverse((due, index))).collect(),
             over: Vec::new(),
-            taken: taken(holds),
+            taken: holds.taken(),
             moves: None,
         }
     }
 
     /// When something happens next.
-    pub(crate) fn next_due(&self) -> Option<Monotonic> {
+    pub(super) fn next_due(&self) -> Option<Monotonic> {
         self.due.peek().map(|Reverse((due, _))| *due)
     }
 
     /// Units of all holds that are taken by now.
-    pub(crate) const fn taken(&self) -> u64 {
+    pub(super) const fn taken(&self) -> u64 {
         self.taken
     }
 
     /// Lets happen what is due by `at`: a hold that is taken meanwhile may be over before another is
     /// taken. Holds that are over stay in their places until [`Timeline::finish`].
-    pub(crate) fn run(&mut self, held: &mut HeldUsage, engine: &Engine, at: &At) {
+    pub(super) fn run(&mut self, usage: &mut Usage, holds: &mut [Hold], engine: &Engine, at: &At) {
         while let Some(instant) = self.next_due().filter(|due| *due <= at.now.monotonic) {
             let Some(Reverse((_, index))) = self.due.pop() else {
                 return;
             };
-            match self.happen(held, engine, &at.moved_to(instant), index) {
+            match self.happen(usage, holds, engine, &at.moved_to(instant), index) {
                 Some(until) => self.due.push(Reverse((until, index))),
                 None => self.over.push(index),
             }
@@ -63,7 +65,7 @@ impl Timeline {
     }
 
     /// Removes the holds that are over.
-    pub(crate) fn finish(mut self, holds: &mut Vec<Hold>) {
+    pub(super) fn finish(mut self, holds: &mut Vec<Hold>) {
         if let Some(moves) = &self.moves {
             moves.finish(holds);
         }
@@ -80,12 +82,12 @@ impl Timeline {
     /// is its end.
     fn happen(
         &mut self,
-        held: &mut HeldUsage,
+        usage: &mut Usage,
+        holds: &mut [Hold],
         engine: &Engine,
         at: &At,
         index: usize,
     ) -> Option<Monotonic> {
-        let HeldUsage { usage, holds } = held;
         let hold = holds.get_mut(index)?;
         let units = hold.units;
         match &hold.place {
@@ -121,12 +123,6 @@ impl Timeline {
             }
         }
     }
-}
-
-/// Units of all holds that are taken.
-pub(crate) fn taken(holds: &[Hold]) -> u64 {
-    let taken = holds.iter().filter(|hold| !hold.is_waiting());
-    taken.fold(0_u64, |sum, hold| sum.saturating_add(hold.units))
 }
 
 /// By how much marks are to be moved back.

@@ -2,17 +2,19 @@
 
 use core::time::Duration;
 
-use super::HeldUsage;
+use super::Holds;
 use super::timeline::Timeline;
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
 use crate::time::Monotonic;
+use crate::usage::Usage;
 
 /// A copy of a state that is advanced in time, and the cost that is to fit.
 #[derive(Debug)]
 pub(crate) struct Forecast<'a> {
     engine: &'a Engine,
-    held: HeldUsage,
+    usage: Usage,
+    holds: Holds,
     timeline: Timeline,
     at: At,
     cost: u64,
@@ -26,12 +28,13 @@ enum Fit {
 }
 
 impl<'a> Forecast<'a> {
-    /// Starts from `held`, which was settled at `at`.
-    pub(super) fn new(engine: &'a Engine, held: HeldUsage, at: At, cost: u64) -> Self {
+    /// Starts from a state that was settled at `at`.
+    pub(crate) fn new(engine: &'a Engine, usage: Usage, holds: Holds, at: At, cost: u64) -> Self {
         Self {
             engine,
-            timeline: Timeline::new(&held.holds, None),
-            held,
+            timeline: Timeline::new(&holds, None),
+            usage,
+            holds,
             at,
             cost,
         }
@@ -39,8 +42,9 @@ impl<'a> Forecast<'a> {
 
     fn fit(&mut self, instant: Monotonic) -> Fit {
         let at = self.at.moved_to(instant);
-        self.timeline.run(&mut self.held, self.engine, &at);
-        let usage = &mut self.held.usage;
+        let usage = &mut self.usage;
+        self.timeline
+            .run(usage, &mut self.holds.all, self.engine, &at);
         self.engine.settle(usage, &at);
         self.engine.reconcile(usage, self.timeline.taken());
         let next = self.timeline.next_due();
@@ -57,12 +61,12 @@ impl<'a> Forecast<'a> {
 
     /// The first instant from `now` on at which all of `set` fit after everybody who waits, and the
     /// longest delay that a limit asks for then; `None` if they never fit.
-    pub(super) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
-        let ends = set.iter().map(|one| one.held.queue_end());
+    pub(crate) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
+        let ends = set.iter().map(|one| one.holds.queue_end());
         let mut instant = ends.fold(now, Ord::max);
         // A step is an end, or the wait that an algorithm asks for; few follow on each other without
         // an end in between, and where they do, the instant of the last is close enough.
-        let ends = set.iter().map(|one| one.held.holds.len()).sum::<usize>();
+        let ends = set.iter().map(|one| one.holds.all.len()).sum::<usize>();
         for _ in 0..4 * (ends + set.len()) + 64 {
             let mut later = instant;
             for one in &mut *set {
@@ -77,7 +81,7 @@ impl<'a> Forecast<'a> {
             }
             instant = later;
         }
-        let at = |one: &Self| one.engine.delay(&one.held.usage, &one.at.moved_to(instant));
+        let at = |one: &Self| one.engine.delay(&one.usage, &one.at.moved_to(instant));
         let delay = set.iter().map(at).max();
         Some((instant, delay.unwrap_or_default()))
     }

@@ -3,10 +3,11 @@
 use core::mem;
 use core::time::Duration;
 
-use super::{HeldUsage, Hold, HoldId, Place, taken};
 use crate::algorithm::{At, Mechanics};
+use crate::hold::{Hold, HoldId, Place};
 use crate::limit::Limit;
-use crate::state::{State, Usage};
+use crate::state::{Holds, State};
+use crate::usage::Usage;
 
 /// What a holder asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +57,25 @@ pub fn end(
 ) -> EndOutcome {
     let engine = limit.engine();
     state.settle(limit, at);
-    if !matches!(state.usage, Usage::Held(_)) {
+    let Some(holds) = &mut state.holds else {
         return EndOutcome::default();
+    };
+    let Some(index) = holds.all.iter().position(|hold| hold.id == *id) else {
+        return EndOutcome::default();
+    };
+    let ended = one(&mut state.usage, holds, index, limit, at, ending, scales);
+    engine.settle(&mut state.usage, at);
+    engine.reconcile(&mut state.usage, holds.taken());
+    if holds.all.is_empty() {
+        state.holds = None;
     }
-    let ended = HeldUsage::with(&mut state.usage, |held| {
-        let Some(index) = held.holds.iter().position(|hold| hold.id == *id) else {
-            return EndOutcome::default();
-        };
-        let ended = one(held, index, limit, at, ending, scales);
-        engine.settle(&mut held.usage, at);
-        engine.reconcile(&mut held.usage, taken(&held.holds));
-        ended
-    });
     state.count(limit, at, ended.more);
     ended
 }
 
 fn one(
-    held: &mut HeldUsage,
+    usage: &mut Usage,
+    holds: &mut Holds,
     index: usize,
     limit: &Limit,
     at: &At,
@@ -86,7 +88,7 @@ fn one(
         stands: true,
         ..EndOutcome::default()
     };
-    let Some(hold) = held.holds.get_mut(index) else {
+    let Some(hold) = holds.all.get_mut(index) else {
         return EndOutcome::default();
     };
     match (&mut hold.place, ending) {
@@ -97,13 +99,13 @@ fn one(
         }
         _ => {
             ended.stands = false;
-            let hold = held.holds.remove(index);
+            let hold = holds.all.remove(index);
             let truth = truth(&hold, ending, scales);
             if !hold.is_waiting() && limit.lease().is_none() {
                 ended.more = truth.saturating_sub(hold.units);
             }
-            if finish(held, &hold, limit, at, ending, truth) {
-                ended.next = held.first_waiting();
+            if finish(usage, holds, &hold, limit, at, ending, truth) {
+                ended.next = holds.first_waiting();
             }
         }
     }
@@ -121,7 +123,8 @@ const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
 
 /// What the end of a hold does to the usage; says whether it may let somebody pass.
 fn finish(
-    held: &mut HeldUsage,
+    usage: &mut Usage,
+    holds: &mut Holds,
     hold: &Hold,
     limit: &Limit,
     at: &At,
@@ -138,35 +141,32 @@ fn finish(
             Ending::Fail => None,
             _ => Some(at.now.monotonic.since(*taken)),
         };
-        engine.learn(&mut held.usage, hold.units, lasted, at);
+        engine.learn(usage, hold.units, lasted, at);
         return true;
     }
     let less = hold.units.saturating_sub(truth);
-    held.give_back(engine, mark, less, at);
-    engine.owe(&mut held.usage, truth.saturating_sub(hold.units), at);
+    holds.give_back(usage, engine, mark, less, at);
+    engine.owe(usage, truth.saturating_sub(hold.units), at);
     less > 0
 }
 
 /// Forgets what one key used, for the holders too. Permits are not used but held: they stay, and so
 /// does the wait queue.
 pub fn forgive(state: &mut State, limit: &Limit, at: &At) {
-    if matches!(state.usage, Usage::Held(_)) {
+    let mut kept = State::rest(state.limit);
+    if state.holds.is_some() {
         // Whose turn has come does not wait any more.
-        limit.engine().settle(&mut state.usage, at);
+        state.settle_use(limit.engine(), at);
     }
-    if let Usage::Held(held) = &mut state.usage
-        && limit.lease().is_none()
-    {
-        held.holds.retain(Hold::is_waiting);
-        held.usage = Usage::Rest;
+    if let Some(mut holds) = state.holds.take() {
+        let is_permits = limit.lease().is_some();
+        holds.all.retain(|hold| is_permits || hold.is_waiting());
+        if !holds.all.is_empty() {
+            kept.holds = Some(holds);
+        }
+        if is_permits {
+            kept.usage = mem::take(&mut state.usage);
+        }
     }
-    let keeps = matches!(&state.usage, Usage::Held(held) if !held.holds.is_empty());
-    *state = State {
-        usage: if keeps {
-            mem::take(&mut state.usage)
-        } else {
-            Usage::Rest
-        },
-        ..State::rest(state.limit)
-    };
+    *state = kept;
 }

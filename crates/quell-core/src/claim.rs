@@ -3,14 +3,12 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{
-    ARRIVAL, Forecast, HeldUsage, Hold, HoldId, MAX_HOLDS, MAX_RELEASED, MAX_WAIT_QUEUE, OnExpiry,
-    Place, taken,
-};
-use crate::algorithm::Mechanics;
 use crate::charge::{Entry, Operation, decide};
 use crate::decision::{Decision, Outcome, RetryAfter};
-use crate::state::Usage;
+use crate::hold::{
+    ARRIVAL, Hold, HoldId, MAX_HOLDS, MAX_RELEASED, MAX_WAIT_QUEUE, OnExpiry, Place,
+};
+use crate::state::Forecast;
 use crate::time::{Monotonic, Now};
 
 /// The parameters of a claim.
@@ -18,7 +16,7 @@ use crate::time::{Monotonic, Now};
 pub struct Claim<'a> {
     /// The id under which the hold is ended or renewed.
     pub id: &'a HoldId,
-    /// For how long the charge can still be settled, at most [`MAX_HOLD`](super::MAX_HOLD). `None`:
+    /// For how long the charge can still be settled, at most [`MAX_HOLD`](crate::hold::MAX_HOLD). `None`:
     /// rates are charged for good and only permits are held.
     pub hold: Option<Duration>,
     /// How long the caller is ready to wait. `None`: it does not wait, and the answer only states the
@@ -129,7 +127,7 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
 
 /// Whether there is no room for another hold on a key.
 fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
-    let Usage::Held(held) = &entry.state.usage else {
+    let Some(holds) = &entry.state.holds else {
         return false;
     };
     let is_permit = entry.charge.active.limit.lease().is_some();
@@ -137,7 +135,7 @@ fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
         OnExpiry::Release if !is_permit => MAX_RELEASED,
         _ => MAX_HOLDS,
     };
-    held.holds.len() >= most
+    holds.all.len() >= most
 }
 
 /// Whether a limit that is not in shadow asks for a longer delay than `most`.
@@ -206,11 +204,11 @@ fn hold(
         entry,
         Place::Waiting { go: now.monotonic },
     );
-    HeldUsage::with(&mut entry.state.usage, |held| {
-        new.take(engine.mark(&held.usage, &at), now.monotonic);
-        held.holds.push(new);
-        engine.reconcile(&mut held.usage, taken(&held.holds));
-    });
+    let state = &mut *entry.state;
+    new.take(engine.mark(&state.usage, &at), now.monotonic);
+    let holds = state.holds.get_or_insert_default();
+    holds.all.push(new);
+    engine.reconcile(&mut state.usage, holds.taken());
     restate(now, entry, decision);
 }
 
@@ -237,8 +235,9 @@ fn new_hold(
 fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
     let engine = entry.charge.active.limit.engine();
     let at = entry.charge.at(now);
-    decision.remaining = engine.remaining(&entry.state.usage, &at);
-    decision.reset_after = engine.rest_told(&entry.state.usage, &at);
+    if let Some(holds) = &entry.state.holds {
+        (decision.remaining, decision.reset_after) = holds.answer(&entry.state.usage, engine, &at);
+    }
 }
 
 /// Joins the wait queues of all keys. Returns `None` if the turn would not come within `most`, or a
@@ -258,9 +257,9 @@ fn queue(
     if pairs.any(|(entry, first)| with_say(entry) && hopeless(first)) {
         return None;
     }
-    let has_room = |entry: &Entry<'_, '_>| match &entry.state.usage {
-        Usage::Held(held) => held.queue_len() < MAX_WAIT_QUEUE && !is_full(claim, entry),
-        _ => true,
+    let has_room = |entry: &Entry<'_, '_>| {
+        let holds = entry.state.holds.as_deref();
+        holds.is_none_or(|holds| holds.queue_len() < MAX_WAIT_QUEUE && !is_full(claim, entry))
     };
     if !entries
         .iter()
@@ -280,7 +279,7 @@ fn queue(
         held.push(with_say(entry));
         if with_say(entry) {
             let new = new_hold(now, claim, delay, entry, Place::Waiting { go });
-            HeldUsage::with(&mut entry.state.usage, |held| held.holds.push(new));
+            entry.state.holds.get_or_insert_default().all.push(new);
             decision.outcome = Outcome::Allow;
             decision.delay = in_all;
             restate(now, entry, decision);
@@ -298,10 +297,10 @@ fn queue(
 fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Monotonic, Duration)> {
     let mut set = Vec::with_capacity(entries.len());
     for entry in entries.iter().filter(|entry| !entry.charge.shadow) {
-        let mut held = HeldUsage::of(&entry.state.usage);
+        let mut holds = entry.state.holds.as_deref().cloned().unwrap_or_default();
         if let Some(id) = id {
             let mut is_behind = false;
-            held.holds.retain(|hold| {
+            holds.all.retain(|hold| {
                 is_behind |= hold.id == *id;
                 !(is_behind && hold.is_waiting())
             });
@@ -309,7 +308,8 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
         let limit = &entry.charge.active.limit;
         let at = entry.charge.at(now);
         let cost = entry.charge.cost.get();
-        set.push(Forecast::new(limit.engine(), held, at, cost));
+        let usage = entry.state.usage.clone();
+        set.push(Forecast::new(limit.engine(), usage, holds, at, cost));
     }
     Forecast::first_fit(&mut set, now.monotonic)
 }
@@ -335,15 +335,15 @@ pub fn advance(
         let limit = &entry.charge.active.limit;
         let engine = limit.engine();
         let mut charged = 0;
-        HeldUsage::with(&mut entry.state.usage, |held| {
-            let mut queue = held.holds.iter_mut().filter(|hold| hold.is_waiting());
+        if let Some(holds) = &mut entry.state.holds {
+            let mut queue = holds.all.iter_mut().filter(|hold| hold.is_waiting());
             if let Some(hold) = queue.find(|hold| hold.id == *id) {
                 hold.place = Place::Waiting { go };
                 charged = if go <= now.monotonic { hold.units } else { 0 };
                 next.extend(queue.next().map(|hold| hold.id.clone()));
             }
-            held.settle(engine, &at);
-        });
+        }
+        entry.state.settle_use(engine, &at);
         entry.state.count(limit, &at, charged);
     }
     next.sort_unstable();
@@ -357,9 +357,7 @@ fn waits(entry: &Entry<'_, '_>, id: &HoldId) -> bool {
 
 /// When the turn of `id` comes on one key.
 fn place(entry: &Entry<'_, '_>, id: &HoldId) -> Option<Monotonic> {
-    let Usage::Held(held) = &entry.state.usage else {
-        return None;
-    };
-    let mut queue = held.holds.iter().filter(|hold| hold.is_waiting());
+    let holds = entry.state.holds.as_deref()?;
+    let mut queue = holds.all.iter().filter(|hold| hold.is_waiting());
     queue.find(|hold| hold.id == *id).map(Hold::due)
 }
