@@ -198,9 +198,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "versions of a limit lost where a state is packed into its slot",
-        file: "crates/quell/src/store/memory/table/load.rs",
-        original: "let is_plain = held.state.ban.is_none() && held.state.versions.is_none();",
-        replacement: "let is_plain = held.state.ban.is_none();",
+        file: "crates/quell-core/src/state.rs",
+        original: "self.holds.is_none() && self.ban.is_none() && self.versions.is_none()",
+        replacement: "self.holds.is_none() && self.ban.is_none()",
         package: "quell",
         caught_by: "versions::two_callers_with_different_numbers",
     },
