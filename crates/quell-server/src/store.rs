@@ -150,7 +150,7 @@ impl Store for ServerStore {
         on_store!(self, store => store.most_learned())
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_now(
         &self,
         charges: Charges<'_, '_>,
