@@ -9,6 +9,7 @@ use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
+use hold::Deed;
 
 mod admin;
 mod ask;
@@ -20,7 +21,6 @@ mod hold;
 mod metrics;
 mod openapi;
 mod origin;
-mod parameters;
 mod reply;
 mod rules;
 mod stream;
@@ -33,10 +33,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
         .route("/v1/reserve", post(hold::reserve))
-        .route("/v1/settle", post(hold::settle))
-        .route("/v1/cancel", post(hold::cancel))
-        .route("/v1/release", post(hold::release))
-        .route("/v1/renew", post(hold::renew))
+        .route("/v1/settle", hold::route(Deed::Settle))
+        .route("/v1/cancel", hold::route(Deed::Cancel))
+        .route("/v1/release", hold::route(Deed::Release))
+        .route("/v1/renew", hold::route(Deed::Renew))
         .route("/v1/authorize", any(ask::authorize))
         .route("/v1/rules", get(rules::rules))
         .route(

@@ -1,6 +1,7 @@
 //! The questions: `/v1/acquire`, `/v1/peek` and `/v1/authorize`.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,39 +16,34 @@ use quell_protocol::http::{
     RateLimitItem,
 };
 
-use super::connection::RemoteAddress;
-use super::{body, parameters, reply};
+use super::reply::{RouteResult, parameters, unknown_parameter};
+use super::{body, reply};
 use crate::shared::Shared;
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
 // Requests are taken whole: extractors would copy their headers.
 
-pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     verdict(&shared, Operation::Acquire, request).await
 }
 
-pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     verdict(&shared, Operation::Peek, request).await
 }
 
 /// Answers a question.
-async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Response {
-    let bytes = match body::read(request, shared).await {
-        Ok(bytes) => bytes,
-        Err(problem) => return reply::problem(&problem),
-    };
-    let asked = match parse(operation, &bytes) {
-        Ok(asked) => asked,
-        Err(error) => return reply::problem(&Problem::from(&error)),
-    };
+async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
+    let bytes = body::read(request, shared).await?;
+    let asked = parse(operation, &bytes)?;
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query).await
     } else {
         wait(shared, &asked).await
     };
-    match verdict {
-        Ok(verdict) => reply::verdict(&verdict),
-        Err(problem) => reply::problem(&problem),
-    }
+    Ok(reply::verdict(&verdict?))
 }
 
 /// Reads the body of a question.
@@ -90,12 +86,11 @@ struct Parameters {
 impl Parameters {
     fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Box<Problem>> {
         let wrong = reply::invalid;
-        let said = parameters::pairs(query.unwrap_or_default());
         let mut domain = None;
         let mut deny_status = None;
-        for (name, value) in said {
-            match name.as_str() {
-                "domain" => domain = Some(value),
+        for (name, value) in parameters(query) {
+            match &*name {
+                "domain" => domain = Some(value.into_owned()),
                 "deny_status" => {
                     let number = value.parse::<u16>().ok();
                     let number = number.filter(|number| (400..600).contains(number));
@@ -106,7 +101,7 @@ impl Parameters {
                         ))
                     })?);
                 }
-                _ => return Err(parameters::unknown(&name, "domain and deny_status")),
+                _ => return Err(unknown_parameter(&name, "domain and deny_status")),
             }
         }
         let domain = match domain {
@@ -128,44 +123,36 @@ fn only_domain(rules: &RuleSet) -> Option<String> {
     domains.next().is_none().then(|| first.to_owned())
 }
 
-pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let rules = shared.limiter.rules();
-    let parameters = match Parameters::parse(request.uri().query(), &rules) {
-        Ok(parameters) => parameters,
-        Err(problem) => return reply::problem(&problem),
-    };
+    let parameters = Parameters::parse(request.uri().query(), &rules)?;
     let fields = request.headers().iter();
-    let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let fields: Vec<_> = fields.collect();
+    let fields: Vec<_> = fields
+        .map(|(name, value)| (name.as_str(), value.as_bytes()))
+        .collect();
     let map = &shared.config.authorize.map;
-    let query = match http::authorize(&parameters.domain, fields.iter().copied(), map) {
-        Ok(query) => query,
-        Err(error) => return unreadable(&error, parameters.deny_status),
-    };
+    let query = http::authorize(&parameters.domain, fields.iter().copied(), map);
+    let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
     let query = with_address(query, request.extensions().get());
-    match ask(&shared, Operation::Acquire, &query).await {
-        Ok(verdict) => {
-            let mut response = answer(&shared, &parameters, &verdict);
-            if verdict.degraded {
-                let (name, value) = DEGRADED;
-                let value = HeaderValue::from_static(value);
-                response.headers_mut().insert(name, value);
-            }
-            add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
-            response
-        }
-        Err(problem) => reply::problem(&problem),
+    let verdict = ask(&shared, Operation::Acquire, &query).await?;
+    let mut response = answer(&shared, &parameters, &verdict);
+    if verdict.degraded {
+        let (name, value) = DEGRADED;
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
     }
+    add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
+    Ok(response)
 }
 
 /// The answer to headers that make no query. A path that cannot be read is the caller's fault and
 /// refused as a gateway understands it: most take a 400 for a failure of this server.
-fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Response {
-    let mut problem = Problem::from(error);
+fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Problem> {
+    let mut problem = Box::new(Problem::from(error));
     if let (AuthorizeError::Path { .. }, Some(status)) = (error, deny_status) {
         problem.status = status.as_u16();
     }
-    reply::problem(&problem)
+    problem
 }
 
 /// The query with the connection's address, unless the gateway says whose it asks about.

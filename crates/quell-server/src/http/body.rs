@@ -12,7 +12,7 @@ use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
-use super::connection::MAX_HEAD;
+use super::stream::MAX_HEAD;
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
@@ -48,10 +48,13 @@ impl Deref for BufferedBody {
 ///
 /// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
 /// where such a request comes from. Who is none may leave the type to `curl -d`.
-pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBody, Problem> {
+pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBody, Box<Problem>> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
-        return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
     }
     let config = &shared.config;
     let share = shared.buffers.share();
@@ -65,7 +68,7 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";
-            Err(Problem::new(ProblemKind::RequestTimeout, detail))
+            Err(Box::new(Problem::new(ProblemKind::RequestTimeout, detail)))
         }
     }
 }
@@ -86,14 +89,14 @@ async fn collect(
     mut body: Body,
     most: usize,
     mut share: BudgetShare,
-) -> Result<BufferedBody, Problem> {
+) -> Result<BufferedBody, Box<Problem>> {
     let mut bytes = Vec::new();
     let mut size = 0_usize;
     let mut is_refused = false;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             let detail = "the body broke off: send all of it";
-            return Err(Problem::new(ProblemKind::InvalidRequest, detail));
+            return Err(Box::new(Problem::new(ProblemKind::InvalidRequest, detail)));
         };
         let Ok(data) = frame.into_data() else {
             continue;
@@ -119,12 +122,12 @@ async fn collect(
     }
     if size > most {
         let detail = format!("the body is longer than {most} bytes: write a shorter one");
-        return Err(Problem::new(ProblemKind::BodyTooLarge, detail));
+        return Err(Box::new(Problem::new(ProblemKind::BodyTooLarge, detail)));
     }
     if is_refused {
         let detail =
             "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
-        return Err(Problem::new(ProblemKind::Overloaded, detail));
+        return Err(Box::new(Problem::new(ProblemKind::Overloaded, detail)));
     }
     let held = Some(bytes.capacity()).filter(|bytes| *bytes > SMALL);
     share.resize(held.unwrap_or_default());

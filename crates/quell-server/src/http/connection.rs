@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +16,13 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{Notify, watch};
 use tower_service::Service;
 
+use super::ask::RemoteAddress;
 use super::direct::{self, Left};
-use super::stream::{Requests, Watched};
+use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{origin, reply};
 use crate::budget::BudgetShare;
 use crate::config::Config;
@@ -36,45 +36,17 @@ pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
     let detail = format!(
         "{most} connections are open, as many as max_connections allows: close some, or raise it"
     );
-    overloaded(detail)
+    reply::overloaded(detail)
 }
 
-/// What is said where all connections together have no more room.
-const FULL: &str = "the buffers of all connections are full (max_buffer_bytes): send requests and read answers at once";
-
-/// What a connection is told that would need more room than there is.
-pub(super) fn full() -> Arc<[u8]> {
-    overloaded(FULL.to_owned())
-}
-
-/// The same over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
+/// [`reply::FULL`] over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
 const FULL_HTTP2: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
 ];
 
-/// An answer to no request in particular, after which the connection ends.
-fn overloaded(detail: String) -> Arc<[u8]> {
-    let problem = Problem::new(ProblemKind::Overloaded, detail);
-    // A document of texts and a number cannot fail to be written.
-    let body = serde_json::to_string(&problem).unwrap_or_default();
-    let text = format!(
-        "HTTP/1.1 503 Service Unavailable\r\n\
-         Content-Type: {PROBLEM_JSON}\r\n\
-         Content-Length: {}\r\n\
-         Retry-After: 1\r\n\
-         Connection: close\r\n\r\n\
-         {body}",
-        body.len()
-    );
-    Arc::from(text.into_bytes())
-}
-
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
-
-/// Bytes that a request's head may have, all fields together.
-pub(super) const MAX_HEAD: usize = 64 * 1_024;
 
 /// The same over HTTP/2, where a byte can stand for a whole field, which counts for 32 bytes more
 /// than it has.
@@ -96,10 +68,6 @@ const SMALL: usize = 4 * 1_024;
 /// Data that may come of one HTTP/2 stream, and of one connection, before it is taken.
 const WINDOW: u32 = 64 * 1_024;
 const CONNECTION_WINDOW: u32 = 256 * 1_024;
-
-/// Where a request comes from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
 /// What is known of a connection that speaks HTTP/2.
 #[derive(Debug, Default)]
@@ -183,7 +151,7 @@ impl Handler {
             if response.body().size_hint().lower() > SMALL as u64 {
                 response = match drawn(response, shared.buffers.share_of_answers()).await {
                     Some(response) => response,
-                    None => reply::problem(&Problem::new(ProblemKind::Overloaded, FULL)),
+                    None => reply::problem(&Problem::new(ProblemKind::Overloaded, reply::FULL)),
                 };
             }
             if *phase.borrow() != Phase::Running {

@@ -4,49 +4,28 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::routing::{MethodRouter, post};
 use quell::Ending;
-use quell_protocol::http::{self, EndBody, EndedBody, Problem, ProblemKind};
+use quell_protocol::http::{self, EndBody, EndedBody, Problem};
 
-use super::{body, reply};
+use super::body;
+use super::reply::{self, RouteResult};
 use crate::shared::Shared;
 
-pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let bytes = match body::read(request, &shared).await {
-        Ok(bytes) => bytes,
-        Err(problem) => return reply::problem(&problem),
-    };
-    let asked = match http::parse_reserve(&bytes) {
-        Ok(asked) => asked,
-        Err(error) => return reply::problem(&Problem::from(&error)),
-    };
+pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    let bytes = body::read(request, &shared).await?;
+    let asked = http::parse_reserve(&bytes)?;
     let limiter = &shared.limiter;
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match verdict.await {
-        Ok(verdict) => reply::verdict(&verdict),
-        Err(error) => reply::problem(&shared.ask_problem(&error, asked.query.domain())),
+        Ok(verdict) => Ok(reply::verdict(&verdict)),
+        Err(error) => Err(shared.ask_problem(&error, asked.query.domain()).into()),
     }
-}
-
-pub(super) async fn settle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, Deed::Settle).await
-}
-
-pub(super) async fn cancel(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, Deed::Cancel).await
-}
-
-pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, Deed::Release).await
-}
-
-pub(super) async fn renew(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    end(&shared, request, Deed::Renew).await
 }
 
 /// What the path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+pub(super) enum Deed {
     Settle,
     Cancel,
     Release,
@@ -78,32 +57,27 @@ impl Deed {
     }
 }
 
-async fn end(shared: &Shared, request: Request, deed: Deed) -> Response {
-    let bytes = match body::read(request, shared).await {
-        Ok(bytes) => bytes,
-        Err(problem) => return reply::problem(&problem),
-    };
-    let asked = match http::parse_end(&bytes) {
-        Ok(asked) => asked,
-        Err(error) => return reply::problem(&Problem::from(&error)),
-    };
-    let ending = match deed.ending(&asked) {
-        Ok(ending) => ending,
-        Err((pointer, reason)) => {
-            let problem = Problem {
-                pointer: Some(pointer.to_owned()),
-                ..Problem::new(ProblemKind::InvalidField, reason)
-            };
-            return reply::problem(&problem);
-        }
-    };
+/// The route of a deed.
+pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
+    post(
+        async move |State(shared): State<Arc<Shared>>, request: Request| {
+            end(&shared, request, deed).await
+        },
+    )
+}
+
+async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
+    let bytes = body::read(request, shared).await?;
+    let asked = http::parse_end(&bytes)?;
+    let ending = deed.ending(&asked);
+    let ending = ending.map_err(|(pointer, reason)| reply::invalid_field(pointer, reason))?;
     match shared.end(&asked.domain, &asked.id, ending).await {
-        Ok(finished) => reply::json(&EndedBody {
+        Ok(finished) => Ok(reply::json(&EndedBody {
             id: asked.id,
             outcome: Cow::Borrowed(finished.status.name()),
             repeated: finished.repeated,
-        }),
-        Err(error) => reply::problem(&shared.ask_problem(&error, &asked.domain)),
+        })),
+        Err(error) => Err(shared.ask_problem(&error, &asked.domain).into()),
     }
 }
 

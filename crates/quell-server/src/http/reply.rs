@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use quell::store::StoreError;
 use quell::{AskError, Verdict};
 use quell_protocol::escape_json;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
+use quell_protocol::http::{BodyError, PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -97,6 +98,51 @@ pub(super) fn problem(problem: &Problem) -> Response {
     response
 }
 
+/// What is said where all connections together have no more room.
+pub(super) const FULL: &str = "the buffers of all connections are full (max_buffer_bytes): send requests and read answers at once";
+
+/// An answer to no request in particular, after which the connection ends.
+pub(super) fn overloaded(detail: impl Into<String>) -> Arc<[u8]> {
+    let problem = Problem::new(ProblemKind::Overloaded, detail);
+    // A document of texts and a number cannot fail to be written.
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\n\
+         Content-Type: {PROBLEM_JSON}\r\n\
+         Content-Length: {}\r\n\
+         Retry-After: 1\r\n\
+         Connection: close\r\n\r\n\
+         {body}",
+        body.len()
+    );
+    Arc::from(text.into_bytes())
+}
+
+/// What a route returns.
+pub(super) type RouteResult = Result<Response, Refusal>;
+
+/// A problem in place of an answer: what a route returns where it fails.
+#[derive(Debug)]
+pub(super) struct Refusal(Box<Problem>);
+
+impl From<Box<Problem>> for Refusal {
+    fn from(problem: Box<Problem>) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self(Box::new(Problem::from(&error)))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        problem(&self.0)
+    }
+}
+
 /// The status and the text of a problem document.
 pub(super) fn problem_body(problem: &Problem) -> (StatusCode, String) {
     let status = StatusCode::from_u16(problem.status);
@@ -110,51 +156,66 @@ pub(super) fn problem_body(problem: &Problem) -> (StatusCode, String) {
 
 /// What is told when there is no answer; `domains` are those that there are.
 pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> Box<Problem> {
-    Box::new(match error {
+    let (kind, more) = match error {
         AskError::UnknownDomain => {
             let known = match domains {
                 [] => "there are no rules at all: start with --rules FILE".to_owned(),
                 _ => format!("write one of {}", listed(domains)),
             };
             let detail = format!("no rules for domain {domain:?}: {known}");
-            Problem::new(ProblemKind::UnknownDomain, detail)
+            return Box::new(Problem::new(ProblemKind::UnknownDomain, detail));
         }
         AskError::UnknownRule => {
-            let detail = format!("{error}: GET /v1/rules lists the rules of domain {domain:?}");
-            Problem::new(ProblemKind::NotFound, detail)
+            let more = format!(": GET /v1/rules lists the rules of domain {domain:?}");
+            (ProblemKind::NotFound, more)
         }
+        AskError::UnknownHold => {
+            let more = format!(
+                " in domain {domain:?}, or it was over for two minutes: write that of a reservation"
+            );
+            (ProblemKind::NotFound, more)
+        }
+        error => (kind_of(error), String::new()),
+    };
+    Box::new(Problem::new(kind, format!("{error}{more}")))
+}
+
+fn kind_of(error: &AskError) -> ProblemKind {
+    match error {
         AskError::Impossible(_)
         | AskError::HoldName
         | AskError::HoldLength
         | AskError::HoldDescriptors
-        | AskError::Store(StoreError::Unable(_)) => {
-            Problem::new(ProblemKind::InvalidRequest, error.to_string())
-        }
-        AskError::UnknownHold => {
-            let detail = format!(
-                "{error} in domain {domain:?}, or it was over for two minutes: write that of a reservation"
-            );
-            Problem::new(ProblemKind::NotFound, detail)
-        }
-        AskError::Store(StoreError::HoldTaken) => {
-            Problem::new(ProblemKind::Conflict, error.to_string())
-        }
-        AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => {
-            Problem::new(ProblemKind::Overloaded, error.to_string())
-        }
-        AskError::Store(StoreError::Overloaded) => {
-            Problem::new(ProblemKind::StoreOverloaded, error.to_string())
-        }
-        AskError::Store(StoreError::Unavailable(_)) => {
-            Problem::new(ProblemKind::TemporarilyReduced, error.to_string())
-        }
-        _ => Problem::new(ProblemKind::Internal, error.to_string()),
-    })
+        | AskError::Store(StoreError::Unable(_)) => ProblemKind::InvalidRequest,
+        AskError::Store(StoreError::HoldTaken) => ProblemKind::Conflict,
+        AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => ProblemKind::Overloaded,
+        AskError::Store(StoreError::Overloaded) => ProblemKind::StoreOverloaded,
+        AskError::Store(StoreError::Unavailable(_)) => ProblemKind::TemporarilyReduced,
+        _ => ProblemKind::Internal,
+    }
 }
 
 /// A request that is not as it should be.
 pub(super) fn invalid(detail: String) -> Box<Problem> {
     Box::new(Problem::new(ProblemKind::InvalidRequest, detail))
+}
+
+/// Names and values of a query string.
+pub(super) fn parameters(query: Option<&str>) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+}
+
+/// A parameter that nothing is known of.
+pub(super) fn unknown_parameter(name: &str, known: &str) -> Box<Problem> {
+    invalid(format!("unknown parameter {name:?}: write {known}"))
+}
+
+/// A body of which the member at `pointer` is not as it should be.
+pub(super) fn invalid_field(pointer: &str, reason: impl Into<String>) -> Box<Problem> {
+    Box::new(Problem {
+        pointer: Some(pointer.to_owned()),
+        ..Problem::new(ProblemKind::InvalidField, reason)
+    })
 }
 
 /// The first few names of a list.
@@ -173,4 +234,18 @@ fn listed(names: &[&str]) -> String {
 /// Whole milliseconds, rounded up.
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let query = Some("a=1%2f2+3&&b&c=%zz%4&%41=%f0%9f%90%a2");
+        let said: Vec<_> = parameters(query).into_owned().collect();
+        let expected = [("a", "1/2 3"), ("b", ""), ("c", "%zz%4"), ("A", "🐢")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(said, expected);
+    }
 }

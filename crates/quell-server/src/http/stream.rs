@@ -22,13 +22,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::connection::{MAX_HEAD, full};
+use super::reply;
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
 /// What hyper has for reading, and for writing, from the beginning: little enough for ten thousand
 /// connections.
 const FIRST: usize = 8 * 1_024;
+
+/// Bytes that a request's head may have, all fields together.
+pub(super) const MAX_HEAD: usize = 64 * 1_024;
 
 /// What is read at once of a body where there is no room for more.
 const LITTLE: usize = 4 * 1_024;
@@ -177,7 +180,7 @@ impl Watched {
         self.is_over = true;
         if self.unsent == 0 {
             // Who does not take it in one piece is not waited for.
-            let _ = self.inner.try_write(&full());
+            let _ = self.inner.try_write(&reply::overloaded(reply::FULL));
         }
         ErrorKind::OutOfMemory.into()
     }
