@@ -299,7 +299,7 @@ mod tests {
     /// Nobody takes what is written, and strangers choose keys of 60 KB.
     #[test]
     fn long_keys_take_no_more_than_the_bytes_of_the_queue() {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let (log, messages, _ends) = DecisionLog::new(NonZeroU64::MIN, &metrics);
         let key = vec![b'x'; 60_000];
         for _ in 0..1_000 {

@@ -20,6 +20,7 @@
 
 mod budget;
 pub mod config;
+mod connections;
 
 mod decision_log;
 mod error;

@@ -15,7 +15,7 @@ pub(crate) use rules::{ALLOWED, DENIED, OUTCOMES, RuleTallies, RuleTally, UNMATC
 pub(crate) use tally::{Histogram, Tally};
 
 /// All numbers of one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) rules: RuleTallies,
     /// Decisions on limits that came with the call.
@@ -45,29 +45,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        Self {
-            rules: RuleTallies::default(),
-            ad_hoc: Tally::new(),
-            query_seconds: Histogram::new(),
-            ad_hoc_seconds: Histogram::new(),
-            http: Arc::default(),
-            resp: Arc::default(),
-            commands: Tally::new(),
-            waits: Number::default(),
-            waited_nanos: Number::default(),
-            reloads: Number::default(),
-            reload_failures: Number::default(),
-            snapshots: Number::default(),
-            snapshot_failures: Number::default(),
-            snapshot_bytes: Number::default(),
-            snapshot_nanos: Number::default(),
-            log_dropped: Number::default(),
-            log_written: Number::default(),
-            log_failing: Number::default(),
-        }
-    }
-
     /// Questions that were answered so far, peeks too.
     pub(crate) fn answers(&self) -> u64 {
         let ad_hoc = 0..2 * OUTCOMES.len();
@@ -85,7 +62,7 @@ impl Metrics {
         };
         let of_rules = self.rules.rules().into_iter();
         of_rules
-            .map(|(_, tally)| of_tally(&tally))
+            .map(|(_, numbers)| of_tally(&numbers.tally))
             .fold(of_tally(&self.ad_hoc), u64::wrapping_add)
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use quell_core::rule::{DomainRules, RuleSet};
 use quell_rules::RuleChanges;
 
-use crate::rules;
 use crate::shared::Shared;
 
 mod follow;
+mod into_force;
 mod watch;
 
 pub(crate) use follow::follow;
+pub(crate) use into_force::bring_into_force;
 pub(crate) use watch::{Watch, run};
 
 /// Why the rules are read again.
@@ -54,7 +55,7 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
         }
     };
     let change = changes(&shared.limiter.rules(), &loaded.domains);
-    if let Err(error) = rules::bring_into_force(shared, loaded) {
+    if let Err(error) = bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
     let is_mended = shared.health.reloaded();

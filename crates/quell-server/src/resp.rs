@@ -3,11 +3,9 @@
 mod buffer;
 mod calls;
 mod connection;
-mod registry;
 mod session;
 
 pub(crate) use connection::run;
-pub(crate) use registry::Connections;
 
 /// What a connection is told that comes when there are as many as may be; as Redis says it.
 pub(crate) const SORRY: &[u8] = b"-ERR max number of clients reached\r\n";

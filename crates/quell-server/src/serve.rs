@@ -14,19 +14,19 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
 use crate::health::{Health, Phase};
 use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::reload::Watch;
-use crate::resp::Connections;
 use crate::rules::RuleSources;
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
-use crate::{http, reload, resp, rules, snapshot, sweep};
+use crate::{http, reload, resp, snapshot, sweep};
 
 /// Brings a server up: when this returns, its listeners accept.
 ///
@@ -52,7 +52,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         restored,
     } = read_files(config, Arc::clone(&clock)).await?;
     let secret = snapshot::secret(restored.as_ref());
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::<Metrics>::default();
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let telemetry = Telemetry {
         metrics: Arc::clone(&metrics),
@@ -79,7 +79,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         log,
         by_hand: AtomicU64::new(0),
     });
-    rules::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
+    reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
     if let Some(restored) = restored {
         let (limiter, states) = (&shared.limiter, restored.states.len());

@@ -11,10 +11,10 @@ use tokio::sync::Mutex;
 
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::resp::Connections;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
 

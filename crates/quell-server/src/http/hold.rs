@@ -33,22 +33,24 @@ pub(super) enum Deed {
 }
 
 impl Deed {
-    /// The ending that a body asks for, or the field that is wrong and what to write.
-    fn ending(self, asked: &EndBody<'_>) -> Result<Ending, (&'static str, &'static str)> {
-        if asked.failed.is_some() && self != Self::Release {
-            let reason = "only /v1/release says that it failed: leave \"failed\" out";
-            return Err(("/failed", reason));
-        }
+    /// The ending that a body asks for.
+    fn ending(self, asked: &EndBody<'_>) -> Result<Ending, Box<Problem>> {
+        let wrong = |pointer, reason: &str| Err(reply::invalid_field(pointer, reason));
         match (self, asked.actual) {
+            _ if asked.failed.is_some() && self != Self::Release => {
+                let reason = "only /v1/release says that it failed: leave \"failed\" out";
+                wrong("/failed", reason)
+            }
             (Self::Settle, Some(actual)) => Ok(Ending::Settle(actual)),
-            (Self::Settle, None) => Err((
-                "/actual",
-                "what did it cost? write \"actual\" and a whole number, which may be 0",
-            )),
-            (_, Some(_)) => Err((
-                "/actual",
-                "only /v1/settle says what it cost: leave \"actual\" out",
-            )),
+            (Self::Settle, None) => {
+                let reason =
+                    "what did it cost? write \"actual\" and a whole number, which may be 0";
+                wrong("/actual", reason)
+            }
+            (_, Some(_)) => {
+                let reason = "only /v1/settle says what it cost: leave \"actual\" out";
+                wrong("/actual", reason)
+            }
             (Self::Cancel, None) => Ok(Ending::Cancel),
             (Self::Release, None) if asked.failed == Some(true) => Ok(Ending::Fail),
             (Self::Release, None) => Ok(Ending::Release),
@@ -69,8 +71,7 @@ pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
 async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
     let bytes = body::read(request, shared).await?;
     let asked = http::parse_end(&bytes)?;
-    let ending = deed.ending(&asked);
-    let ending = ending.map_err(|(pointer, reason)| reply::invalid_field(pointer, reason))?;
+    let ending = deed.ending(&asked)?;
     match shared.end(&asked.domain, &asked.id, ending).await {
         Ok(finished) => Ok(reply::json(&EndedBody {
             id: asked.id,

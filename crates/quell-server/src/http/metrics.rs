@@ -100,8 +100,8 @@ fn queries(text: &mut Text, metrics: &Metrics) {
     ];
     for (name, from) in kinds {
         text.head(name);
-        for ((domain, rule), tally) in &rules {
-            text.outcomes(name, (domain, rule), tally, from);
+        for ((domain, rule), numbers) in &rules {
+            text.outcomes(name, (domain, rule), &numbers.tally, from);
         }
         text.outcomes(name, ("", AD_HOC_RULE), &metrics.ad_hoc, from);
     }

@@ -26,6 +26,14 @@ pub(crate) fn place(operation: Operation, is_allow: bool, shadow: bool) -> usize
     peek + usize::from(shadow) * 2 + usize::from(!is_allow)
 }
 
+/// What is known of each rule.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNumbers {
+    pub(crate) tally: RuleTally,
+    /// Of a limit that is learned, the one that the last answer said; 0 before.
+    learned: Number,
+}
+
 /// What is counted of each domain.
 pub(crate) type DomainTally = Tally<3>;
 
@@ -52,12 +60,9 @@ pub(crate) struct RuleTallies {
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    by_limit: HashMap<LimitId, Arc<RuleTally>, BuildHasherDefault<IdHasher>>,
-    by_name: BTreeMap<Name, Arc<RuleTally>>,
-    /// Of each rule with a limit that is learned, the one that the last answer said.
-    learned: BTreeMap<Name, Arc<Number>>,
-    learned_by_limit: HashMap<LimitId, Arc<Number>, BuildHasherDefault<IdHasher>>,
-    domains: HashMap<Arc<str>, Arc<DomainTally>>,
+    by_limit: HashMap<LimitId, Arc<RuleNumbers>, BuildHasherDefault<IdHasher>>,
+    by_name: BTreeMap<Name, Arc<RuleNumbers>>,
+    domains: BTreeMap<Arc<str>, Arc<DomainTally>>,
 }
 
 impl RuleTallies {
@@ -67,8 +72,8 @@ impl RuleTallies {
         let table = Arc::new(self.table.load().reload(rules));
         let mut early = self.early.lock();
         for (name, counted) in std::mem::take(&mut *early) {
-            if let Some(tally) = table.by_name.get(&name) {
-                tally.take_over(&counted);
+            if let Some(numbers) = table.by_name.get(&name) {
+                numbers.tally.take_over(&counted);
             }
         }
         let last = self.table.swap(table);
@@ -90,14 +95,12 @@ impl RuleTallies {
             decided.shadow,
         );
         let table = self.table.load();
-        match table.by_limit.get(&charge.active.id) {
-            Some(tally) => tally.add(place, 1),
-            None => self.count_early(domain, decided, place),
-        }
-        if charge.active.limit.is_learned()
-            && let Some(number) = table.learned_by_limit.get(&charge.active.id)
-        {
-            number.set(decided.decision.limit);
+        let Some(numbers) = table.by_limit.get(&charge.active.id) else {
+            return self.count_early(domain, decided, place);
+        };
+        numbers.tally.add(place, 1);
+        if charge.active.limit.is_learned() {
+            numbers.learned.set(decided.decision.limit);
         }
     }
 
@@ -107,8 +110,8 @@ impl RuleTallies {
         let name = (Arc::from(domain), Arc::clone(&decided.rule));
         // Looked up under the lock: the table may have been swapped by now.
         match self.table.load().by_name.get(&name) {
-            Some(tally) => tally.add(place, 1),
-            None => early.entry(name).or_insert_with(Tally::new).add(place, 1),
+            Some(numbers) => numbers.tally.add(place, 1),
+            None => early.entry(name).or_default().add(place, 1),
         }
     }
 
@@ -123,27 +126,20 @@ impl RuleTallies {
     }
 
     /// All rules, by name.
-    pub(crate) fn rules(&self) -> Vec<(Name, Arc<RuleTally>)> {
-        let table = self.table.load();
-        let all = table.by_name.iter();
-        all.map(|(name, tally)| (name.clone(), Arc::clone(tally)))
-            .collect()
+    pub(crate) fn rules(&self) -> BTreeMap<Name, Arc<RuleNumbers>> {
+        self.table.load().by_name.clone()
     }
 
     /// What was learned of the limits of rules, as far as anybody asked, by name.
     pub(crate) fn learned(&self) -> Vec<(Name, u64)> {
-        let table = self.table.load();
-        let all = table.learned.iter();
-        let all = all.map(|(name, number)| (name.clone(), number.get()));
+        let all = self.rules().into_iter();
+        let all = all.map(|(name, numbers)| (name, numbers.learned.get()));
         all.filter(|(_, limit)| *limit > 0).collect()
     }
 
     /// All domains, by name.
     pub(crate) fn domains(&self) -> BTreeMap<Arc<str>, Arc<DomainTally>> {
-        let table = self.table.load();
-        let all = table.domains.iter();
-        all.map(|(name, tally)| (Arc::clone(name), Arc::clone(tally)))
-            .collect()
+        self.table.load().domains.clone()
     }
 }
 
@@ -153,23 +149,19 @@ impl Table {
         let mut table = Self::default();
         for domain in rules.domains() {
             let known = self.domains.get(domain).cloned();
-            let tally = known.unwrap_or_else(|| Arc::new(Tally::new()));
-            table.domains.insert(Arc::from(domain), tally);
+            let domain = Arc::from(domain);
+            table.domains.insert(domain, known.unwrap_or_default());
         }
         for (domain, in_force) in rules.all() {
             let name = (Arc::from(domain), Arc::clone(&in_force.rule().name));
-            let known = self.by_name.get(&name);
-            let tally = known.map_or_else(|| Arc::new(Tally::new()), Arc::clone);
-            for active in in_force.limits() {
-                table.by_limit.insert(active.id, Arc::clone(&tally));
-                if active.limit.is_learned() {
-                    let known = self.learned.get(&name).cloned().unwrap_or_default();
-                    let number = table.learned.entry(name.clone()).or_insert(known);
-                    let number = Arc::clone(number);
-                    table.learned_by_limit.insert(active.id, number);
-                }
+            let numbers = self.by_name.get(&name).cloned().unwrap_or_default();
+            let limits = in_force.limits();
+            let by_limit = limits.map(|active| (active.id, Arc::clone(&numbers)));
+            table.by_limit.extend(by_limit);
+            if !in_force.limits().any(|active| active.limit.is_learned()) {
+                numbers.learned.set(0);
             }
-            table.by_name.insert(name, tally);
+            table.by_name.insert(name, numbers);
         }
         table
     }
@@ -241,7 +233,7 @@ mod tests {
         let counted: Vec<_> = tallies
             .rules()
             .into_iter()
-            .map(|((_, name), tally)| (name, tally.sum(0)))
+            .map(|((_, name), numbers)| (name, numbers.tally.sum(0)))
             .collect();
         assert_eq!(counted, [(Arc::from("a"), 2)]);
     }

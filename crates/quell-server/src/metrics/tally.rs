@@ -27,14 +27,16 @@ thread_local! {
     static LINE: usize = NEXT_LINE.fetch_add(1, Ordering::Relaxed) % LINES;
 }
 
-impl<const N: usize> Tally<N> {
-    pub(crate) fn new() -> Self {
+impl<const N: usize> Default for Tally<N> {
+    fn default() -> Self {
         let line = || Line([const { AtomicU64::new(0) }; N]);
         Self {
             lines: (0..LINES).map(|_| line()).collect(),
         }
     }
+}
 
+impl<const N: usize> Tally<N> {
     /// Adds to number `index`; nothing if there is none.
     pub(crate) fn add(&self, index: usize, more: u64) {
         let line = LINE.with(|line| *line);
@@ -82,14 +84,10 @@ const ABOVE: usize = EDGES.len();
 const SUM: usize = ABOVE + 1;
 
 /// How long something took, how often.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Histogram(Tally<{ SUM + 1 }>);
 
 impl Histogram {
-    pub(crate) fn new() -> Self {
-        Self(Tally::new())
-    }
-
     pub(crate) fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let part = EDGES.iter().position(|edge| nanos <= u64::from(*edge));
@@ -125,7 +123,7 @@ mod tests {
 
     #[test]
     fn threads_add_up() {
-        let tally = Tally::<2>::new();
+        let tally = Tally::<2>::default();
         std::thread::scope(|scope| {
             for _ in 0..10 {
                 scope.spawn(|| (0..1_000).for_each(|_| tally.add(1, 2)));
@@ -137,7 +135,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_histogram_include_those_below() {
-        let histogram = Histogram::new();
+        let histogram = Histogram::default();
         for nanos in [1, 250, 251, 100_000_001] {
             histogram.record(Duration::from_nanos(nanos));
         }

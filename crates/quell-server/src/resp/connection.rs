@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
-use super::registry::Entry;
 use super::session::{Asked, Next, Session};
+use crate::connections::Entry;
 use crate::listen::{Accepted, ON_ITS_WAY, leave};
 use crate::shared::Shared;
 

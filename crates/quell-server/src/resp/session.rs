@@ -11,8 +11,8 @@ use quell_protocol::resp::{
 };
 
 use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
-use super::registry::{About, Entry};
 use crate::budget::BudgetShare;
+use crate::connections::{About, Entry};
 use crate::shared::Shared;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -215,8 +215,12 @@ impl Session {
         Some(Next::GoOn)
     }
 
-    /// Answers a query about rules if the store can without waiting.
+    /// Answers a query about rules if the store can without waiting. One beside this process is asked
+    /// by [`Self::wait`], or the rules would be resolved twice.
     fn ask(&mut self, operation: Operation, query: &Query<'_>, out: &mut Vec<u8>) -> Option<Next> {
+        if self.shared.config.store.is_some() {
+            return None;
+        }
         let limiter = &self.shared.limiter;
         let answer = limiter.ask_at_once(operation, query, limiter.now());
         let mut encoder = Encoder::new(out, self.protocol);

@@ -20,26 +20,26 @@ pub(crate) struct Connections {
 
 /// One connection, as others see it.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: u64,
+pub(crate) struct Entry {
+    pub(crate) id: u64,
     remote: SocketAddr,
-    pub(super) local: SocketAddr,
+    pub(crate) local: SocketAddr,
     opened: Instant,
-    pub(super) about: Mutex<About>,
+    pub(crate) about: Mutex<About>,
     waker: Mutex<Option<Waker>>,
 }
 
 /// What a connection says about itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
-    pub(super) name: Vec<u8>,
-    pub(super) library_name: Vec<u8>,
-    pub(super) library_version: Vec<u8>,
-    pub(super) protocol: Protocol,
+pub(crate) struct About {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library_name: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+    pub(crate) protocol: Protocol,
 }
 
 impl Connections {
-    pub(super) fn add(&self, remote: SocketAddr, local: SocketAddr) -> Arc<Entry> {
+    pub(crate) fn add(&self, remote: SocketAddr, local: SocketAddr) -> Arc<Entry> {
         let entry = Arc::new(Entry {
             id: self.next_id.fetch_add(1, Ordering::Relaxed) + 1,
             remote,
@@ -52,12 +52,12 @@ impl Connections {
         entry
     }
 
-    pub(super) fn remove(&self, entry: &Entry) {
+    pub(crate) fn remove(&self, entry: &Entry) {
         self.open.lock().remove(&entry.id);
     }
 
     /// A line about every connection.
-    pub(super) fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         let mut text = String::new();
         // Not under the lock: writing ten thousand lines would keep others from coming.
         let all: Vec<_> = self.open.lock().values().cloned().collect();
@@ -78,14 +78,14 @@ impl Connections {
         }
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 }
 
 impl Entry {
     /// Notes whom to wake when the server stops. To be called before [`Connections::is_stopping`].
-    pub(super) fn park(&self, context: &Context<'_>) {
+    pub(crate) fn park(&self, context: &Context<'_>) {
         let mut waker = self.waker.lock();
         if waker
             .as_ref()
@@ -95,7 +95,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn write_line(&self, text: &mut String) {
+    pub(crate) fn write_line(&self, text: &mut String) {
         let about = self.about.lock().clone();
         let facts = ConnectionFacts {
             id: self.id,

@@ -1,0 +1,111 @@
+//! Rules into force, and warnings of what they can never meet.
+
+use quell::RulesError;
+use quell_core::rule::RuleSet;
+use quell_protocol::http::{AuthorizeMap, Reading};
+use quell_rules::LoadedRules;
+
+use crate::shared::Shared;
+
+/// Brings rules into force in place of those that are, unless one cannot be followed here.
+pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(), RulesError> {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let before = shared.limiter.rules();
+    shared.limiter.set_rules(loaded.domains)?;
+    let after = shared.limiter.rules();
+    for domain in shared.health.rules_replaced(&before, &after) {
+        let answer = match after.has_domain(&domain) {
+            true => "no longer limited",
+            false => "answered 404, since no file names it any more",
+        };
+        tracing::warn!(
+            domain,
+            "a domain has lost all of its rules: calls that ask for it are {answer}; what was used \
+             and banned counts again if the rules come back within ten minutes"
+        );
+    }
+    for warning in never_met(&after, &shared.config.authorize.map) {
+        tracing::warn!("{warning}");
+    }
+    shared.metrics.rules.adopt(&after);
+    Ok(())
+}
+
+/// Tells of patterns with capitals where `/v1/authorize` reads paths in small letters.
+fn never_met(rules: &RuleSet, map: &AuthorizeMap) -> Vec<String> {
+    if !map.path.ignore_case {
+        return Vec::new();
+    }
+    let is_path = |entry: &str| {
+        let mut sources = map.entries.iter();
+        sources.any(|source| source.entry == entry && source.reading == Reading::Path)
+    };
+    let mut warnings = Vec::new();
+    for (domain, in_force) in rules.all() {
+        let rule = in_force.rule();
+        let overrides = rule.overrides.iter().flat_map(|other| &other.when);
+        let matchers = rule.matchers.iter().chain(overrides);
+        for matcher in matchers.filter(|matcher| is_path(&matcher.entry)) {
+            let patterns: Vec<String> = matcher.patterns.iter().map(ToString::to_string).collect();
+            for pattern in &patterns {
+                let small = in_small_letters(pattern);
+                // `/A/*` stands for `/A` as well, which nobody wrote.
+                if small != *pattern && !patterns.contains(&format!("{pattern}/*")) {
+                    warnings.push(format!(
+                        "rule {} of domain {domain}: /v1/authorize reads paths in small letters \
+                         (authorize.ignore_case), so none there is {pattern:?}: write {small:?}",
+                        rule.name
+                    ));
+                }
+            }
+        }
+    }
+    warnings
+}
+
+/// A path as it is read where case is ignored: the digits of its escapes stay capitals.
+fn in_small_letters(path: &str) -> String {
+    let mut parts = path.split('%');
+    let mut small = parts.next().unwrap_or_default().to_ascii_lowercase();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        small.push('%');
+        small.push_str(digits);
+        small.push_str(&rest.to_ascii_lowercase());
+    }
+    small
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::rule::LimitIds;
+    use quell_core::time::Now;
+
+    use super::*;
+
+    /// Where case is ignored, a rule that has capitals in its path meets no call of a gateway.
+    #[test]
+    fn paths_with_capitals_are_told_where_case_is_ignored() {
+        let text = "domain: d
+rules:
+  - { name: small, match: { path: [/caf\u{e9}, \"/api/*\"], user: Ann }, rate: 1/s }
+  - { name: large, match: { path: [/x, /Caf\u{e9}/A] }, rate: 1/s }
+  - { name: other, rate: 1/s, overrides: [{ when: { path: \"/API/*\" }, unlimited: true }] }";
+        let domains = quell_rules::parse_str("test", text).unwrap().domains;
+        let (now, ids) = (Now::from_nanos(0), LimitIds::default());
+        let rules = RuleSet::default().reload(domains, now, &ids).0;
+        let mut map = AuthorizeMap::default();
+        assert_eq!(never_met(&rules, &map), [""; 0]);
+        map.path.ignore_case = true;
+        let told = never_met(&rules, &map);
+        let read =
+            "/v1/authorize reads paths in small letters (authorize.ignore_case), so none there is";
+        let expected = [
+            format!(r#"rule large of domain d: {read} "/Caf%C3%A9/A": write "/caf%C3%A9/a""#),
+            format!(r#"rule other of domain d: {read} "/API/*": write "/api/*""#),
+        ];
+        assert_eq!(told, expected);
+    }
+}
