@@ -66,7 +66,7 @@ impl<'a> Command<'a> {
             return Err(CommandError::unknown(name, rest));
         };
         if !row.takes(args.len()) {
-            return Err(CommandError::Arity(row.lower));
+            return Err(CommandError::Arity(row.upper));
         }
         Ok(match row.name {
             Name::Throttle => Self::Throttle(Throttle::parse(rest)?),

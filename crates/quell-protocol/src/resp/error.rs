@@ -31,7 +31,7 @@ pub enum CommandError {
         known: &'static str,
     },
     /// Too few or too many arguments.
-    #[error("wrong number of arguments for '{0}' command")]
+    #[error("wrong number of arguments for '{}' command", .0.to_ascii_lowercase())]
     Arity(&'static str),
     /// The arguments of `CL.THROTTLE`.
     #[error(transparent)]
@@ -110,6 +110,22 @@ impl CommandError {
         encoder.error(self.code(), &self.to_string());
     }
 
+    pub(super) fn subcommand(command: &'static str, word: &[u8], known: &'static str) -> Self {
+        Self::Subcommand {
+            command,
+            subcommand: echo(word, MAX_ECHO_BYTES),
+            known,
+        }
+    }
+
+    pub(super) fn option(command: &'static str, word: &[u8], known: &'static str) -> Self {
+        Self::Option {
+            command,
+            option: echo(word, MAX_ECHO_BYTES),
+            known,
+        }
+    }
+
     pub(super) fn unknown(name: &[u8], rest: Args<'_>) -> Self {
         let mut args = String::new();
         for arg in rest {
@@ -128,7 +144,7 @@ impl CommandError {
 }
 
 /// A client's word, printable and at most `most` bytes (and the rest of an escape) long.
-pub(super) fn echo(word: &[u8], most: usize) -> String {
+fn echo(word: &[u8], most: usize) -> String {
     let mut text = String::new();
     for byte in word {
         if text.len() >= most {

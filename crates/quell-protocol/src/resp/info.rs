@@ -44,63 +44,33 @@ impl ServerFacts<'_> {
                     text.push_str("\r\n");
                 }
                 // Writing to a String cannot fail.
-                let _ = write!(text, "# {section}\r\n");
-                for (name, value) in lines {
-                    let _ = write!(text, "{name}:{value}\r\n");
-                }
+                let _ = write!(text, "# {section}\r\n{}\r\n", lines.replace('\n', "\r\n"));
             }
         }
         encoder.verbatim(&text);
     }
 
-    fn sections(&self) -> [(&'static str, Vec<(&'static str, String)>); 6] {
+    fn sections(&self) -> [(&'static str, String); 6] {
         let seconds = self.uptime.as_secs();
+        let server = format!(
+            "redis_version:{REDIS_VERSION}\nquell_version:{}\nredis_mode:standalone\nprocess_id:{}\n\
+             tcp_port:{}\nuptime_in_seconds:{seconds}\nuptime_in_days:{}",
+            self.version,
+            self.process_id,
+            self.port,
+            seconds / 86_400
+        );
+        let stats = format!(
+            "total_connections_received:{}\ntotal_commands_processed:{}\nquell_keys:{}",
+            self.connections_received, self.commands_processed, self.keys
+        );
         [
-            (
-                "Server",
-                vec![
-                    ("redis_version", REDIS_VERSION.to_owned()),
-                    ("quell_version", self.version.to_owned()),
-                    ("redis_mode", "standalone".to_owned()),
-                    ("process_id", self.process_id.to_string()),
-                    ("tcp_port", self.port.to_string()),
-                    ("uptime_in_seconds", seconds.to_string()),
-                    ("uptime_in_days", (seconds / 86_400).to_string()),
-                ],
-            ),
-            (
-                "Clients",
-                vec![("connected_clients", self.connections.to_string())],
-            ),
-            (
-                "Persistence",
-                vec![
-                    ("loading", "0".to_owned()),
-                    ("async_loading", "0".to_owned()),
-                ],
-            ),
-            (
-                "Stats",
-                vec![
-                    (
-                        "total_connections_received",
-                        self.connections_received.to_string(),
-                    ),
-                    (
-                        "total_commands_processed",
-                        self.commands_processed.to_string(),
-                    ),
-                    ("quell_keys", self.keys.to_string()),
-                ],
-            ),
-            (
-                "Replication",
-                vec![
-                    ("role", "master".to_owned()),
-                    ("connected_slaves", "0".to_owned()),
-                ],
-            ),
-            ("Cluster", vec![("cluster_enabled", "0".to_owned())]),
+            ("Server", server),
+            ("Clients", format!("connected_clients:{}", self.connections)),
+            ("Persistence", "loading:0\nasync_loading:0".to_owned()),
+            ("Stats", stats),
+            ("Replication", "role:master\nconnected_slaves:0".to_owned()),
+            ("Cluster", "cluster_enabled:0".to_owned()),
         ]
     }
 }

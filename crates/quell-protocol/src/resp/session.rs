@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::args::Args;
 use super::encode::{Encoder, Protocol};
-use super::error::{CommandError, echo};
+use super::error::CommandError;
 use super::number::integer;
 
 /// Code and text for a command on a connection that must say `AUTH` first.
@@ -68,27 +68,17 @@ impl<'a> Hello<'a> {
         };
         let mut rest = args.skip(1);
         while let Some(option) = rest.get(0) {
-            if let (true, Some(user), Some(password)) = (
-                option.eq_ignore_ascii_case(b"AUTH"),
-                rest.get(1),
-                rest.get(2),
-            ) {
-                hello.credentials = Some(Credentials {
-                    user: Some(user),
-                    password,
-                });
+            if option.eq_ignore_ascii_case(b"AUTH") && rest.len() > 2 {
+                hello.credentials = Some(credentials(rest.skip(1)));
                 rest = rest.skip(3);
-            } else if let (true, Some(name)) =
-                (option.eq_ignore_ascii_case(b"SETNAME"), rest.get(1))
+            } else if option.eq_ignore_ascii_case(b"SETNAME")
+                && let Some(name) = rest.get(1)
             {
                 hello.name = Some(client_name(name)?);
                 rest = rest.skip(2);
             } else {
-                return Err(CommandError::Option {
-                    command: "HELLO",
-                    option: echo(option, MAX_CLIENT_NAME),
-                    known: "AUTH user password, or SETNAME name",
-                });
+                let known = "AUTH user password, or SETNAME name";
+                return Err(CommandError::option("HELLO", option, known));
             }
         }
         Ok(hello)
@@ -108,19 +98,15 @@ impl Ready<'_> {
     /// Writes the reply, in the protocol of `encoder`: that which `HELLO` has just asked for.
     pub fn write_reply(&self, encoder: &mut Encoder<'_>) {
         encoder.map(7);
-        encoder.bulk(b"server");
-        encoder.bulk(b"quell");
-        encoder.bulk(b"version");
-        encoder.bulk(self.version.as_bytes());
-        encoder.bulk(b"proto");
+        for text in ["server", "quell", "version", self.version, "proto"] {
+            encoder.bulk(text.as_bytes());
+        }
         encoder.integer(encoder.protocol().number());
         encoder.bulk(b"id");
         encoder.integer(crate::rounding::signed(self.id));
-        encoder.bulk(b"mode");
-        encoder.bulk(b"standalone");
-        encoder.bulk(b"role");
-        encoder.bulk(b"master");
-        encoder.bulk(b"modules");
+        for text in ["mode", "standalone", "role", "master", "modules"] {
+            encoder.bulk(text.as_bytes());
+        }
         encoder.array(0);
     }
 }
@@ -210,11 +196,10 @@ impl<'a> Client<'a> {
                 switch("CLIENT NO-TOUCH", word).map(Self::NoTouch)
             }
             b"REPLY" => Err(CommandError::ClientReply),
-            _ => Err(CommandError::Subcommand {
-                command: "CLIENT",
-                subcommand: echo(subcommand, MAX_CLIENT_NAME),
-                known: "SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT or NO-TOUCH",
-            }),
+            _ => {
+                let known = "SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT or NO-TOUCH";
+                Err(CommandError::subcommand("CLIENT", subcommand, known))
+            }
         }
     }
 }
@@ -226,25 +211,16 @@ fn library_field(word: &[u8]) -> Result<LibraryField, CommandError> {
     if word.eq_ignore_ascii_case(b"LIB-VER") {
         return Ok(LibraryField::Version);
     }
-    Err(CommandError::Option {
-        command: "CLIENT SETINFO",
-        option: echo(word, MAX_CLIENT_NAME),
-        known: "LIB-NAME or LIB-VER",
-    })
+    let known = "LIB-NAME or LIB-VER";
+    Err(CommandError::option("CLIENT SETINFO", word, known))
 }
 
 fn switch(command: &'static str, word: &[u8]) -> Result<bool, CommandError> {
-    if word.eq_ignore_ascii_case(b"ON") {
-        return Ok(true);
+    let is_on = word.eq_ignore_ascii_case(b"ON");
+    if is_on || word.eq_ignore_ascii_case(b"OFF") {
+        return Ok(is_on);
     }
-    if word.eq_ignore_ascii_case(b"OFF") {
-        return Ok(false);
-    }
-    Err(CommandError::Option {
-        command,
-        option: echo(word, MAX_CLIENT_NAME),
-        known: "ON or OFF",
-    })
+    Err(CommandError::option(command, word, "ON or OFF"))
 }
 
 /// Names stand in lines of words, so they are printable ASCII without spaces.

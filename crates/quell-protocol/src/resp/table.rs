@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::encode::Encoder;
-use super::error::{CommandError, echo};
+use super::error::CommandError;
 
 /// Which command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +35,33 @@ pub(super) enum Name {
 pub(super) struct Row {
     pub(super) name: Name,
     /// In capitals, as it is looked up.
-    upper: &'static str,
-    /// As it is shown.
-    pub(super) lower: &'static str,
+    pub(super) upper: &'static str,
     /// Least and most arguments, the name included.
     arity: (usize, usize),
-    /// Position of the first key, counted from 0; 0 for a command without keys.
-    key: i64,
-    flags: &'static [&'static str],
-    group: &'static str,
-    summary: &'static str,
+    kind: Kind,
+}
+
+/// What commands have in common.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Charges, or changes what is charged.
+    Charge,
+    /// Asks and charges nothing.
+    Ask,
+    /// May be said before `AUTH`.
+    Open,
+    Connection,
+    Server,
+    Transaction,
+}
+
+const fn row(name: Name, upper: &'static str, arity: (usize, usize), kind: Kind) -> Row {
+    Row {
+        name,
+        upper,
+        arity,
+        kind,
+    }
 }
 
 /// No upper bound of its own: the frame's bound holds.
@@ -52,217 +69,90 @@ const MANY: usize = usize::MAX;
 
 /// The commands, the busiest first: a look-up goes through them in this order.
 const ROWS: [Row; 21] = [
-    Row {
-        name: Name::Throttle,
-        upper: "CL.THROTTLE",
-        lower: "cl.throttle",
-        arity: (5, 6),
-        key: 1,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Asks and charges a limit that comes with the call: key max_burst count period [quantity]",
-    },
-    Row {
-        name: Name::Acquire,
-        upper: "QUELL.ACQUIRE",
-        lower: "quell.acquire",
-        arity: (2, MANY),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Asks and charges the rules of a domain: domain [COST n] name value [name value ..]",
-    },
-    Row {
-        name: Name::Peek,
-        upper: "QUELL.PEEK",
-        lower: "quell.peek",
-        arity: (2, MANY),
-        key: 0,
-        flags: &["readonly", "fast"],
-        group: "module",
-        summary: "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]",
-    },
-    Row {
-        name: Name::Reserve,
-        upper: "QUELL.RESERVE",
-        lower: "quell.reserve",
-        arity: (4, MANY),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]",
-    },
-    Row {
-        name: Name::Settle,
-        upper: "QUELL.SETTLE",
-        lower: "quell.settle",
-        arity: (4, 4),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Pays what a reservation cost in truth: domain id actual",
-    },
-    Row {
-        name: Name::Cancel,
-        upper: "QUELL.CANCEL",
-        lower: "quell.cancel",
-        arity: (3, 3),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Gives back all that an id holds: domain id",
-    },
-    Row {
-        name: Name::Release,
-        upper: "QUELL.RELEASE",
-        lower: "quell.release",
-        arity: (3, 4),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Gives permits back; what was charged stays: domain id [FAILED]",
-    },
-    Row {
-        name: Name::Renew,
-        upper: "QUELL.RENEW",
-        lower: "quell.renew",
-        arity: (3, 3),
-        key: 0,
-        flags: &["write", "fast"],
-        group: "module",
-        summary: "Begins a lease or a hold anew: domain id",
-    },
-    Row {
-        name: Name::Ping,
-        upper: "PING",
-        lower: "ping",
-        arity: (1, 2),
-        key: 0,
-        flags: &["fast"],
-        group: "connection",
-        summary: "Answers PONG, or the message",
-    },
-    Row {
-        name: Name::Echo,
-        upper: "ECHO",
-        lower: "echo",
-        arity: (2, 2),
-        key: 0,
-        flags: &["fast"],
-        group: "connection",
-        summary: "Answers the message",
-    },
-    Row {
-        name: Name::Hello,
-        upper: "HELLO",
-        lower: "hello",
-        arity: (1, MANY),
-        key: 0,
-        flags: &["no_auth", "fast"],
-        group: "connection",
-        summary: "Chooses the protocol: [2|3 [AUTH user password] [SETNAME name]]",
-    },
-    Row {
-        name: Name::Auth,
-        upper: "AUTH",
-        lower: "auth",
-        arity: (2, 3),
-        key: 0,
-        flags: &["no_auth", "fast"],
-        group: "connection",
-        summary: "Shows credentials: [user] password",
-    },
-    Row {
-        name: Name::Client,
-        upper: "CLIENT",
-        lower: "client",
-        arity: (2, MANY),
-        key: 0,
-        flags: &["fast"],
-        group: "connection",
-        summary: "Names connections and tells about them: SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH",
-    },
-    Row {
-        name: Name::Command,
-        upper: "COMMAND",
-        lower: "command",
-        arity: (1, MANY),
-        key: 0,
-        flags: &["fast"],
-        group: "server",
-        summary: "Tells about the commands: [COUNT | LIST | DOCS [name ..] | INFO [name ..]]",
-    },
-    Row {
-        name: Name::Info,
-        upper: "INFO",
-        lower: "info",
-        arity: (1, MANY),
-        key: 0,
-        flags: &["fast"],
-        group: "server",
-        summary: "Tells about the server: [section ..]",
-    },
-    Row {
-        name: Name::Select,
-        upper: "SELECT",
-        lower: "select",
-        arity: (2, 2),
-        key: 0,
-        flags: &["fast"],
-        group: "connection",
-        summary: "Chooses a database; there is one, 0",
-    },
-    Row {
-        name: Name::Multi,
-        upper: "MULTI",
-        lower: "multi",
-        arity: (1, 1),
-        key: 0,
-        flags: &["fast"],
-        group: "transactions",
-        summary: "Begins to queue commands",
-    },
-    Row {
-        name: Name::Exec,
-        upper: "EXEC",
-        lower: "exec",
-        arity: (1, 1),
-        key: 0,
-        flags: &["fast"],
-        group: "transactions",
-        summary: "Answers all queued commands, in order; other connections may come in between",
-    },
-    Row {
-        name: Name::Discard,
-        upper: "DISCARD",
-        lower: "discard",
-        arity: (1, 1),
-        key: 0,
-        flags: &["fast"],
-        group: "transactions",
-        summary: "Forgets the queued commands",
-    },
-    Row {
-        name: Name::Quit,
-        upper: "QUIT",
-        lower: "quit",
-        arity: (1, MANY),
-        key: 0,
-        flags: &["no_auth", "fast"],
-        group: "connection",
-        summary: "Closes the connection",
-    },
-    Row {
-        name: Name::Reset,
-        upper: "RESET",
-        lower: "reset",
-        arity: (1, 1),
-        key: 0,
-        flags: &["no_auth", "fast"],
-        group: "connection",
-        summary: "Makes the connection as it was when it began",
-    },
+    row(Name::Throttle, "CL.THROTTLE", (5, 6), Kind::Charge),
+    row(Name::Acquire, "QUELL.ACQUIRE", (2, MANY), Kind::Charge),
+    row(Name::Peek, "QUELL.PEEK", (2, MANY), Kind::Ask),
+    row(Name::Reserve, "QUELL.RESERVE", (4, MANY), Kind::Charge),
+    row(Name::Settle, "QUELL.SETTLE", (4, 4), Kind::Charge),
+    row(Name::Cancel, "QUELL.CANCEL", (3, 3), Kind::Charge),
+    row(Name::Release, "QUELL.RELEASE", (3, 4), Kind::Charge),
+    row(Name::Renew, "QUELL.RENEW", (3, 3), Kind::Charge),
+    row(Name::Ping, "PING", (1, 2), Kind::Connection),
+    row(Name::Echo, "ECHO", (2, 2), Kind::Connection),
+    row(Name::Hello, "HELLO", (1, MANY), Kind::Open),
+    row(Name::Auth, "AUTH", (2, 3), Kind::Open),
+    row(Name::Client, "CLIENT", (2, MANY), Kind::Connection),
+    row(Name::Command, "COMMAND", (1, MANY), Kind::Server),
+    row(Name::Info, "INFO", (1, MANY), Kind::Server),
+    row(Name::Select, "SELECT", (2, 2), Kind::Connection),
+    row(Name::Multi, "MULTI", (1, 1), Kind::Transaction),
+    row(Name::Exec, "EXEC", (1, 1), Kind::Transaction),
+    row(Name::Discard, "DISCARD", (1, 1), Kind::Transaction),
+    row(Name::Quit, "QUIT", (1, MANY), Kind::Open),
+    row(Name::Reset, "RESET", (1, 1), Kind::Open),
 ];
+
+impl Kind {
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Charge => &["write", "fast"],
+            Self::Ask => &["readonly", "fast"],
+            Self::Open => &["no_auth", "fast"],
+            Self::Connection | Self::Server | Self::Transaction => &["fast"],
+        }
+    }
+
+    const fn group(self) -> &'static str {
+        match self {
+            Self::Charge | Self::Ask => "module",
+            Self::Open | Self::Connection => "connection",
+            Self::Server => "server",
+            Self::Transaction => "transactions",
+        }
+    }
+}
+
+impl Name {
+    const fn summary(self) -> &'static str {
+        match self {
+            Name::Throttle => {
+                "Asks and charges a limit that comes with the call: key max_burst count period [quantity]"
+            }
+            Name::Acquire => {
+                "Asks and charges the rules of a domain: domain [COST n] name value [name value ..]"
+            }
+            Name::Peek => {
+                "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]"
+            }
+            Name::Reserve => {
+                "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]"
+            }
+            Name::Settle => "Pays what a reservation cost in truth: domain id actual",
+            Name::Cancel => "Gives back all that an id holds: domain id",
+            Name::Release => "Gives permits back; what was charged stays: domain id [FAILED]",
+            Name::Renew => "Begins a lease or a hold anew: domain id",
+            Name::Ping => "Answers PONG, or the message",
+            Name::Echo => "Answers the message",
+            Name::Hello => "Chooses the protocol: [2|3 [AUTH user password] [SETNAME name]]",
+            Name::Auth => "Shows credentials: [user] password",
+            Name::Client => {
+                "Names connections and tells about them: SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH"
+            }
+            Name::Command => {
+                "Tells about the commands: [COUNT | LIST | DOCS [name ..] | INFO [name ..]]"
+            }
+            Name::Info => "Tells about the server: [section ..]",
+            Name::Select => "Chooses a database; there is one, 0",
+            Name::Multi => "Begins to queue commands",
+            Name::Exec => {
+                "Answers all queued commands, in order; other connections may come in between"
+            }
+            Name::Discard => "Forgets the queued commands",
+            Name::Quit => "Closes the connection",
+            Name::Reset => "Makes the connection as it was when it began",
+        }
+    }
+}
 
 /// The row of a command, whatever the case of its name.
 pub(super) fn find(name: &[u8]) -> Option<&'static Row> {
@@ -288,34 +178,42 @@ impl Row {
         }
     }
 
+    fn write_name(&self, encoder: &mut Encoder<'_>) {
+        encoder.bulk(&self.upper.as_bytes().to_ascii_lowercase());
+    }
+
     fn write(&self, encoder: &mut Encoder<'_>) {
         encoder.array(10);
-        encoder.bulk(self.lower.as_bytes());
+        self.write_name(encoder);
         encoder.integer(self.redis_arity());
-        encoder.set(self.flags.len());
-        for flag in self.flags {
+        encoder.set(self.kind.flags().len());
+        for flag in self.kind.flags() {
             encoder.simple(flag);
         }
-        // First key, last key, step.
-        encoder.integer(self.key);
-        encoder.integer(self.key);
-        encoder.integer(self.key);
+        // First key, last key, step: positions counted from 0; 0 for a command without keys.
+        for _ in 0..3 {
+            encoder.integer(i64::from(self.name == Name::Throttle));
+        }
         // Access categories, hints, key specifications, subcommands: none.
         encoder.set(0);
-        encoder.array(0);
-        encoder.array(0);
-        encoder.array(0);
+        for _ in 0..3 {
+            encoder.array(0);
+        }
     }
 
     fn write_docs(&self, encoder: &mut Encoder<'_>) {
-        encoder.bulk(self.lower.as_bytes());
+        self.write_name(encoder);
         encoder.map(3);
-        encoder.bulk(b"summary");
-        encoder.bulk(self.summary.as_bytes());
-        encoder.bulk(b"since");
-        encoder.bulk(b"0.1.0");
-        encoder.bulk(b"group");
-        encoder.bulk(self.group.as_bytes());
+        for text in [
+            "summary",
+            self.name.summary(),
+            "since",
+            "0.1.0",
+            "group",
+            self.kind.group(),
+        ] {
+            encoder.bulk(text.as_bytes());
+        }
     }
 }
 
@@ -348,11 +246,8 @@ impl<'a> TableRequest<'a> {
             b"DOCS" => Question::Docs(rest),
             b"INFO" => Question::Info(rest),
             _ => {
-                return Err(CommandError::Subcommand {
-                    command: "COMMAND",
-                    subcommand: echo(subcommand, 128),
-                    known: "COUNT, LIST, DOCS or INFO",
-                });
+                let known = "COUNT, LIST, DOCS or INFO";
+                return Err(CommandError::subcommand("COMMAND", subcommand, known));
             }
         };
         Ok(Self(question))
@@ -380,7 +275,7 @@ impl<'a> TableRequest<'a> {
             Question::List => {
                 encoder.array(ROWS.len());
                 for row in &ROWS {
-                    encoder.bulk(row.lower.as_bytes());
+                    row.write_name(encoder);
                 }
             }
             Question::Docs(names) => {
