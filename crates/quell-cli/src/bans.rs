@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use quell_core::cost::Cost;
 use quell_core::key::printable;
 use quell_rules::{ExactDuration, parse_duration, wrong_address};
 use serde::{Deserialize, Serialize};
@@ -199,6 +200,8 @@ impl Lift {
 
 impl Key {
     fn body(&self, length: Option<String>) -> Result<String> {
+        // A name that stands twice is told.
+        entry::query(&self.domain, &self.entries, Cost::ONE)?;
         let mut entries = BTreeMap::new();
         for entry in &self.entries {
             let name = entry.name();
@@ -214,12 +217,7 @@ impl Key {
             {
                 bail!(Usage(reason));
             }
-            if entries.insert(name, value).is_some() {
-                bail!(Usage(format!(
-                    "the entry `{}` stands twice: write each name once",
-                    printable(name)
-                )));
-            }
+            entries.insert(name, value);
         }
         let request = Request {
             domain: &self.domain,
@@ -260,14 +258,11 @@ fn length(text: &str) -> Result<Duration, String> {
 fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
     let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY"]);
     for ban in bans {
-        let entries: Vec<String> = ban
-            .entries
-            .iter()
-            .map(|(name, value)| match value {
-                Some(value) => format!("{name}={}", quoted(value)),
-                None => format!("{name}=(none)"),
-            })
-            .collect();
+        let entries = ban.entries.iter().map(|(name, value)| match value {
+            Some(value) => format!("{name}={}", quoted(value)),
+            None => format!("{name}=(none)"),
+        });
+        let entries: Vec<String> = entries.collect();
         table.push([
             wait::words(ban.left_ms),
             ban.domain.clone(),
@@ -299,7 +294,7 @@ mod tests {
         let json = r#"{"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve", "ip": null}, "left_ms": 59001}]}"#;
         let listed: Listed = serde_json::from_str(json).unwrap();
         let lines = table(&listed.bans, Paint::stdout());
-        assert_eq!(lines[1], "59s1ms  shop    login  ip=(none) user=eve");
+        assert_eq!(lines[1], "59.001s  shop    login  ip=(none) user=eve");
     }
 
     /// Keys are what strangers sent.

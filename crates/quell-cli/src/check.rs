@@ -75,25 +75,20 @@ fn lines(verdict: &VerdictBody<'_>, paint: Paint) -> Vec<String> {
             lines.push(format!("  {name:<12} {value}"));
         }
     };
-    fact(
-        "remaining",
-        verdict.remaining.map(|units| units.to_string()),
-    );
-    let never = verdict
-        .permanent
-        .then(|| "never: it costs more than the limit can hold".to_owned());
+    let text = |is_so: bool, text: &str| is_so.then(|| text.to_owned());
+    let remaining = verdict.remaining.map(|units| units.to_string());
+    fact("remaining", remaining);
+    let never = "never: it costs more than the limit can hold";
+    let retry_after = verdict.retry_after_ms.map(wait::words);
     fact(
         "retry after",
-        verdict.retry_after_ms.map(wait::words).or(never),
+        retry_after.or(text(verdict.permanent, never)),
     );
     fact("reset after", verdict.reset_after_ms.map(wait::words));
     let delay = Some(verdict.delay_ms).filter(|delay| *delay > 0);
     fact("wait first", delay.map(wait::words));
-    fact("banned", verdict.banned.then(|| "yes".to_owned()));
-    fact(
-        "degraded",
-        verdict.degraded.then(|| "yes: a store failed".to_owned()),
-    );
+    fact("banned", text(verdict.banned, "yes"));
+    fact("degraded", text(verdict.degraded, "yes: a store failed"));
     if verdict.decisions.len() > 1 || verdict.decisions.iter().any(|decision| decision.shadow) {
         lines.push(String::new());
         lines.extend(decisions(&verdict.decisions, paint));
@@ -126,23 +121,21 @@ fn decisions(decisions: &[DecisionBody<'_>], paint: Paint) -> Vec<String> {
     ]);
     for decision in decisions {
         let never = if decision.permanent { "never" } else { "" };
-        let mut remarks = Vec::new();
-        if decision.shadow {
-            remarks.push("in shadow");
-        }
-        if decision.banned {
-            remarks.push("banned");
-        }
+        let retry_after = decision.retry_after_ms.map(wait::words);
+        let remarks = match (decision.shadow, decision.banned) {
+            (true, true) => "in shadow, banned",
+            (true, false) => "in shadow",
+            (false, true) => "banned",
+            (false, false) => "",
+        };
         table.push([
             decision.rule.to_string(),
             decision.outcome.as_str().to_owned(),
             decision.remaining.to_string(),
             decision.limit.to_string(),
-            decision
-                .retry_after_ms
-                .map_or_else(|| never.to_owned(), wait::words),
+            retry_after.unwrap_or_else(|| never.to_owned()),
             wait::words(decision.reset_after_ms),
-            remarks.join(", "),
+            remarks.to_owned(),
         ]);
     }
     table.lines(paint)

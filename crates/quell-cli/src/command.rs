@@ -1,7 +1,7 @@
 //! Command: everything that can be said on the command line.
 
 use anyhow::Result;
-use clap::{ArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 use crate::bans::Bans;
 use crate::check::Check;
@@ -51,7 +51,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
-            Self::Completions(completions) => completions.run(),
+            Self::Completions(completions) => completions.run(Cli::command()),
         }
     }
 }
@@ -59,7 +59,6 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_fit_together() {

@@ -1,10 +1,9 @@
 //! `quell completions`: what a shell needs to complete this command's arguments.
 
 use anyhow::Result;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::command::Cli;
 use crate::exit::Exit;
 use crate::output;
 
@@ -22,10 +21,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Prints them.
-    pub(crate) fn run(&self) -> Result<Exit> {
+    /// Prints those of `command`.
+    pub(crate) fn run(&self, mut command: Command) -> Result<Exit> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "quell", &mut script);
+        clap_complete::generate(self.shell, &mut command, "quell", &mut script);
         output::bytes(&script)?;
         Ok(Exit::Fine)
     }

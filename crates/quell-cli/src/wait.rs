@@ -1,45 +1,20 @@
 //! Wait: milliseconds as people say them, `1h1m15s`.
 
-/// Units from the longest to the shortest, in milliseconds.
-const UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+use std::time::Duration;
 
-/// How many units are said at most; milliseconds only below a minute.
-const SAID: usize = 3;
+use quell_rules::ExactDuration;
 
-/// `milliseconds` in a few of these units, rounded up: who waits that long has waited long enough.
+/// `milliseconds`, rounded up: who waits that long has waited long enough. Whole seconds from a minute
+/// on, whole minutes from a day on.
 pub(crate) fn words(milliseconds: u64) -> String {
-    let first = UNITS.iter().position(|(_, length)| milliseconds >= *length);
-    let first = first.unwrap_or(UNITS.len() - 1);
-    let said = UNITS.get(first..).unwrap_or_default();
-    let said = match said {
-        [coarse @ .., _] if coarse.len() > 1 => coarse,
-        all => all,
+    let finest = match milliseconds {
+        ..60_000 => 1,
+        ..86_400_000 => 1_000,
+        _ => 60_000,
     };
-    let said = said.get(..SAID).unwrap_or(said);
-    let finest = said.last().map_or(1, |(_, length)| *length);
-    let mut left = milliseconds.div_ceil(finest).saturating_mul(finest);
-    if left > milliseconds {
-        // 59m59.9s are 1h, not 60m.
-        return words(left);
-    }
-    let mut words = String::new();
-    for (unit, length) in said {
-        let number = left / length;
-        left %= length;
-        if number > 0 {
-            words.push_str(&format!("{number}{unit}"));
-        }
-    }
-    if words.is_empty() {
-        words.push_str("0s");
-    }
-    words
+    let rounded = milliseconds.checked_next_multiple_of(finest);
+    let rounded = rounded.unwrap_or(milliseconds - milliseconds % finest);
+    ExactDuration(Duration::from_millis(rounded)).to_string()
 }
 
 #[cfg(test)]
@@ -47,12 +22,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_said_in_a_few_units_and_rounded_up() {
+    fn waits_are_rounded_up_to_few_units() {
         for (milliseconds, text) in [
             (0, "0s"),
             (1, "1ms"),
             (12_000, "12s"),
-            (12_345, "12s345ms"),
+            (12_345, "12.345s"),
             (60_001, "1m1s"),
             (3_599_001, "1h"),
             (3_598_001, "59m59s"),

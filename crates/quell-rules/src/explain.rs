@@ -39,7 +39,7 @@ pub struct DescriptorExplanation {
 }
 
 /// What one rule makes of a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RuleExplanation {
     /// The rule's name.
@@ -92,15 +92,13 @@ pub fn explain(domains: &[DomainRules], query: &Query<'_>) -> Explanation {
     let rules = domain.map_or(&[][..], |domain| &domain.rules);
     let descriptors = query.descriptors().iter().map(|descriptor| {
         let entries = descriptor.entries().iter();
+        let entries = entries.map(|entry| (entry.name.to_string(), escape(&entry.value)));
+        let rules = rules.iter();
+        let rules = rules.map(|rule| explain_rule(query.domain(), rule, descriptor));
         DescriptorExplanation {
-            entries: entries
-                .map(|entry| (entry.name.to_string(), escape(&entry.value)))
-                .collect(),
+            entries: entries.collect(),
             cost: descriptor.cost.get(),
-            rules: rules
-                .iter()
-                .map(|rule| explain_rule(query.domain(), rule, descriptor))
-                .collect(),
+            rules: rules.collect(),
         }
     });
     Explanation {
@@ -113,23 +111,10 @@ pub fn explain(domains: &[DomainRules], query: &Query<'_>) -> Explanation {
 fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleExplanation {
     let mut explanation = RuleExplanation {
         rule: rule.name.to_string(),
-        applies: false,
-        why_not: None,
-        override_index: None,
-        override_when: None,
-        unlimited: false,
-        limit: None,
-        algorithm: None,
-        max: None,
-        numbers: None,
-        ban: None,
-        ban_numbers: None,
-        key: None,
-        colocated_by: None,
-        cost: None,
         shadow: rule.shadow,
         on_failure: rule.on_failure.map(|declared| declared.name().to_owned()),
         nodes: rule.on_failure.and_then(OnFailure::nodes),
+        ..RuleExplanation::default()
     };
     if let Err(mismatch) = rule.applies(descriptor) {
         explanation.why_not = Some(why_not(mismatch, descriptor));
@@ -196,11 +181,8 @@ impl fmt::Display for DescriptorExplanation {
         for rule in &self.rules {
             write!(f, "\n  {rule}")?;
         }
-        if !self
-            .rules
-            .iter()
-            .any(|rule| rule.applies && !rule.unlimited)
-        {
+        let limits = |rule: &RuleExplanation| rule.applies && !rule.unlimited;
+        if !self.rules.iter().any(limits) {
             f.write_str("\n  no limit applies: allowed")?;
         }
         Ok(())
@@ -229,11 +211,8 @@ impl fmt::Display for RuleExplanation {
             write!(f, "\n      key: {}", printable(key))?;
         }
         if let Some(entry) = &self.colocated_by {
-            write!(
-                f,
-                "\n      together with: all keys of this `{}`",
-                printable(entry)
-            )?;
+            let entry = printable(entry);
+            write!(f, "\n      together with: all keys of this `{entry}`")?;
         }
         if let Some(cost) = self.cost {
             write!(f, "\n      cost: {cost}")?;

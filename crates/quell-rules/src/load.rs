@@ -1,10 +1,6 @@
 //! Load: from files and directories to the rules of all domains.
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
-use std::{fs, thread};
 
 use quell_core::rule::DomainRules;
 
@@ -12,9 +8,9 @@ use crate::cursor::Cursor;
 use crate::problem::{Problem, Sink};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
-use crate::source::Source;
+use crate::source::{Source, read};
 use crate::walk::{FileKind, Walk};
-use crate::yaml::{self, MAX_FILE_BYTES};
+use crate::yaml;
 
 /// What a document is, for messages.
 pub(crate) const DOCUMENT: &str = "a document with `domain:` and `rules:`";
@@ -56,14 +52,7 @@ pub fn load_from<'a>(
 ) -> Result<LoadedRules, Vec<Problem>> {
     let mut sink = Sink::new("");
     let (domains, files) = load_all(sources, &mut sink);
-    let warnings = sink.finish()?;
-    let (domains, undeclared) = domains.finish();
-    Ok(LoadedRules {
-        domains,
-        warnings,
-        files,
-        undeclared,
-    })
+    finish(domains, files, sink)
 }
 
 /// Loads rules from `text`, which `name` stands for in messages.
@@ -98,12 +87,16 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<LoadedRules, Vec<Problem>
     let mut sink = Sink::new(name);
     let mut domains = Domains::default();
     add(bytes, &mut domains, &mut sink);
+    finish(domains, Vec::new(), sink)
+}
+
+fn finish(domains: Domains, files: Vec<PathBuf>, sink: Sink) -> Result<LoadedRules, Vec<Problem>> {
     let warnings = sink.finish()?;
     let (domains, undeclared) = domains.finish();
     Ok(LoadedRules {
         domains,
         warnings,
-        files: Vec::new(),
+        files,
         undeclared,
     })
 }
@@ -173,61 +166,6 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
             domains.add(&document, sink);
         }
     }
-}
-
-/// Reads a file, a byte more than allowed at the most.
-pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_FILE_BYTES)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
-    let outcome = if is_pipe(path) {
-        read_pipe(path, most).map(|read| bytes = read)
-    } else {
-        let file = fs::File::open(path);
-        file.and_then(|file| file.take(most).read_to_end(&mut bytes).map(drop))
-    };
-    match outcome {
-        Ok(()) => Some(bytes),
-        Err(error) => {
-            sink.file_problem(format!(
-                "cannot be read ({error}): write the path of a file that can"
-            ));
-            None
-        }
-    }
-}
-
-#[cfg(unix)]
-fn is_pipe(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
-}
-
-#[cfg(not(unix))]
-fn is_pipe(_: &Path) -> bool {
-    false
-}
-
-/// How long a pipe may take to say what it has to say: who opens one waits for somebody at its other
-/// end, and nobody may be there.
-const PIPE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Reads a pipe on a thread of its own, which stays behind if nothing comes.
-fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    let path = path.to_owned();
-    let read = move || {
-        let mut bytes = Vec::new();
-        let read = fs::File::open(path)?.take(most).read_to_end(&mut bytes);
-        read.map(|_| bytes)
-    };
-    let thread = thread::Builder::new().name("quell-pipe".to_owned());
-    thread.spawn(move || sender.send(read()))?;
-    receiver.recv_timeout(PIPE_PATIENCE).unwrap_or_else(|_| {
-        let reason = format!("nothing came through this pipe for {PIPE_PATIENCE:?}");
-        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
-    })
 }
 
 /// Reads the rules document that `cursor` stands on, inside another file.

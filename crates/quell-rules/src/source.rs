@@ -1,11 +1,14 @@
 //! Source: where rules come from, and how the texts of several files become one.
 
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, thread};
 
-use crate::load::read;
 use crate::problem::{Problem, Sink};
 use crate::walk::{FileKind, Walk};
-use crate::yaml;
+use crate::yaml::{self, MAX_FILE_BYTES};
 
 /// Something that rules are loaded from.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,59 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P]) -> Result<Texts, Vec<Problem>> {
     }
     let warnings = sink.finish()?;
     Ok(Texts { files, warnings })
+}
+
+/// Reads a file, a byte more than allowed at the most.
+pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = MAX_FILE_BYTES as u64 + 1;
+    let outcome = if is_pipe(path) {
+        read_pipe(path, most).map(|read| bytes = read)
+    } else {
+        let file = fs::File::open(path);
+        file.and_then(|file| file.take(most).read_to_end(&mut bytes).map(drop))
+    };
+    match outcome {
+        Ok(()) => Some(bytes),
+        Err(error) => {
+            sink.file_problem(format!(
+                "cannot be read ({error}): write the path of a file that can"
+            ));
+            None
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Path) -> bool {
+    false
+}
+
+/// How long a pipe may take to say what it has to say: who opens one waits for somebody at its other
+/// end, and nobody may be there.
+const PIPE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads a pipe on a thread of its own, which stays behind if nothing comes.
+fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    let path = path.to_owned();
+    let read = move || {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(path)?.take(most).read_to_end(&mut bytes);
+        read.map(|_| bytes)
+    };
+    let thread = thread::Builder::new().name("quell-pipe".to_owned());
+    thread.spawn(move || sender.send(read()))?;
+    receiver.recv_timeout(PIPE_PATIENCE).unwrap_or_else(|_| {
+        let reason = format!("nothing came through this pipe for {PIPE_PATIENCE:?}");
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+    })
 }
 
 /// The documents of all files as one text, in which each stands as it was written.

@@ -32,16 +32,19 @@ impl StoreArg {
     /// [`Usage`] if the URL is none.
     pub(super) fn open(&self) -> Result<Book> {
         let url = parse_url(&self.store)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start a runtime")?;
         Ok(Book {
             url: url.to_string(),
-            runtime,
+            runtime: runtime()?,
             book: RuleVersions::new(url),
         })
     }
+}
+
+/// What waits for a store.
+pub(super) fn runtime() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build();
+    runtime.context("cannot start a runtime")
 }
 
 /// Reads what was said of `--store`.

@@ -38,8 +38,9 @@ struct Listed<'a> {
     versions: Vec<Row<'a>>,
 }
 
+/// A version without its text.
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+pub(super) struct Row<'a> {
     version: u64,
     digest: &'a str,
     at: String,
@@ -49,7 +50,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(entry: &'a Entry) -> Self {
+    pub(super) fn of(entry: &'a Entry) -> Self {
         Self {
             version: entry.head.number(),
             digest: entry.head.digest(),

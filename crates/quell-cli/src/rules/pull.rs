@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use super::book::{StoreArg, when};
+use super::book::StoreArg;
+use super::history::Row;
 use super::pulled;
 use crate::entry;
 use crate::exit::Exit;
@@ -40,12 +41,8 @@ pub(super) struct Pull {
 /// A version for programs.
 #[derive(Debug, Serialize)]
 struct Pulled<'a> {
-    version: u64,
-    digest: &'a str,
-    at: String,
-    by: &'a str,
-    change: &'a str,
-    note: &'a str,
+    #[serde(flatten)]
+    row: Row<'a>,
     text: &'a str,
 }
 
@@ -59,12 +56,7 @@ impl Pull {
         let entry = &version.entry;
         if self.json {
             output::json(&Pulled {
-                version: version.number(),
-                digest: entry.head.digest(),
-                at: when(entry),
-                by: &entry.who,
-                change: &entry.change,
-                note: &entry.note,
+                row: Row::of(entry),
                 text: &version.text,
             })?;
             return Ok(Exit::Fine);

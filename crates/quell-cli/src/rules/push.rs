@@ -136,9 +136,7 @@ fn is_stdin(path: &Path) -> bool {
 fn stdin() -> Result<TextFile> {
     let mut bytes = Vec::new();
     // A byte more than allowed, so that the loader says so.
-    let most = u64::try_from(MAX_FILE_BYTES)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
+    let most = MAX_FILE_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
     read.context("cannot read standard input")?;
     let text = String::from_utf8(bytes).context("standard input is not UTF-8")?;

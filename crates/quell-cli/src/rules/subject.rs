@@ -1,10 +1,9 @@
-//! Subjects: the limiter and the stores that the server uses, under a clock that the runner holds.
+//! Subject: the limiter over a store that the server uses, under a clock that the runner holds.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
@@ -26,23 +25,100 @@ use tokio::runtime::Runtime;
 /// How long one call to a store may take: a test need not answer anybody in time.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Rules over a store in memory.
-#[derive(Debug)]
-pub(super) struct Memory {
-    limiter: Limiter<MemoryStore>,
+/// A store that tests run on.
+pub(super) trait TestStore: AdminStore + HoldStore {
+    /// Where it is.
+    type Place;
+
+    /// The unit in which it counts time.
+    const UNIT: Duration;
+
+    /// A store without keys.
+    fn empty(place: &Self::Place) -> Self;
+
+    /// Removes the keys of a test.
+    async fn clean_up(&self) -> Result<(), Failure>;
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            limiter: Limiter::new(MemoryStore::new()),
-        }
+impl TestStore for MemoryStore {
+    type Place = ();
+
+    const UNIT: Duration = Duration::from_nanos(1);
+
+    fn empty((): &()) -> Self {
+        Self::new()
+    }
+
+    async fn clean_up(&self) -> Result<(), Failure> {
+        Ok(())
     }
 }
 
-impl Subject for Memory {
+impl TestStore for RedisStore {
+    type Place = StoreUrl;
+
+    const UNIT: Duration = Self::UNIT;
+
+    /// A store whose keys nobody else has: named after this process, the time and a count.
+    fn empty(url: &StoreUrl) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since.unwrap_or_default().as_nanos();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self::builder(url.clone())
+            .test_keys(&format!("{}-{nanos}-{count}", std::process::id()))
+            .test_isolation()
+            .timeout(STORE_TIMEOUT)
+            .build()
+    }
+
+    async fn clean_up(&self) -> Result<(), Failure> {
+        self.forget_test_keys().await
+    }
+}
+
+/// Rules over a store. Each test has keys of its own, which go when it ends.
+#[derive(Debug)]
+pub(super) struct OnStore<S: TestStore> {
+    runtime: Runtime,
+    place: S::Place,
+    limiter: Limiter<S>,
+}
+
+impl OnStore<RedisStore> {
+    /// Rules over a store that servers share.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub(super) fn shared(url: &StoreUrl) -> Result<Self> {
+        let shared = Self::new(url.clone())?;
+        let answers = shared.runtime.block_on(shared.limiter.store().ping());
+        answers.with_context(|| format!("the store {url} does not answer"))?;
+        Ok(shared)
+    }
+}
+
+impl<S: TestStore> OnStore<S> {
+    /// # Errors
+    /// If no runtime can be started.
+    pub(super) fn new(place: S::Place) -> Result<Self> {
+        Ok(Self {
+            runtime: super::book::runtime()?,
+            limiter: Limiter::new(S::empty(&place)),
+            place,
+        })
+    }
+
+    fn wait<T, E: Display>(&self, answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+        let answer = self.runtime.block_on(answer);
+        answer.map_err(|error| error.to_string())
+    }
+}
+
+impl<S: TestStore> Subject for OnStore<S> {
     fn reset(&mut self, _now: Now) -> Result<(), String> {
-        *self = Self::default();
+        self.wait(self.limiter.store().clean_up())?;
+        self.limiter = Limiter::new(S::empty(&self.place));
         Ok(())
     }
 
@@ -51,28 +127,36 @@ impl Subject for Memory {
         set.map_err(|error| error.to_string())
     }
 
+    fn unit(&self) -> Duration {
+        S::UNIT
+    }
+
     fn ask(
         &mut self,
         operation: Operation,
         query: &Query<'_>,
         now: Now,
     ) -> Result<Verdict, String> {
-        let verdict = self.limiter.ask_local(operation, query, now);
-        verdict.map_err(|error| error.to_string())
+        self.wait(self.limiter.ask(operation, query, now))
     }
 
     fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
-        let verdict = self.limiter.hold_local(query, claim, now);
-        verdict.map_err(|error| error.to_string())
+        self.wait(self.limiter.hold_at(query, claim, now))
     }
 
     fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
-        let finished = self.limiter.end_local(id, ending, now);
-        if let Some(finished) = &finished {
-            let moved = at_once(move_up(self.limiter.store(), finished, now))?;
-            moved.map_err(|error| error.to_string())?;
-        }
-        Ok(answer(finished))
+        let finished = self.wait(self.limiter.end_at(id, ending, now))?;
+        let Some(finished) = finished else {
+            return Ok(EndAnswer {
+                outcome: "unknown",
+                repeated: false,
+            });
+        };
+        self.wait(move_up(self.limiter.store(), &finished, now))?;
+        Ok(EndAnswer {
+            outcome: finished.status.name(),
+            repeated: finished.repeated,
+        })
     }
 
     fn administer(
@@ -82,17 +166,18 @@ impl Subject for Memory {
         action: Action,
         now: Now,
     ) -> Result<usize, String> {
-        let changed = at_once(administer(&self.limiter, rule, query, action, now))?;
-        changed.map_err(|error| error.to_string())
+        self.wait(administer(&self.limiter, rule, query, action, now))
     }
 }
 
-/// What comes without waiting: a store in this process never has to.
-fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
-    let mut context = Context::from_waker(Waker::noop());
-    match pin!(future).poll(&mut context) {
-        Poll::Ready(output) => Ok(output),
-        Poll::Pending => Err("the store in memory did not answer at once".to_owned()),
+impl<S: TestStore> Drop for OnStore<S> {
+    fn drop(&mut self) {
+        // What cannot be removed expires.
+        if let Err(failure) = self.wait(self.limiter.store().clean_up()) {
+            crate::output::note(format!(
+                "the keys of the last test stay for ten minutes: {failure}"
+            ));
+        }
     }
 }
 
@@ -127,136 +212,4 @@ async fn move_up(store: &impl HoldStore, finished: &Finished, now: Now) -> Resul
         }
     }
     Ok(())
-}
-
-fn answer(finished: Option<Finished>) -> EndAnswer {
-    let unknown = EndAnswer {
-        outcome: "unknown",
-        repeated: false,
-    };
-    finished.map_or(unknown, |finished| EndAnswer {
-        outcome: finished.status.name(),
-        repeated: finished.repeated,
-    })
-}
-
-/// Rules over a store that servers share. Each test has keys of its own, which go when it ends.
-#[derive(Debug)]
-pub(super) struct Shared {
-    runtime: Runtime,
-    url: StoreUrl,
-    limiter: Limiter<RedisStore>,
-}
-
-impl Shared {
-    /// # Errors
-    /// If the store does not answer.
-    pub(super) fn new(url: &StoreUrl) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start a runtime")?;
-        let store = isolated_store(url);
-        let answers = runtime.block_on(store.ping());
-        answers.with_context(|| format!("the store {url} does not answer"))?;
-        Ok(Self {
-            runtime,
-            url: url.clone(),
-            limiter: Limiter::new(store),
-        })
-    }
-
-    fn clean_up(&self) -> Result<(), Failure> {
-        self.runtime
-            .block_on(self.limiter.store().forget_test_keys())
-    }
-}
-
-/// A store whose keys nobody else has: named after this process, the time and a count.
-fn isolated_store(url: &StoreUrl) -> RedisStore {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let name = format!(
-        "{}-{}-{}",
-        std::process::id(),
-        since.unwrap_or_default().as_nanos(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    );
-    RedisStore::builder(url.clone())
-        .test_keys(&name)
-        .test_isolation()
-        .timeout(STORE_TIMEOUT)
-        .build()
-}
-
-impl Subject for Shared {
-    fn reset(&mut self, _now: Now) -> Result<(), String> {
-        self.clean_up().map_err(|failure| failure.to_string())?;
-        self.limiter = Limiter::new(isolated_store(&self.url));
-        Ok(())
-    }
-
-    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
-        let set = self.limiter.set_rules_at(domains, now);
-        set.map_err(|error| error.to_string())
-    }
-
-    fn unit(&self) -> Duration {
-        RedisStore::UNIT
-    }
-
-    fn ask(
-        &mut self,
-        operation: Operation,
-        query: &Query<'_>,
-        now: Now,
-    ) -> Result<Verdict, String> {
-        let asked = self.limiter.ask(operation, query, now);
-        self.runtime
-            .block_on(asked)
-            .map_err(|error| error.to_string())
-    }
-
-    fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
-        let held = self.limiter.hold_at(query, claim, now);
-        self.runtime
-            .block_on(held)
-            .map_err(|error| error.to_string())
-    }
-
-    fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
-        let ended = async {
-            let finished = self.limiter.end_at(id, ending, now).await?;
-            if let Some(finished) = &finished {
-                move_up(self.limiter.store(), finished, now).await?;
-            }
-            Ok::<_, AskError>(finished)
-        };
-        let ended = self.runtime.block_on(ended);
-        ended.map(answer).map_err(|error| error.to_string())
-    }
-
-    fn administer(
-        &mut self,
-        rule: Option<&str>,
-        query: &Query<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, String> {
-        let done = administer(&self.limiter, rule, query, action, now);
-        self.runtime
-            .block_on(done)
-            .map_err(|error| error.to_string())
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // What cannot be removed expires.
-        if let Err(failure) = self.clean_up() {
-            crate::output::note(format!(
-                "the keys of the last test stay for ten minutes: {failure}"
-            ));
-        }
-    }
 }

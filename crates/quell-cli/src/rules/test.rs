@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use quell::store::memory::MemoryStore;
 use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
 use serde::Serialize;
 
 use super::book::parse_url;
-use super::subject::{Memory, Shared};
+use super::subject::OnStore;
 use super::{count, tell};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -62,8 +63,8 @@ impl Test {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());
                     report.push(match &store {
-                        None => scenario::run(&scenarios, &mut Memory::default()),
-                        Some(url) => scenario::run(&scenarios, &mut Shared::new(url)?),
+                        None => scenario::run(&scenarios, &mut OnStore::<MemoryStore>::new(())?),
+                        Some(url) => scenario::run(&scenarios, &mut OnStore::shared(url)?),
                     });
                 }
                 Err(found) => problems.extend(found),

@@ -70,12 +70,7 @@ pub struct AuthorizeMap {
 impl Default for AuthorizeMap {
     /// Any of the gateways: `X-Original-*` and `X-Real-IP` before `X-Forwarded-*`.
     fn default() -> Self {
-        Self::of(
-            &["x-original-method", "x-forwarded-method"],
-            &["x-original-uri", "x-original-url", "x-forwarded-uri"],
-            &["x-original-host", "x-forwarded-host"],
-            &["x-real-ip", "x-forwarded-for"],
-        )
+        Self::of(|_| true)
     }
 }
 
@@ -83,40 +78,41 @@ impl AuthorizeMap {
     /// nginx and who follows it: `X-Original-*` and `X-Real-IP` only.
     #[must_use]
     pub fn original() -> Self {
-        Self::of(
-            &["x-original-method"],
-            &["x-original-uri", "x-original-url"],
-            &["x-original-host"],
-            &["x-real-ip"],
-        )
+        Self::of(|header| !header.starts_with("x-forwarded-"))
     }
 
     /// Traefik and Caddy: `X-Forwarded-*` only.
     #[must_use]
     pub fn forwarded() -> Self {
-        Self::of(
-            &["x-forwarded-method"],
-            &["x-forwarded-uri"],
-            &["x-forwarded-host"],
-            &["x-forwarded-for"],
-        )
+        Self::of(|header| header.starts_with("x-forwarded-"))
     }
 
-    fn of(method: &[&str], path: &[&str], host: &[&str], address: &[&str]) -> Self {
-        let entry = |entry: &str, reading, headers: &[&str]| {
-            let headers = headers.iter().map(|header| (*header).to_owned()).collect();
-            EntrySource {
-                entry: entry.to_owned(),
-                reading,
-                headers,
-            }
+    /// Those of the known headers that `is_believed`.
+    fn of(is_believed: impl Fn(&str) -> bool) -> Self {
+        let entry = |entry: &str, reading, headers: &str| EntrySource {
+            entry: entry.to_owned(),
+            reading,
+            headers: headers
+                .split(' ')
+                .filter(|header| is_believed(header))
+                .map(str::to_owned)
+                .collect(),
         };
+        let path = "x-original-uri x-original-url x-forwarded-uri";
         Self {
             entries: vec![
-                entry("method", Reading::Method, method),
+                entry(
+                    "method",
+                    Reading::Method,
+                    "x-original-method x-forwarded-method",
+                ),
                 entry("path", Reading::Path, path),
-                entry("host", Reading::Host, host),
-                entry("remote_address", Reading::Address, address),
+                entry("host", Reading::Host, "x-original-host x-forwarded-host"),
+                entry(
+                    "remote_address",
+                    Reading::Address,
+                    "x-real-ip x-forwarded-for",
+                ),
             ],
             prefix: Some("x-quell-entry-".to_owned()),
             path: PathReading::default(),

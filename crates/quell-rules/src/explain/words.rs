@@ -7,22 +7,13 @@ use quell_core::rule::{Matcher, Mismatch};
 pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> String {
     match mismatch {
         Mismatch::Lacks(matcher) => {
-            format!(
-                "no entry `{}`, which must be {}",
-                matcher.entry,
-                patterns(matcher)
-            )
+            let patterns = patterns(matcher);
+            format!("no entry `{}`, which must be {patterns}", matcher.entry)
         }
         Mismatch::Differs(matcher) => {
-            let value = descriptor
-                .get(&matcher.entry)
-                .map(escape)
-                .unwrap_or_default();
-            format!(
-                "`{}` is `{value}` and must be {}",
-                matcher.entry,
-                patterns(matcher)
-            )
+            let (entry, patterns) = (&matcher.entry, patterns(matcher));
+            let value = descriptor.get(entry).map(escape).unwrap_or_default();
+            format!("`{entry}` is `{value}` and must be {patterns}")
         }
         Mismatch::LacksKey(entry) => {
             format!("no entry `{entry}`, by which keys are told apart (on_missing: skip)")
@@ -31,11 +22,8 @@ pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> St
 }
 
 fn patterns(matcher: &Matcher) -> String {
-    let patterns: Vec<String> = matcher
-        .patterns
-        .iter()
-        .map(|pattern| format!("`{pattern}`"))
-        .collect();
+    let patterns = matcher.patterns.iter();
+    let patterns: Vec<String> = patterns.map(|pattern| format!("`{pattern}`")).collect();
     patterns.join(" or ")
 }
 

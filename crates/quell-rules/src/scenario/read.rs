@@ -12,7 +12,7 @@ use crate::cursor::{Cursor, Fields};
 use crate::fields::{SCENARIOS, TEST};
 use crate::problem::{Problem, Sink};
 use crate::walk::{self, FileKind};
-use crate::{hint, load as loading, raw, yaml};
+use crate::{hint, raw, source, yaml};
 
 /// What a file of scenarios is, for messages.
 const FILE: &str = "a map with `rules:` and `tests:`";
@@ -90,7 +90,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     let name = path.display().to_string();
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut sink = Sink::new(&name);
-    let bytes = loading::read(path, &mut sink).unwrap_or_default();
+    let bytes = source::read(path, &mut sink).unwrap_or_default();
     let tests = if sink.count() == 0 {
         read(&bytes, directory, &mut sink)
     } else {

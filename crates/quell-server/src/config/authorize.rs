@@ -16,16 +16,18 @@ settings! {
     RawAuthorize: |raw| raw.authorize.get_or_insert_default(), "authorize.";
 
     "Gateways (/v1/authorize)" {
-        /// Whose headers are believed: any, original (nginx) or forwarded (Traefik, Caddy)
+        /// The gateway whose headers describe the call: original (nginx, X-Original-URI), forwarded
+        /// (Traefik and Caddy, X-Forwarded-Uri), or any of them
         gateway<KIND>: String = "any".to_owned();
-        /// What the names of headers begin with that become entries; empty: none
+        /// Turn headers with this prefix into entries: with x-quell-entry-, the header
+        /// "X-Quell-Entry-Tenant: acme" becomes tenant=acme. An empty prefix turns this off
         prefix<PREFIX>: String = "x-quell-entry-".to_owned(), check_header;
         /// Entries made of other headers, before or in place of the gateway's.
         entries: Vec<RawEntrySource> = Vec::new();
-        /// Read paths in small letters, for applications that take /LOGIN for /login
+        /// Read paths in lower case, for applications that treat /LOGIN and /login alike
         ignore_case<BOOL>: bool = false;
-        /// What becomes of a path with %2F or %5C: refuse (400) or keep, for applications that take a
-        /// path apart before they decode it
+        /// What to do with an encoded slash (%2F or %5C) in a path: refuse the call with 400, or keep
+        /// it, for applications that split /files/a%2Fb into "files" and "a%2Fb"
         encoded_slashes<WORD>: String = "refuse".to_owned();
     }
 }
