@@ -29,6 +29,7 @@ pub mod on_failure;
 pub mod packed;
 pub mod path;
 pub mod rate;
+pub mod rate_limit_fields;
 pub mod rule;
 mod share;
 mod short_list;

@@ -3,7 +3,6 @@
 mod ask;
 mod authorize;
 mod body;
-mod fields;
 mod hold;
 mod json;
 mod key;
@@ -18,13 +17,12 @@ pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authoriz
 pub use body::{
     Acquire, DEFAULT_HOLD, MAX_WAIT, Reserve, parse_acquire, parse_query, parse_reserve,
 };
-pub use fields::{
-    DEGRADED, RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after,
-    status_field,
-};
 pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use key::{KeyRequest, parse_key};
-pub use problem::{PROBLEM_JSON, Problem, ProblemKind};
+pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind};
+pub use quell_core::rate_limit_fields::{
+    RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
+};
 pub use question::{Question, find_question};
 pub use verdict::{DecisionBody, OutcomeBody, VerdictBody};

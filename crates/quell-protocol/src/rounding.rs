@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
+pub(crate) use quell_core::rate_limit_fields::seconds;
+
 /// Whole milliseconds, rounded up; at most `u64::MAX`.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Whole seconds, rounded up; at most `u64::MAX`.
-pub(crate) fn seconds(duration: Duration) -> u64 {
-    let begun = u64::from(duration.subsec_nanos() > 0);
-    duration.as_secs().saturating_add(begun)
 }
 
 /// For wires whose integers are signed: at most `i64::MAX`.

@@ -1,14 +1,17 @@
 //! Problem documents (RFC 9457): what went wrong, and what to write or do.
 
+use quell_core::rate_limit_fields::wire_name;
 use quell_core::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::authorize::AuthorizeError;
-use super::fields::wire_name;
 use super::json::BodyError;
 
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The field, and all it says, of an answer that is degraded: a boolean of RFC 9651.
+pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
 
 /// What kind of problem it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -48,7 +48,7 @@ fn unit_and_partition_key() {
     let decision = allow(100, 99, ms(0));
     let items = [RateLimitItem {
         unit: Some("content-bytes"),
-        partition_key: Some(b"user:42"),
+        partition_key: Some("dXNlcjo0Mg=="),
         ..item("upload", &decision)
     }];
     assert_eq!(

@@ -201,24 +201,7 @@ fn add_fields(
     verdict: &Verdict,
     headers: &mut HeaderMap,
 ) {
-    let Some(descriptor) = query.descriptors().first() else {
-        return;
-    };
-    let in_force = rules.domain(query.domain());
-    let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
-    let items: Vec<RateLimitItem<'_>> = with_say
-        .filter_map(|decided| {
-            let rule = in_force.iter().find(|r| r.rule().name == decided.rule)?;
-            let active = rule.limit_for(descriptor)?;
-            Some(RateLimitItem {
-                rule: &decided.rule,
-                window: active.limit.full_refill(),
-                unit: None,
-                partition_key: None,
-                decision: &decided.decision,
-            })
-        })
-        .collect();
+    let items = RateLimitItem::of(rules, query, verdict);
     let mut add = |name: &'static str, value: Option<String>| {
         if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
             headers.insert(HeaderName::from_static(name), value);

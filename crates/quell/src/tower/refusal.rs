@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use quell_core::decision::RetryAfter;
+use quell_core::rate_limit_fields::write_quoted;
 use quell_core::verdict::Verdict;
 
 use super::body::LimitBody;
-use super::fields::{add_retry_after, write_quoted};
+use super::fields::add_retry_after;
 use super::grpc::{self, Code};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");

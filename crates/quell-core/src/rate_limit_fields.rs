@@ -1,4 +1,4 @@
-//! `RateLimit-Policy`, `RateLimit` and `Retry-After`: what refusals (and answers) tell in fields.
+//! `RateLimit-Policy`, `RateLimit` and `Retry-After`, as the server and the `tower` layer write them.
 //!
 //! The first two are lists of structured fields (RFC 9651) as in
 //! draft-ietf-httpapi-ratelimit-headers-10 and -11, one item per limit that has a say:
@@ -11,24 +11,21 @@
 //! `q` is the limit, `w` its window or full refill, `r` what remains, `t` the wait on deny and the
 //! time to rest on allow (left out for "never"); seconds, rounded up.
 
-use std::fmt::Write;
-use std::time::Duration;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use quell_core::decision::{Decision, RetryAfter};
-use quell_core::verdict::Verdict;
-
-use crate::rounding::seconds;
+use crate::decision::{Decision, RetryAfter};
+use crate::descriptor::Query;
+use crate::rule::RuleSet;
+use crate::verdict::Verdict;
 
 /// The name of the field that says what the limits are, as HTTP/2 writes it.
 pub const RATE_LIMIT_POLICY: &str = "ratelimit-policy";
 
 /// The name of the field that says what is left of them, as HTTP/2 writes it.
 pub const RATE_LIMIT: &str = "ratelimit";
-
-/// The field, and all it says, of an answer that is degraded: a boolean of RFC 9651.
-pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
 
 /// The largest integer of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -39,29 +36,51 @@ pub struct RateLimitItem<'a> {
     /// The rule's name.
     pub rule: &'a str,
     /// The window of a window algorithm, the full refill of a bucket
-    /// ([`Limit::full_refill`](quell_core::limit::Limit::full_refill)).
+    /// ([`Limit::full_refill`](crate::limit::Limit::full_refill)).
     pub window: Duration,
     /// What one unit is; none means a request, as the draft has it.
     pub unit: Option<&'a str>,
-    /// What may tell the caller which key it was counted under; none keeps it to ourselves.
-    pub partition_key: Option<&'a [u8]>,
+    /// What may tell the caller which key it was counted under, in base64; none keeps it to ourselves.
+    pub partition_key: Option<&'a str>,
     /// What the limit said.
     pub decision: &'a Decision,
 }
 
-impl RateLimitItem<'_> {
+impl<'a> RateLimitItem<'a> {
+    /// The limits that have a say in `verdict`, by the rules in force. A rule that a reload has removed
+    /// in between is left out.
+    #[must_use]
+    pub fn of(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
+        let in_force = rules.domain(query.domain());
+        let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
+        let items = with_say.filter_map(|decided| {
+            let rule = in_force
+                .iter()
+                .find(|rule| rule.rule().name == decided.rule)?;
+            let mut descriptors = query.descriptors().iter();
+            let active = descriptors.find_map(|descriptor| rule.limit_for(descriptor))?;
+            Some(Self {
+                rule: &decided.rule,
+                window: active.limit.full_refill(),
+                unit: None,
+                partition_key: None,
+                decision: &decided.decision,
+            })
+        });
+        items.collect()
+    }
+
     fn write_name(&self, text: &mut String) {
         if !text.is_empty() {
             text.push_str(", ");
         }
-        write_string(self.rule, text);
+        write_quoted(self.rule, text);
     }
 
     fn write_partition_key(&self, text: &mut String) {
         if let Some(key) = self.partition_key {
-            text.push_str(";pk=:");
-            STANDARD.encode_string(key, text);
-            text.push(':');
+            // Writing to a String cannot fail.
+            let _ = write!(text, ";pk=:{key}:");
         }
     }
 }
@@ -76,7 +95,7 @@ pub fn definition_field(items: &[RateLimitItem<'_>]) -> Option<String> {
         write_integer("w", seconds(item.window).max(1), &mut text);
         if let Some(unit) = item.unit {
             text.push_str(";qu=");
-            write_string(unit, &mut text);
+            write_quoted(unit, &mut text);
         }
         item.write_partition_key(&mut text);
     }
@@ -116,9 +135,17 @@ pub fn retry_after(verdict: &Verdict, jitter: Duration) -> Option<u64> {
     }
 }
 
+/// Whole seconds, rounded up; at most `u64::MAX`.
+#[must_use]
+pub fn seconds(duration: Duration) -> u64 {
+    let begun = u64::from(duration.subsec_nanos() > 0);
+    duration.as_secs().saturating_add(begun)
+}
+
 /// A rule's name as the fields have it: what is not printable ASCII, and `%`, is percent-encoded
 /// byte by byte, so that different names stay different.
-pub(super) fn wire_name(name: &str) -> String {
+#[must_use]
+pub fn wire_name(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
         if matches!(byte, b' '..=b'~') && byte != b'%' {
@@ -131,7 +158,8 @@ pub(super) fn wire_name(name: &str) -> String {
     text
 }
 
-fn write_string(name: &str, text: &mut String) {
+/// Appends [`wire_name`] in quotes, as structured fields and JSON both have it.
+pub fn write_quoted(name: &str, text: &mut String) {
     text.push('"');
     for letter in wire_name(name).chars() {
         if matches!(letter, '"' | '\\') {
