@@ -4,7 +4,6 @@
 //! The parser tells which bytes a value has, so comments, order and layout stay. Afterwards the whole
 //! text is parsed again: it must have no mistake, and only that one rule may differ.
 
-use std::fmt;
 use std::ops::Range;
 
 use quell_core::rule::DomainRules;
@@ -44,14 +43,17 @@ pub struct EditedRules {
 }
 
 /// Why fields cannot be set. The message says what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
     /// The rules have mistakes before the edit.
+    #[error("the rules have mistakes already:{}", lines(.0))]
     Before(Vec<Problem>),
     /// The rules would have mistakes after the edit.
+    #[error("the rule would not be sound:{}", lines(.0))]
     After(Vec<Problem>),
     /// There is no such rule.
+    #[error("no rule `{name}`{}", instead(meant.as_deref()))]
     NoRule {
         /// The name that was given.
         name: String,
@@ -59,6 +61,7 @@ pub enum EditError {
         meant: Option<String>,
     },
     /// Rules of several domains have the name.
+    #[error("several domains have a rule `{name}`: say which with --domain, one of {}", domains.join(", "))]
     Ambiguous {
         /// The rule.
         name: String,
@@ -66,10 +69,13 @@ pub enum EditError {
         domains: Vec<String>,
     },
     /// A field is set twice.
+    #[error("`{0}` stands twice: write it once")]
     Twice(String),
     /// The `name` cannot be set: a rule with another name is another rule.
+    #[error("a rule with another name is another rule, and begins afresh: {BY_HAND}")]
     Name,
     /// The rule does not have so many overrides.
+    #[error("`{field}`: {}", last_override(*count))]
     NoOverride {
         /// The field.
         field: String,
@@ -77,6 +83,7 @@ pub enum EditError {
         count: usize,
     },
     /// The field cannot be set because of the way it is written.
+    #[error("{what} is written {how}: {BY_HAND}")]
     NotHere {
         /// The field; or the rule, if no field of it can be set.
         what: String,
@@ -84,54 +91,32 @@ pub enum EditError {
         how: &'static str,
     },
     /// Other rules would change as well.
+    #[error("{} would change as well: {BY_HAND}", .0.join(", "))]
     Others(Vec<String>),
 }
 
-impl fmt::Display for EditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const BY_HAND: &str = "pull the rules, edit them and push them";
-        match self {
-            Self::Before(problems) => list(f, "the rules have mistakes already:", problems),
-            Self::After(problems) => list(f, "the rule would not be sound:", problems),
-            Self::NoRule { name, meant } => match meant {
-                Some(meant) => write!(f, "no rule `{name}`, did you mean `{meant}`?"),
-                None => write!(f, "no rule `{name}`: write the name of one that is there"),
-            },
-            Self::Ambiguous { name, domains } => write!(
-                f,
-                "several domains have a rule `{name}`: say which with --domain, one of {}",
-                domains.join(", ")
-            ),
-            Self::Twice(field) => write!(f, "`{field}` stands twice: write it once"),
-            Self::Name => write!(
-                f,
-                "a rule with another name is another rule, and begins afresh: {BY_HAND}"
-            ),
-            Self::NoOverride { field, count: 0 } => write!(
-                f,
-                "`{field}`: the rule has no overrides: write all that it shall have, as in \
-                 'overrides=[{{when: {{tenant: acme}}, rate: 1000/s}}]'"
-            ),
-            Self::NoOverride { field, count } => write!(
-                f,
-                "`{field}`: the last override is overrides[{}]; to add one, {BY_HAND}",
-                count.saturating_sub(1)
-            ),
-            Self::NotHere { what, how } => write!(f, "{what} is written {how}: {BY_HAND}"),
-            Self::Others(names) => {
-                write!(f, "{} would change as well: {BY_HAND}", names.join(", "))
-            }
-        }
+/// What to do where a field cannot be set.
+const BY_HAND: &str = "pull the rules, edit them and push them";
+
+fn lines(problems: &[Problem]) -> String {
+    let lines = problems.iter().map(|problem| format!("\n  {problem}"));
+    lines.collect()
+}
+
+fn instead(meant: Option<&str>) -> String {
+    match meant {
+        Some(meant) => format!(", did you mean `{meant}`?"),
+        None => ": write the name of one that is there".to_owned(),
     }
 }
 
-impl std::error::Error for EditError {}
-
-fn list(f: &mut fmt::Formatter<'_>, head: &str, problems: &[Problem]) -> fmt::Result {
-    f.write_str(head)?;
-    problems
-        .iter()
-        .try_for_each(|problem| write!(f, "\n  {problem}"))
+fn last_override(count: usize) -> String {
+    match count.checked_sub(1) {
+        None => "the rule has no overrides: write all that it shall have, as in \
+                 'overrides=[{when: {tenant: acme}, rate: 1000/s}]'"
+            .to_owned(),
+        Some(last) => format!("the last override is overrides[{last}]; to add one, {BY_HAND}"),
+    }
 }
 
 /// Sets fields of the rule `rule`, or of its overrides (`overrides[0].rate=1000/s`), in `text`. Messages

@@ -110,9 +110,9 @@ impl Sink {
         value
     }
 
-    /// The file that is being read.
-    pub(crate) fn file(&self) -> &Arc<str> {
-        &self.file
+    /// A place in the file that is being read, such as `shop.yaml:12:9`.
+    pub(crate) fn place(&self, span: &Span) -> String {
+        format!("{}:{}:{}", self.file, span.at.line, span.at.column)
     }
 
     pub(crate) fn problem(&mut self, span: &Span, message: impl Into<String>) {
@@ -127,18 +127,14 @@ impl Sink {
 
     /// A problem with the file as a whole.
     pub(crate) fn file_problem(&mut self, message: impl Into<String>) {
-        let problem = self.whole_file(message.into());
-        self.problems.push(self.number, problem);
-    }
-
-    fn whole_file(&self, message: String) -> Problem {
-        Problem {
+        let problem = Problem {
             file: self.file.to_string(),
             line: None,
             column: None,
             path: String::new(),
-            message,
-        }
+            message: message.into(),
+        };
+        self.problems.push(self.number, problem);
     }
 
     pub(crate) fn at(&self, span: &Span, message: String) -> Problem {

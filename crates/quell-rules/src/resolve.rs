@@ -59,8 +59,7 @@ impl Domains {
 
     /// Tells if another document of the domain keeps its keys together by something else.
     fn agree(&mut self, domain: &Spanned<Arc<str>>, colocate: Option<&Arc<str>>, sink: &mut Sink) {
-        let at = &domain.span.at;
-        let place = format!("{}:{}:{}", sink.file(), at.line, at.column);
+        let place = sink.place(&domain.span);
         let before = self
             .together
             .entry(Arc::clone(&domain.value))
@@ -103,30 +102,17 @@ impl Domains {
         let Some(name) = &raw.name else {
             return false;
         };
-        let place = format!(
-            "{}:{}:{}",
-            sink.file(),
-            name.span.at.line,
-            name.span.at.column
-        );
-        match self
-            .places
-            .entry((Arc::clone(domain), Arc::clone(&name.value)))
-        {
-            Entry::Vacant(vacant) => {
-                vacant.insert(place);
-                true
-            }
-            Entry::Occupied(before) => {
-                let message = format!(
-                    "domain `{domain}` has a rule `{}` already, at {}: write another name",
-                    name.value,
-                    before.get()
-                );
-                sink.problem(&name.span, message);
-                false
-            }
+        let key = (Arc::clone(domain), Arc::clone(&name.value));
+        if let Some(before) = self.places.get(&key) {
+            let message = format!(
+                "domain `{domain}` has a rule `{}` already, at {before}: write another name",
+                name.value
+            );
+            sink.problem(&name.span, message);
+            return false;
         }
+        self.places.insert(key, sink.place(&name.span));
+        true
     }
 }
 
@@ -134,31 +120,26 @@ impl Domains {
 /// as in every other rule.
 fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
     let name = &rule.name;
-    match rule.per.iter_mut().find(|per| per.entry == *entry) {
-        Some(per) if per.prefix == default_prefix(entry) => per.colocate = true,
+    let wrong = match rule.per.iter_mut().find(|per| per.entry == *entry) {
+        Some(per) if per.prefix == default_prefix(entry) => {
+            per.colocate = true;
+            return;
+        }
         Some(_) => {
-            let message = format!(
-                "the domain has `colocate: {entry}`, and rule `{name}` cuts `{entry}` to a prefix: \
-                 write `{entry}` without one, or put the rule into another domain"
-            );
-            sink.problem(&raw.span, message);
+            format!("rule `{name}` cuts `{entry}` to a prefix: write `{entry}` without one")
         }
         None => {
-            let message = format!(
-                "the domain has `colocate: {entry}`, and keys of rule `{name}` belong to no `{entry}`: \
-                 write `{entry}` in its `per`, or put the rule into another domain"
-            );
-            sink.problem(&raw.span, message);
+            format!("keys of rule `{name}` belong to no `{entry}`: write `{entry}` in its `per`")
         }
-    }
+    };
+    let message = format!(
+        "the domain has `colocate: {entry}`, and {wrong}, or put the rule into another domain"
+    );
+    sink.problem(&raw.span, message);
 }
 
 fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
-    let effect = if raw.broken {
-        None
-    } else {
-        rule_effect(raw, sink)
-    };
+    let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
     let on_failure = failure::on_failure(raw, &document.failure, sink);
     if let Some(effect) = &effect {
@@ -177,15 +158,12 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     }
     let overrides = overrides.into_iter().map(|(over, _)| over).collect();
     let shadow = document.shadow.as_ref().is_some_and(|field| field.value);
+    let on_missing = raw.on_missing.as_ref().map(|field| field.value);
     Some(Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
         per: raw.per.clone(),
-        on_missing: raw
-            .on_missing
-            .as_ref()
-            .map(|field| field.value)
-            .unwrap_or_default(),
+        on_missing: on_missing.unwrap_or_default(),
         effect: effect?,
         overrides,
         cost: raw.cost.as_ref().map(|field| field.value),
@@ -196,11 +174,9 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
 
 /// Warns of a ban that stands on one key for everybody: who is refused often bars all others.
 fn check_ban(raw: &RawRule, sink: &mut Sink) {
-    let bans = raw
-        .overrides
-        .iter()
-        .filter_map(|over| over.limit.ban.as_ref());
-    let Some(ban) = raw.limit.ban.as_ref().or_else(|| bans.into_iter().next()) else {
+    let overrides = raw.overrides.iter().map(|over| &over.limit);
+    let mut limits = [&raw.limit].into_iter().chain(overrides);
+    let Some(ban) = limits.find_map(|limit| limit.ban.as_ref()) else {
         return;
     };
     if raw.per.is_empty() {

@@ -264,26 +264,15 @@ fn window<'r>(
     None
 }
 
-fn length(field: &Spanned<Period>, sink: &mut Sink) -> Option<Duration> {
-    match field.value.in_window() {
-        Ok(length) => Some(length),
-        Err(message) => {
-            sink.problem(&field.span, message);
-            None
-        }
-    }
+/// The value of a field, or nothing once it is told why it is none.
+fn or_report<T>(value: Result<T, String>, span: &Span, sink: &mut Sink) -> Option<T> {
+    value.map_err(|message| sink.problem(span, message)).ok()
 }
 
 fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
     let (limit, field) = window(raw, Kind::FixedWindow, whole, sink)?;
     let window = if value(&raw.align) == Some(Align::Calendar) {
-        let unit = match field.value.on_calendar() {
-            Ok(unit) => unit,
-            Err(message) => {
-                sink.problem(&field.span, message);
-                return None;
-            }
-        };
+        let unit = or_report(field.value.on_calendar(), &field.span, sink)?;
         let zone = raw.time_zone.as_ref().map(|zone| Arc::clone(&zone.value));
         let zone = zone.unwrap_or_else(|| Arc::from("UTC"));
         Window::Calendar(Calendar { unit, zone })
@@ -293,14 +282,14 @@ fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorit
             sink.problem(&zone.span, message);
             return None;
         }
-        Window::FirstRequest(length(field, sink)?)
+        Window::FirstRequest(or_report(field.value.in_window(), &field.span, sink)?)
     };
     Some(Algorithm::FixedWindow(FixedWindow { limit, window }))
 }
 
 fn sliding(raw: &RawLimit, kind: Kind, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {
     let (limit, window) = window(raw, kind, whole, sink)?;
-    let window = length(window, sink)?;
+    let window = or_report(window.value.in_window(), &window.span, sink)?;
     Some(if kind == Kind::SlidingWindow {
         Algorithm::SlidingWindow(SlidingWindow {
             limit,
