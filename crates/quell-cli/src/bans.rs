@@ -328,7 +328,7 @@ mod tests {
         assert!(key("remote_address=10.0.0.3").is_ok());
         assert!(key("remote_address=unix:").is_ok());
         let told = key("remote_address=10.0.0.300").unwrap_err();
-        assert!(told.contains("`10.0.0.300` is no address"), "{told}");
+        assert!(told.contains("`10.0.0.300` is not an address"), "{told}");
     }
 
     #[test]

@@ -49,13 +49,13 @@ fn server_url(text: &str) -> Result<String, String> {
     let url = text.trim_end_matches('/');
     let Some(rest) = url.strip_prefix("http://") else {
         return Err(format!(
-            "`{url}` is no address of a server: write http:// and where it listens, such as \
+            "`{url}` is not an address of a server: write http:// and where it listens, such as \
              http://127.0.0.1:8080 (https is not available yet)"
         ));
     };
     if rest.is_empty() || url.parse::<Uri>().is_err() {
         return Err(format!(
-            "`{url}` is no address of a server: write one such as http://127.0.0.1:8080"
+            "`{url}` is not an address of a server: write one such as http://127.0.0.1:8080"
         ));
     }
     Ok(url.to_owned())

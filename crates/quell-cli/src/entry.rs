@@ -39,7 +39,7 @@ fn read(text: &OsString) -> Result<EntryArg, String> {
     let wrong = || {
         let shown = text.to_string_lossy();
         let shown = printable(&shown);
-        format!("`{shown}` is no entry: write NAME=VALUE, such as path=/login")
+        format!("`{shown}` is not an entry: write NAME=VALUE, such as path=/login")
     };
     let bytes = text.as_encoded_bytes();
     let equals = bytes
@@ -61,7 +61,7 @@ fn read(text: &OsString) -> Result<EntryArg, String> {
 pub(crate) fn cost(text: &str) -> Result<Cost, String> {
     let units: u64 = text.parse().map_err(|_| {
         format!(
-            "`{text}` is no cost: write a whole number from 1 to {}",
+            "`{text}` is not a cost: write a whole number from 1 to {}",
             u64::MAX
         )
     })?;

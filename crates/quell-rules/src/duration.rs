@@ -71,7 +71,7 @@ fn nanos(text: &str) -> Result<u128, String> {
             "`{shown}` has no unit: write `{shown}s`, `{shown}ms` or `{shown}m`"
         ));
     }
-    let wrong = || format!("`{shown}` is no duration: {EXAMPLE}");
+    let wrong = || format!("`{shown}` is not a duration: {EXAMPLE}");
     let mut nanos: u128 = 0;
     let mut rest = text;
     let mut last = u64::MAX;
@@ -122,13 +122,13 @@ fn spelled(text: &str, unit: &str, shown: &str) -> String {
     if let Some((meant, ..)) = UNITS.iter().find(means) {
         let better = hint::shorten(&text.replacen(unit, meant, 1));
         if parse_again(&better) {
-            return format!("`{shown}` is no duration: write `{better}`");
+            return format!("`{shown}` is not a duration: write `{better}`");
         }
     }
     if hint::is_in("w week weeks month months y year years", &lower) {
-        return format!("`{word}` is no unit of a duration: write days, such as `7d`");
+        return format!("`{word}` is not a unit of a duration: write days, such as `7d`");
     }
-    format!("`{shown}` is no duration: {EXAMPLE}")
+    format!("`{shown}` is not a duration: {EXAMPLE}")
 }
 
 /// Whether a proposal holds. Only asked of one with a better unit, so this ends.
@@ -190,19 +190,19 @@ mod tests {
         for (text, message) in [
             (
                 "",
-                "`` is no duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+                "`` is not a duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
             ),
             ("10", "`10` has no unit: write `10s`, `10ms` or `10m`"),
             (
                 "-1s",
                 "`-1s` is negative: write `1s`, or another longer than 0",
             ),
-            ("10min", "`10min` is no duration: write `10m`"),
-            ("10 s", "`10 s` is no duration: write `10s`"),
-            ("5S", "`5S` is no duration: write `5s`"),
+            ("10min", "`10min` is not a duration: write `10m`"),
+            ("10 s", "`10 s` is not a duration: write `10s`"),
+            ("5S", "`5S` is not a duration: write `5s`"),
             (
                 "2weeks",
-                "`weeks` is no unit of a duration: write days, such as `7d`",
+                "`weeks` is not a unit of a duration: write days, such as `7d`",
             ),
             (
                 "1m1h",
@@ -218,7 +218,7 @@ mod tests {
             ),
             (
                 "600y",
-                "`y` is no unit of a duration: write days, such as `7d`",
+                "`y` is not a unit of a duration: write days, such as `7d`",
             ),
             (
                 "300000d",
@@ -226,7 +226,7 @@ mod tests {
             ),
             (
                 "1..5s",
-                "`1..5s` is no duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+                "`1..5s` is not a duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
             ),
         ] {
             assert_eq!(parse(text), Err(message.to_owned()), "{text}");

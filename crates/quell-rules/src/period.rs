@@ -117,7 +117,7 @@ impl PerPeriod {
                 Some(_) => {
                     format!("`{shown}` has no period: write `{shown}/s`, `{shown}/min` or the like")
                 }
-                None => format!("`{shown}` is no rate: write COUNT/PERIOD, such as `100/s`"),
+                None => format!("`{shown}` is not a rate: write COUNT/PERIOD, such as `100/s`"),
             });
         };
         if text.contains(char::is_whitespace) {
@@ -139,7 +139,7 @@ impl PerPeriod {
             }
             let count = hint::shorten(count);
             return Err(format!(
-                "`{count}` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`"
+                "`{count}` is not a count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`"
             ));
         };
         let period = Period::parse(period)?;
@@ -189,13 +189,13 @@ pub(crate) fn whole(text: &str) -> Result<u64, String> {
     let tight = text.replace(['_', ',', ' ', '\''], "");
     Err(if is_digits(&tight) {
         format!(
-            "`{shown}` is no whole number: write `{}`",
+            "`{shown}` is not a whole number: write `{}`",
             hint::shorten(&tight)
         )
     } else if text.starts_with('-') {
         format!("`{shown}` is negative: write a whole number such as `1`")
     } else {
-        format!("`{shown}` is no whole number: write digits only, such as `100`")
+        format!("`{shown}` is not a whole number: write digits only, such as `100`")
     })
 }
 
@@ -262,7 +262,7 @@ mod tests {
             ),
             (
                 "fast",
-                "`fast` is no rate: write COUNT/PERIOD, such as `100/s`",
+                "`fast` is not a rate: write COUNT/PERIOD, such as `100/s`",
             ),
             ("5/m", "unknown period `m`: write `min`"),
             ("5/Minute", "unknown period `Minute`: write `min`"),
@@ -273,13 +273,13 @@ mod tests {
             ),
             (
                 "5/2weeks",
-                "`weeks` is no unit of a duration: write days, such as `7d`",
+                "`weeks` is not a unit of a duration: write days, such as `7d`",
             ),
             ("5 / s", "`5 / s` has spaces: write `5/s`"),
             ("-5/s", "`-5/s` is negative: write a count above 0"),
             (
                 "1e3/s",
-                "`1e3` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
+                "`1e3` is not a count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
             ),
             (
                 "0.76923076923076923076/s",
@@ -287,7 +287,7 @@ mod tests {
             ),
             (
                 "0.0000000000000000000001/s",
-                "`0.0000000000000000000001` is no count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
+                "`0.0000000000000000000001` is not a count: write a whole number up to 18446744073709551615 or a decimal such as `0.5`",
             ),
             ("5/60", "`60` has no unit: write `60s`, `60ms` or `60m`"),
             (
@@ -299,11 +299,11 @@ mod tests {
         }
         assert_eq!(
             whole("1_000"),
-            Err("`1_000` is no whole number: write `1000`".to_owned())
+            Err("`1_000` is not a whole number: write `1000`".to_owned())
         );
         assert_eq!(
             whole("1.5"),
-            Err("`1.5` is no whole number: write digits only, such as `100`".to_owned())
+            Err("`1.5` is not a whole number: write digits only, such as `100`".to_owned())
         );
         assert_eq!(
             flag("yes"),

@@ -36,7 +36,7 @@ impl Format {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            other => Err(format!("`{other}` is no format: write text or json")),
+            other => Err(format!("`{other}` is not a format: write text or json")),
         }
     }
 }
@@ -49,7 +49,7 @@ impl Format {
 pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
     let wrong = || {
         format!(
-            "`{text}` is no level: write error, warn, info, debug or trace, or levels of targets such \
+            "`{text}` is not a level: write error, warn, info, debug or trace, or levels of targets such \
              as warn,quell_server=debug"
         )
     };

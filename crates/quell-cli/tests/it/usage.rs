@@ -59,7 +59,7 @@ fn usage_errors_end_with_2() {
         let what = if cost == "0" {
             "a cost of 0"
         } else {
-            "is no cost: write a whole number from 1"
+            "is not a cost: write a whole number from 1"
         };
         let check = ["check", "-d", "shop", "--cost", cost];
         refused(&check, 2, &["--cost <N>", what]);
@@ -187,7 +187,7 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(
         &["serve", "--log", "inof"],
         2,
-        &["`inof` is no level: write error, warn"],
+        &["`inof` is not a level: write error, warn"],
     );
     refused(
         &["serve", "--log-format", "xml"],
@@ -239,11 +239,11 @@ fn mistakes_in_variables_name_the_variable() {
             "5",
             "error: QUELL_IDLE_TIMEOUT: `5` has no unit: write `5s`",
         ),
-        ("QUELL_LOG", "inof", "error: QUELL_LOG: `inof` is no level"),
+        ("QUELL_LOG", "inof", "error: QUELL_LOG: `inof` is not a level"),
         (
             "QUELL_LOG_FORMAT",
             "xml",
-            "error: QUELL_LOG_FORMAT: `xml` is no format",
+            "error: QUELL_LOG_FORMAT: `xml` is not a format",
         ),
         (
             "QUELL_AUTHORIZE_GATEWAY",
@@ -260,7 +260,7 @@ fn mistakes_in_variables_name_the_variable() {
     assert_eq!(told.code(), Some(2), "{told:?}");
     assert!(
         told.stderr
-            .contains("for the variable QUELL_URL: `nowhere` is no address"),
+            .contains("for the variable QUELL_URL: `nowhere` is not an address"),
         "{told:?}"
     );
 }
@@ -288,7 +288,7 @@ fn mistakes_in_a_file_name_its_line() {
             "\n[authorize]\ngateway = 'f5'",
             ":3: authorize.gateway: `f5` is no gateway",
         ),
-        ("log = 'inof'", ":1: log: `inof` is no level"),
+        ("log = 'inof'", ":1: log: `inof` is not a level"),
         ("max_keys = 'many'", ":1:12: max_keys: invalid type"),
     ] {
         let file = folder.write("quell.toml", text);

@@ -135,7 +135,7 @@ pub enum AuthorizeError {
         second: String,
     },
     /// A path that servers would not agree on. The caller's fault, not the gateway's.
-    #[error("{header} is no path that can be matched: {error}")]
+    #[error("{header} is not a path that can be matched: {error}")]
     Path {
         /// The header that has it.
         header: String,

@@ -52,7 +52,7 @@ pub enum CommandError {
         command: &'static str,
     },
     /// Something that is no name of a hold.
-    #[error("the id is no name of a hold: write 1 to 64 printable characters without spaces")]
+    #[error("the id is not a name of a hold: write 1 to 64 printable characters without spaces")]
     HoldId,
     /// `QUELL.RESERVE` whose hold is no number.
     #[error("the hold is not a whole number of milliseconds: write one, such as 60000")]

@@ -59,7 +59,7 @@ impl FromStr for Assignment {
         let (field, value) = assignment.ok_or("write FIELD=VALUE, such as rate=100/s")?;
         let (over, name) = parts(field).ok_or_else(|| {
             format!(
-                "{field:?} is no field: write a name such as rate, as in rate=100/s, or that of an \
+                "{field:?} is not a field: write a name such as rate, as in rate=100/s, or that of an \
                  override, as in overrides[0].rate=100/s for the first"
             )
         })?;
@@ -112,7 +112,7 @@ fn checked(field: &str, value: &str) -> Result<String, String> {
         return Ok(value.to_owned());
     }
     Err(format!(
-        "the value of {field} is no YAML on one line: write {{name: value}}, [one, two], or put all \
+        "the value of {field} is not YAML on one line: write {{name: value}}, [one, two], or put all \
          of it in quotes"
     ))
 }
@@ -169,21 +169,21 @@ mod tests {
     fn what_is_no_assignment_says_what_to_write() {
         for (text, expected) in [
             ("rate", "write FIELD=VALUE"),
-            ("=5", "\"\" is no field"),
-            ("a: b=5", "is no field"),
-            ("overrides[0]=1/s", "is no field: write"),
-            ("overrides[0].=1/s", "is no field"),
-            ("overrides[].rate=1/s", "is no field"),
-            ("overrides[-1].rate=1/s", "is no field"),
-            ("overrides[+1].rate=1/s", "is no field"),
-            ("overrides[99999999999999999999].rate=1/s", "is no field"),
-            ("ban.after=3", "is no field"),
+            ("=5", "\"\" is not a field"),
+            ("a: b=5", "is not a field"),
+            ("overrides[0]=1/s", "is not a field: write"),
+            ("overrides[0].=1/s", "is not a field"),
+            ("overrides[].rate=1/s", "is not a field"),
+            ("overrides[-1].rate=1/s", "is not a field"),
+            ("overrides[+1].rate=1/s", "is not a field"),
+            ("overrides[99999999999999999999].rate=1/s", "is not a field"),
+            ("ban.after=3", "is not a field"),
             ("rate=", "write rate=VALUE"),
-            ("per=[a", "no YAML on one line"),
-            ("per=[a]: b", "no YAML on one line"),
-            ("per=[a] # c", "no YAML on one line"),
-            ("per=[a,\n b]", "no YAML on one line"),
-            ("name=\"a\" b", "no YAML on one line"),
+            ("per=[a", "not YAML on one line"),
+            ("per=[a]: b", "not YAML on one line"),
+            ("per=[a] # c", "not YAML on one line"),
+            ("per=[a,\n b]", "not YAML on one line"),
+            ("name=\"a\" b", "not YAML on one line"),
         ] {
             let error = text.parse::<Assignment>().unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -65,7 +65,7 @@ pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
     let is_wrong = entry == ADDRESS && begins && !is_address();
     is_wrong.then(|| {
         format!(
-            "`{}` is no address, so no caller has such a key: write one such as 10.0.0.1",
+            "`{}` is not an address, so no caller has such a key: write one such as 10.0.0.1",
             hint::shorten(text)
         )
     })
@@ -124,13 +124,13 @@ fn method(text: &str) -> Result<PatternReading, String> {
     let shown = hint::shorten(text);
     if let Some(list) = several(text, &[',', '|', ' ', '/']) {
         return Err(format!(
-            "`{shown}` is no method that clients send: write a list, `{list}`"
+            "`{shown}` is not a method that clients send: write a list, `{list}`"
         ));
     }
     let capitals = text.to_ascii_uppercase();
     if matches!(capitals.as_str(), "ANY" | "ALL") {
         return Err(format!(
-            "`{shown}` is no method that clients send: leave `method` out for any"
+            "`{shown}` is not a method that clients send: leave `method` out for any"
         ));
     }
     if capitals == text {
@@ -255,7 +255,7 @@ fn other_notation(text: &str) -> Option<String> {
     }
     if text.starts_with('^') || text.contains(['\\', '[', '|']) {
         return Some(
-            "it is no regular expression, only `*` means something, any run of characters: write \
+            "it is not a regular expression, only `*` means something, any run of characters: write \
              a path such as `/api/*`"
                 .to_owned(),
         );
@@ -323,7 +323,7 @@ fn host(text: &str) -> Result<PatternReading, String> {
         ));
     }
     if let Some(list) = several(text, &[',', '|', ' ']) {
-        return Err(format!("`{shown}` is no host: write a list, `{list}`"));
+        return Err(format!("`{shown}` is not a host: write a list, `{list}`"));
     }
     if let Ok(IpAddr::V6(address)) = text.parse::<IpAddr>() {
         return Err(format!(
@@ -373,12 +373,12 @@ fn address(text: &str) -> Result<PatternReading, String> {
     let warning = match &pattern {
         Pattern::Exact(_) if looks_like_address(text) => {
             return Err(format!(
-                "`{shown}` is no address, so nothing matches it: write one such as `10.0.0.1`, or \
+                "`{shown}` is not an address, so nothing matches it: write one such as `10.0.0.1`, or \
                  a network such as `10.0.0.0/8`"
             ));
         }
         Pattern::Exact(_) => Some(format!(
-            "`{shown}` is no address: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`"
+            "`{shown}` is not an address: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`"
         )),
         Pattern::Glob(_) if text.contains(|letter| letter != '*') => Some(format!(
             "`{shown}` is compared as text, and an address has many spellings: write a network such as `{}`",
@@ -415,7 +415,7 @@ fn network(text: &str) -> Result<Pattern, String> {
         Err(_) if looks_like_address(address) => {
             let (text, address) = (hint::shorten(text), hint::shorten(address));
             return Err(format!(
-                "`{text}` is no network, `{address}` is no address: write a network such as \
+                "`{text}` is not a network, `{address}` is not an address: write a network such as \
                  `10.0.0.0/8`"
             ));
         }
@@ -423,7 +423,7 @@ fn network(text: &str) -> Result<Pattern, String> {
     };
     let (text, bits) = (hint::shorten(text), hint::shorten(bits));
     Err(format!(
-        "`{text}` is no network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
+        "`{text}` is not a network, `{bits}` is not in 0..={most}: write a network such as `{address}/{}`",
         most / 2
     ))
 }

@@ -225,7 +225,7 @@ fn delay_after(text: &str) -> Result<DelayAfter, String> {
             whole(text).map(DelayAfter::Units)
         }
         _ => Err(format!(
-            "`{}` is no number of units: write digits such as `2`, or `burst` never to delay",
+            "`{}` is not a number of units: write digits such as `2`, or `burst` never to delay",
             hint::shorten(text)
         )),
     }

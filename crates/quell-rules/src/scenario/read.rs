@@ -241,7 +241,7 @@ fn instant(text: &str) -> Result<u64, String> {
     let shown = hint::shorten(text);
     let example = "write one such as `2026-03-29T00:30:00Z`";
     let Ok(timestamp) = text.parse::<jiff::Timestamp>() else {
-        return Err(format!("`{shown}` is no instant: {example}"));
+        return Err(format!("`{shown}` is not an instant: {example}"));
     };
     u64::try_from(timestamp.as_nanosecond())
         .map_err(|_| format!("`{shown}` is not between 1970 and 2554: {example}"))

@@ -183,7 +183,7 @@ fn domain(fields: &Fields<'_>, context: &StepContext<'_>, sink: &mut Sink) -> Op
 /// The name of a hold in `domain`.
 fn hold_id(domain: &str, text: &str) -> Result<HoldId, String> {
     HoldId::new(domain, text).ok_or_else(|| {
-        "it is no name of a hold: write 1 to 64 printable ASCII characters without spaces"
+        "it is not a name of a hold: write 1 to 64 printable ASCII characters without spaces"
             .to_owned()
     })
 }

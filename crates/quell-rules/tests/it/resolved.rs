@@ -336,7 +336,7 @@ const NEARLY_KNOWN: &[Surprise] = &[
     ),
     (
         "match: { remote_address: localhost }",
-        "`localhost` is no address: write one such as `10.0.0.1`",
+        "`localhost` is not an address: write one such as `10.0.0.1`",
     ),
 ];
 

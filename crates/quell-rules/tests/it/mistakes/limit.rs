@@ -82,7 +82,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: fast",
-        &["3:22: rules[0].rate: `fast` is no rate: write COUNT/PERIOD, such as `100/s`"],
+        &["3:22: rules[0].rate: `fast` is not a rate: write COUNT/PERIOD, such as `100/s`"],
     ),
     (
         "rate: 5/m",
@@ -152,7 +152,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, burst: 1_000",
-        &["3:34: rules[0].burst: `1_000` is no whole number: write `1000`"],
+        &["3:34: rules[0].burst: `1_000` is not a whole number: write `1000`"],
     ),
     (
         "rate: 1/s, burst: 18446744073709551616",
@@ -209,12 +209,12 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: Burst",
         &[
-            "3:75: rules[0].delay_after: `Burst` is no number of units: write digits such as `2`, or `burst` never to delay",
+            "3:75: rules[0].delay_after: `Burst` is not a number of units: write digits such as `2`, or `burst` never to delay",
         ],
     ),
     (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 1.5",
-        &["3:75: rules[0].delay_after: `1.5` is no whole number: write digits only, such as `100`"],
+        &["3:75: rules[0].delay_after: `1.5` is not a whole number: write digits only, such as `100`"],
     ),
     (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 3",
@@ -363,7 +363,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, ban: {after: 1, for: [1m, x]}",
         &[
-            "3:53: rules[0].ban.for[1]: `x` is no duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
+            "3:53: rules[0].ban.for[1]: `x` is not a duration: write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`",
         ],
     ),
     (

@@ -82,7 +82,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, match: {method: \"GET, post\"}",
         &[
-            "3:43: rules[0].match.method: `GET, post` is no method that clients send: write a list, `[GET, post]`",
+            "3:43: rules[0].match.method: `GET, post` is not a method that clients send: write a list, `[GET, post]`",
         ],
     ),
     (
@@ -101,8 +101,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, match: {path: [^/api/.*$, '/users/\\d+']}",
         &[
-            "3:42: rules[0].match.path[0]: nothing matches `^/api/.*$`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
-            "3:53: rules[0].match.path[1]: nothing matches `/users/\\d+`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+            "3:42: rules[0].match.path[0]: nothing matches `^/api/.*$`: it is not a regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+            "3:53: rules[0].match.path[1]: nothing matches `/users/\\d+`: it is not a regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
         ],
     ),
     (
@@ -115,7 +115,7 @@ pub(super) const TABLE: &[Mistake] = &[
         "rate: 1/s, match: {host: ['https://shop.example/', 'a.example, b.example']}",
         &[
             "3:42: rules[0].match.host[0]: a host has no scheme and no path, so nothing matches `https://shop.example/`: write `shop.example`",
-            "3:67: rules[0].match.host[1]: `a.example, b.example` is no host: write a list, `[a.example, b.example]`",
+            "3:67: rules[0].match.host[1]: `a.example, b.example` is not a host: write a list, `[a.example, b.example]`",
         ],
     ),
     (
@@ -130,8 +130,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, match: {path: '/v[12]', method: any, host: '::1'}",
         &[
-            "3:41: rules[0].match.path: nothing matches `/v[12]`: it is no regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
-            "3:59: rules[0].match.method: `any` is no method that clients send: leave `method` out for any",
+            "3:41: rules[0].match.path: nothing matches `/v[12]`: it is not a regular expression, only `*` means something, any run of characters: write a path such as `/api/*`",
+            "3:59: rules[0].match.method: `any` is not a method that clients send: leave `method` out for any",
             "3:70: rules[0].match.host: a host that is an IPv6 address stands in brackets, so nothing matches `::1`: write `\"[::1]\"`",
         ],
     ),
@@ -142,13 +142,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, match: {ip: 10.0.0.300/8}",
         &[
-            "3:39: rules[0].match.ip: `10.0.0.300/8` is no network, `10.0.0.300` is no address: write a network such as `10.0.0.0/8`",
+            "3:39: rules[0].match.ip: `10.0.0.300/8` is not a network, `10.0.0.300` is not an address: write a network such as `10.0.0.0/8`",
         ],
     ),
     (
         "rate: 1/s, ban: {after: 1, for: 1m}, per: [remote_address], match: {remote_address: 10.0.0.300}",
         &[
-            "3:100: rules[0].match.remote_address: `10.0.0.300` is no address, so nothing matches it: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`",
+            "3:100: rules[0].match.remote_address: `10.0.0.300` is not an address, so nothing matches it: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`",
         ],
     ),
     (
@@ -160,13 +160,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, match: {remote_address: 10.0.0.0/33}",
         &[
-            "3:51: rules[0].match.remote_address: `10.0.0.0/33` is no network, `33` is not in 0..=32: write a network such as `10.0.0.0/16`",
+            "3:51: rules[0].match.remote_address: `10.0.0.0/33` is not a network, `33` is not in 0..=32: write a network such as `10.0.0.0/16`",
         ],
     ),
     (
         "rate: 1/s, match: {remote_address: '2001:db8::/x'}",
         &[
-            "3:51: rules[0].match.remote_address: `2001:db8::/x` is no network, `x` is not in 0..=128: write a network such as `2001:db8::/64`",
+            "3:51: rules[0].match.remote_address: `2001:db8::/x` is not a network, `x` is not in 0..=128: write a network such as `2001:db8::/64`",
         ],
     ),
     (
@@ -243,7 +243,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, cost: 1.5",
-        &["3:33: rules[0].cost: `1.5` is no whole number: write digits only, such as `100`"],
+        &["3:33: rules[0].cost: `1.5` is not a whole number: write digits only, such as `100`"],
     ),
     (
         "rate: 1/s, shadow: on",

@@ -78,13 +78,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{name: t, start: yesterday, steps: []}]\n",
         &[
-            "2:26: tests[0].start: `yesterday` is no instant: write one such as `2026-03-29T00:30:00Z`",
+            "2:26: tests[0].start: `yesterday` is not an instant: write one such as `2026-03-29T00:30:00Z`",
         ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{name: t, start: 2026-03-29, steps: []}]\n",
         &[
-            "2:26: tests[0].start: `2026-03-29` is no instant: write one such as `2026-03-29T00:30:00Z`",
+            "2:26: tests[0].start: `2026-03-29` is not an instant: write one such as `2026-03-29T00:30:00Z`",
         ],
     ),
     (
@@ -199,7 +199,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, id: \"a b\"}] }\n",
         &[
-            "3:37: tests[0].steps[0].id: it is no name of a hold: write 1 to 64 printable ASCII characters without spaces",
+            "3:37: tests[0].steps[0].id: it is not a name of a hold: write 1 to 64 printable ASCII characters without spaces",
         ],
     ),
     (
@@ -386,7 +386,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, per: [remote_address], rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, rule: r, entries: {remote_address: 10.0.0.300}, for: 1m}] }\n",
         &[
-            "3:24: tests[0].steps[0]: `10.0.0.300` is no address, so no caller has such a key: write one such as 10.0.0.1",
+            "3:24: tests[0].steps[0]: `10.0.0.300` is not an address, so no caller has such a key: write one such as 10.0.0.1",
         ],
     ),
 ];
