@@ -16,7 +16,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::json::{BodyError, Natural, Path, Text, once, read};
+use super::json::{BodyError, Natural, Object, Path, Text, once, read};
 use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
 
 /// A query, for who wrote something else.
@@ -106,23 +106,20 @@ struct Asked<'a> {
 
 fn parse(body: &[u8], kind: Kind) -> Result<Asked<'_>, BodyError> {
     let path = Path::default();
-    read(body, &path, QuerySeed { path: &path, kind }, EXAMPLE)
+    read(
+        body,
+        &path,
+        Object(QueryVisitor { path: &path, kind }),
+        EXAMPLE,
+    )
 }
 
-struct QuerySeed<'p> {
+struct QueryVisitor<'p> {
     path: &'p Path,
     kind: Kind,
 }
 
-impl<'de> DeserializeSeed<'de> for QuerySeed<'_> {
-    type Value = Asked<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Asked<'de>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for QuerySeed<'_> {
+impl<'de> Visitor<'de> for QueryVisitor<'_> {
     type Value = Asked<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,7 +214,7 @@ impl<'de> Members<'de> {
     ) -> Result<(), A::Error> {
         match name {
             "entries" => once::<_, A>(path, "entries", &mut self.entries, || {
-                map.next_value_seed(EntriesSeed(path))
+                map.next_value_seed(Object(EntriesVisitor(path)))
             }),
             "cost" => once::<_, A>(path, "cost", &mut self.cost, || {
                 let Natural(units) = map.next_value()?;
@@ -262,7 +259,7 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut descriptors = Vec::new();
         loop {
-            let seed = DescriptorSeed(self.0);
+            let seed = Object(DescriptorVisitor(self.0));
             let next = self.0.down(descriptors.len(), || {
                 let next = list.next_element_seed(seed)?;
                 if next.is_some() && descriptors.len() == MAX_DESCRIPTORS {
@@ -281,17 +278,9 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
     }
 }
 
-struct DescriptorSeed<'p>(&'p Path);
+struct DescriptorVisitor<'p>(&'p Path);
 
-impl<'de> DeserializeSeed<'de> for DescriptorSeed<'_> {
-    type Value = Descriptor<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for DescriptorSeed<'_> {
+impl<'de> Visitor<'de> for DescriptorVisitor<'_> {
     type Value = Descriptor<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -308,17 +297,9 @@ impl<'de> Visitor<'de> for DescriptorSeed<'_> {
 }
 
 /// The entries of a descriptor, or of a key.
-pub(super) struct EntriesSeed<'p>(pub(super) &'p Path);
+pub(super) struct EntriesVisitor<'p>(pub(super) &'p Path);
 
-impl<'de> DeserializeSeed<'de> for EntriesSeed<'_> {
-    type Value = Descriptor<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EntriesSeed<'_> {
+impl<'de> Visitor<'de> for EntriesVisitor<'_> {
     type Value = Descriptor<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -105,6 +105,17 @@ impl Path {
     }
 }
 
+/// An object, as a visitor of its members reads it.
+pub(super) struct Object<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_map(self.0)
+    }
+}
+
 /// Text, borrowed where the body has it without escapes.
 pub(super) struct Text<'de>(pub(super) Cow<'de, str>);
 

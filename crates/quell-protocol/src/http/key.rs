@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use quell_core::descriptor::Descriptor;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 
-use super::body::EntriesSeed;
-use super::json::{BodyError, Path, Text, once, read};
+use super::body::EntriesVisitor;
+use super::json::{BodyError, Object, Path, Text, once, read};
 use crate::query::check_domain;
 
 /// A request about a key, for who wrote something else.
@@ -37,20 +37,12 @@ pub struct KeyRequest<'a> {
 /// [`BodyError`] with a pointer to what is wrong.
 pub fn parse_key(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
     let path = Path::default();
-    read(body, &path, KeySeed(&path), EXAMPLE)
+    read(body, &path, Object(KeyVisitor(&path)), EXAMPLE)
 }
 
-struct KeySeed<'p>(&'p Path);
+struct KeyVisitor<'p>(&'p Path);
 
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = KeyRequest<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for KeySeed<'_> {
+impl<'de> Visitor<'de> for KeyVisitor<'_> {
     type Value = KeyRequest<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,7 +68,7 @@ impl<'de> Visitor<'de> for KeySeed<'_> {
                     Ok(rule)
                 })?,
                 "entries" => once::<_, A>(path, "entries", &mut entries, || {
-                    map.next_value_seed(EntriesSeed(path))
+                    map.next_value_seed(Object(EntriesVisitor(path)))
                 })?,
                 "for" => once::<_, A>(path, "for", &mut length, || {
                     let Text(length) = map.next_value()?;
