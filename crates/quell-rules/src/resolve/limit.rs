@@ -1,7 +1,6 @@
 //! Builds a limit from its raw fields, or reports which field makes it impossible.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::concurrency::{Concurrency, DEFAULT_LEASE};

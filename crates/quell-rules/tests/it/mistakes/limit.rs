@@ -214,7 +214,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 1.5",
-        &["3:75: rules[0].delay_after: `1.5` is not a whole number: write digits only, such as `100`"],
+        &[
+            "3:75: rules[0].delay_after: `1.5` is not a whole number: write digits only, such as `100`",
+        ],
     ),
     (
         "algorithm: leaky_bucket, rate: 1/s, burst: 2, delay_after: 3",
