@@ -31,11 +31,8 @@ pub(super) struct PatternReading {
 }
 
 impl PatternReading {
-    fn one(pattern: Pattern) -> Self {
-        Self {
-            patterns: vec![pattern],
-            warning: None,
-        }
+    const fn new(patterns: Vec<Pattern>, warning: Option<String>) -> Self {
+        Self { patterns, warning }
     }
 }
 
@@ -46,7 +43,7 @@ pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String
         PATH => path(text),
         HOST => host(text),
         ADDRESS => address(text),
-        _ => network(text).map(PatternReading::one),
+        _ => Ok(PatternReading::new(vec![network(text)?], None)),
     }
 }
 
@@ -79,30 +76,26 @@ pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
 /// Warns of a name that is nearly a known one: a rule that waits for it never applies.
 pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
     let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
-    if entry.contains(is_notation) {
+    let warning = if entry.contains(is_notation) {
         let parts = entry.split(is_notation).filter(|part| !part.is_empty());
         let parts: Vec<&str> = parts.collect();
         let meant = hint::shorten(&parts.join(", "));
-        let meant = if parts.len() > 1 {
-            format!("[{meant}]")
-        } else {
-            meant
+        let meant = match parts.len() {
+            0 | 1 => meant,
+            _ => format!("[{meant}]"),
         };
         let entry = hint::shorten(entry);
-        sink.warn(
-            span,
-            format!("`{entry}` is the name of one entry as it stands: did you mean `{meant}`?"),
-        );
+        format!("`{entry}` is the name of one entry as it stands: did you mean `{meant}`?")
     } else if let Some(meant) = meant(entry) {
         let entry = hint::shorten(entry);
-        sink.warn(
-            span,
-            format!(
-                "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to \
-                 calls with an entry of that very name only"
-            ),
-        );
-    }
+        format!(
+            "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to calls \
+             with an entry of that very name only"
+        )
+    } else {
+        return;
+    };
+    sink.warn(span, warning);
 }
 
 fn meant(entry: &str) -> Option<&'static str> {
@@ -133,29 +126,25 @@ fn method(text: &str) -> Result<PatternReading, String> {
             "`{shown}` is not a method that clients send: leave `method` out for any"
         ));
     }
-    if capitals == text {
-        let mut near = METHODS.iter();
-        let near = near.find(|known| strsim::osa_distance(known, text) == 1);
-        let is_other = !METHODS.contains(&text) && !text.contains('*');
-        let warning = near
-            .filter(|_| is_other)
-            .map(|known| format!("clients send no method `{shown}`, did you mean `{known}`?"));
-        let patterns = vec![Pattern::parse(text)];
-        return Ok(PatternReading { patterns, warning });
-    }
-    if METHODS.contains(&capitals.as_str()) {
-        return Err(format!(
-            "methods are in capitals, and `{shown}` is none that clients send: write `{capitals}`"
-        ));
-    }
-    Ok(PatternReading {
-        patterns: vec![Pattern::parse(text)],
-        warning: Some(format!(
+    let is_known = METHODS.contains(&capitals.as_str());
+    let near = |known: &&&str| strsim::osa_distance(known, text) == 1;
+    let warning = match METHODS.iter().find(near) {
+        _ if capitals != text && is_known => {
+            return Err(format!(
+                "methods are in capitals, and `{shown}` is none that clients send: write `{capitals}`"
+            ));
+        }
+        _ if capitals != text => Some(format!(
             "methods of a gateway are read in capitals, so `{shown}` is none of them: write \
              `{}`, unless the callers name this entry themselves",
             hint::shorten(&capitals)
         )),
-    })
+        Some(known) if !is_known && !text.contains('*') => Some(format!(
+            "clients send no method `{shown}`, did you mean `{known}`?"
+        )),
+        _ => None,
+    };
+    Ok(PatternReading::new(vec![Pattern::parse(text)], warning))
 }
 
 /// Several values that stand in one text between any of these, as a list.
@@ -215,18 +204,13 @@ fn path(text: &str) -> Result<PatternReading, String> {
     };
     let stem = read.strip_suffix("/*").filter(|stem| !stem.is_empty());
     let patterns = [Some(read), stem].into_iter().flatten();
-    Ok(PatternReading {
-        patterns: patterns.map(Pattern::parse).collect(),
-        warning,
-    })
+    let patterns = patterns.map(Pattern::parse).collect();
+    Ok(PatternReading::new(patterns, warning))
 }
 
 /// The path that `text` without a slash at its beginning was meant to be.
 fn with_slash(text: &str) -> String {
-    if ["any", "all"]
-        .iter()
-        .any(|word| word.eq_ignore_ascii_case(text))
-    {
+    if matches!(text.to_ascii_lowercase().as_str(), "any" | "all") {
         return "\"*\"".to_owned();
     }
     // ` /login`, `./login` and `!/login` have nothing that is a name before it.
@@ -303,13 +287,9 @@ fn placeholder(path: &str) -> Option<String> {
 
 /// The same glob, in which no star follows another.
 fn single_stars(glob: &str) -> String {
-    let mut text = String::with_capacity(glob.len());
-    for character in glob.chars() {
-        if character != '*' || !text.ends_with('*') {
-            text.push(character);
-        }
-    }
-    text
+    let mut characters: Vec<char> = glob.chars().collect();
+    characters.dedup_by(|next, last| *next == '*' && *last == '*');
+    characters.into_iter().collect()
 }
 
 /// A host, without its port and in small letters.
@@ -355,18 +335,14 @@ fn host(text: &str) -> Result<PatternReading, String> {
             )
         })
     };
-    Ok(PatternReading {
-        patterns: vec![Pattern::parse(name)],
-        warning,
-    })
+    Ok(PatternReading::new(vec![Pattern::parse(name)], warning))
 }
 
 /// An address is a network of one, so that all of its spellings match.
 fn address(text: &str) -> Result<PatternReading, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(PatternReading::one(Pattern::Network(IpNet::from(
-            address.to_canonical(),
-        ))));
+        let network = Pattern::Network(IpNet::from(address.to_canonical()));
+        return Ok(PatternReading::new(vec![network], None));
     }
     let pattern = network(text)?;
     let shown = hint::shorten(text);
@@ -386,10 +362,7 @@ fn address(text: &str) -> Result<PatternReading, String> {
         )),
         Pattern::Glob(_) | Pattern::Network(_) => None,
     };
-    Ok(PatternReading {
-        patterns: vec![pattern],
-        warning,
-    })
+    Ok(PatternReading::new(vec![pattern], warning))
 }
 
 /// The network that `10.0.*` was meant to be.
