@@ -239,7 +239,11 @@ fn mistakes_in_variables_name_the_variable() {
             "5",
             "error: QUELL_IDLE_TIMEOUT: `5` has no unit: write `5s`",
         ),
-        ("QUELL_LOG", "inof", "error: QUELL_LOG: `inof` is not a level"),
+        (
+            "QUELL_LOG",
+            "inof",
+            "error: QUELL_LOG: `inof` is not a level",
+        ),
         (
             "QUELL_LOG_FORMAT",
             "xml",
