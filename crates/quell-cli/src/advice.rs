@@ -119,7 +119,7 @@ fn argument(word: &str, arguments: &[OsString]) -> Option<String> {
     let is_file = word.ends_with(".yaml") || word.ends_with(".yml");
     match command.as_str() {
         "serve" if matches!(word, "true" | "false" | "yes" | "no" | "on" | "off") => Some(format!(
-            "the value of such a flag stands behind `=`: write `--FLAG={word}`"
+            "the value of such a flag follows `=`: write `--FLAG={word}`"
         )),
         "serve" if is_word => Some(format!("rules are named by a flag: write `--rules {word}`")),
         "serve" if word.starts_with("--tls") || word.starts_with("--cert") => {

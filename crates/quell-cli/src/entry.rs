@@ -85,7 +85,7 @@ pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) ->
             .any(|earlier| earlier.name() == name)
         {
             bail!(Usage(format!(
-                "the entry `{}` stands twice: write each name once",
+                "the entry `{}` appears twice: write each name once",
                 printable(name)
             )));
         }
@@ -130,7 +130,7 @@ mod tests {
     fn a_name_may_not_stand_twice() {
         let entries = ["a=1", "b=2", "a=3"].map(|text| read(&OsString::from(text)).unwrap());
         let error = query("shop", &entries, Cost::ONE).unwrap_err();
-        assert!(error.is::<Usage>() && error.to_string().contains("`a` stands twice"));
+        assert!(error.is::<Usage>() && error.to_string().contains("`a` appears twice"));
         assert_eq!(
             query("shop", &entries[..2], Cost::ONE)
                 .unwrap()

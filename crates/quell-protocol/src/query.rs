@@ -46,7 +46,7 @@ pub enum QueryError {
     #[error("the value of entry {0:?} is longer than {MAX_VALUE_BYTES} bytes: write a shorter one")]
     LongValue(String),
     /// A name stands twice in one descriptor.
-    #[error("the entry {0:?} stands twice: write each name once")]
+    #[error("the entry {0:?} appears twice: write each name once")]
     Duplicate(String),
     /// A descriptor has more than [`MAX_ENTRIES`].
     #[error("a descriptor has more than {MAX_ENTRIES} entries: write fewer")]

@@ -69,7 +69,7 @@ pub enum EditError {
         domains: Vec<String>,
     },
     /// A field is set twice.
-    #[error("`{0}` stands twice: write it once")]
+    #[error("`{0}` appears twice: write it once")]
     Twice(String),
     /// The `name` cannot be set: a rule with another name is another rule.
     #[error("a rule with another name is another rule, and begins afresh: {BY_HAND}")]

@@ -236,7 +236,7 @@ fn check_order(raw: &RawRule, overrides: &[(Override, Span)], sink: &mut Sink) {
             sink.warn(span, message);
         } else if let Some((before, _)) = wide.iter().find(|(_, wide)| covers(wide, over)) {
             let message = format!(
-                "overrides[{before}] matches all of these as well and stands first: write this one \
+                "overrides[{before}] matches all of these as well and comes first: write this one \
                  before it"
             );
             sink.warn(span, message);

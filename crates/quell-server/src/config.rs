@@ -474,7 +474,7 @@ mod tests {
             ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['x-a']}, {entry = 'a', headers = ['x-b']}]",
-                "authorize.entries: `a` stands twice: write one, with all of its headers",
+                "authorize.entries: `a` appears twice: write one, with all of its headers",
             ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['x-a'], reading = 'ip'}]",

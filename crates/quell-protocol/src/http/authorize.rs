@@ -143,7 +143,7 @@ pub enum AuthorizeError {
         error: PathError,
     },
     /// A header that adds an entry stands twice.
-    #[error("the header {0} stands twice: have the gateway overwrite what callers send")]
+    #[error("the header {0} appears twice: have the gateway overwrite what callers send")]
     Twice(String),
     /// The bounds of a query.
     #[error(transparent)]

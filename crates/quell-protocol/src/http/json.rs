@@ -171,7 +171,7 @@ pub(super) fn once<'de, T, A: MapAccess<'de>>(
 ) -> Result<(), A::Error> {
     path.down(name, || {
         if place.is_some() {
-            return Err(A::Error::custom("this member stands twice: write it once"));
+            return Err(A::Error::custom("this member appears twice: write it once"));
         }
         *place = Some(read()?);
         Ok(())

@@ -220,7 +220,7 @@ fn wrong_questions() {
         ),
         (
             "QUELL.ACQUIRE shop a 1 b 2 a 3",
-            "the entry \"a\" stands twice: write each name once",
+            "the entry \"a\" appears twice: write each name once",
         ),
         (
             "QUELL.ACQUIRE ",

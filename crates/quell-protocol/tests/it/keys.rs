@@ -36,7 +36,7 @@ fn mistakes_are_pointed_at() {
         (
             r#"{"domain":"a","rule":"r","rule":"r"}"#,
             "/rule",
-            "stands twice",
+            "appears twice",
         ),
         (r#"{"domain":"a","for":60}"#, "/for", "write it in quotes"),
         (
@@ -47,7 +47,7 @@ fn mistakes_are_pointed_at() {
         (
             r#"{"domain":"a","entries":{"u":"a","u":"b"}}"#,
             "/entries/u",
-            "stands twice",
+            "appears twice",
         ),
         (
             r#"{"domain":"a","entries":[]}"#,

@@ -72,7 +72,7 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         r#"{"domain":"a","domain":"b"}"#,
         "/domain",
-        "stands twice: write it once",
+        "appears twice: write it once",
     ),
     (
         r#"{"domain":"a","entrys":{}}"#,
@@ -109,7 +109,7 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         r#"{"domain":"a","entries":{"n":"1","m":"2","n":"3"}}"#,
         "/entries/n",
-        "the entry \"n\" stands twice",
+        "the entry \"n\" appears twice",
     ),
     (
         r#"{"domain":"a","entries":{"":"1"}}"#,
@@ -119,7 +119,7 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         r#"{"domain":"a","entries":{},"entries":{}}"#,
         "/entries",
-        "stands twice",
+        "appears twice",
     ),
     (
         r#"{"domain":"a","cost":0}"#,

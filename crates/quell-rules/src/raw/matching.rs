@@ -83,7 +83,7 @@ pub(super) fn read_per(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<Per> {
             continue;
         };
         if !seen.insert(Arc::clone(&entry)) {
-            let message = format!("`{entry}` stands in the list already: write it once");
+            let message = format!("`{entry}` is in the list already: write it once");
             item.problem(message, sink);
         }
         list.push(Per {

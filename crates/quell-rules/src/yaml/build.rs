@@ -302,7 +302,7 @@ fn read_key(node: &Node, seen: &mut HashMap<Arc<str>, Position>) -> (Key, Option
         }
         Entry::Occupied(before) => {
             let Position { line, column } = before.get();
-            let message = format!("`{name}` stands at {line}:{column} already: write it once");
+            let message = format!("`{name}` is set at {line}:{column} already: write it once");
             (Key::Broken, Some(message))
         }
     }

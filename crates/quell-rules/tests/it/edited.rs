@@ -189,12 +189,12 @@ fn an_override_that_cannot_be_set_says_what_to_do() {
         (
             "plain",
             &["overrides[0].rate=1/s", "overrides=[]"],
-            "`overrides` stands twice",
+            "`overrides` appears twice",
         ),
         (
             "api",
             &["overrides[0].rate=1/s", "overrides[0].rate=2/s"],
-            "`overrides[0].rate` stands twice",
+            "`overrides[0].rate` appears twice",
         ),
         (
             "api",
@@ -256,7 +256,7 @@ fn what_cannot_be_set_says_what_to_do() {
             None,
             "login",
             &["limit=1/s", "limit=2/s"],
-            "`limit` stands twice",
+            "`limit` appears twice",
         ),
         (
             None,

@@ -408,7 +408,7 @@ const HARDLY_MEANT: &[Surprise] = &[
     ),
     (
         "overrides: [{ when: { t: \"a*\" }, rate: 2/s }, { when: { t: acme, u: x }, rate: 3/s }]",
-        "overrides[0] matches all of these as well and stands first: write this one before it",
+        "overrides[0] matches all of these as well and comes first: write this one before it",
     ),
     (
         "overrides: [{ when: { t: acme }, rate: 3/s }, { when: { t: \"a*\" }, rate: 2/s }]",

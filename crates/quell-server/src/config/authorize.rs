@@ -99,7 +99,7 @@ fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
         let mut before = entries.iter().take(index);
         if before.any(|before| before.entry == raw.entry) {
             let name = &raw.entry;
-            let reason = format!("`{name}` stands twice: write one, with all of its headers");
+            let reason = format!("`{name}` appears twice: write one, with all of its headers");
             return Err(field("authorize.entries", reason));
         }
         let known = map.entries.iter_mut().find(|e| e.entry == raw.entry);

@@ -187,7 +187,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, per: [tenant, user, tenant]",
-        &["3:47: rules[0].per[2]: `tenant` stands in the list already: write it once"],
+        &["3:47: rules[0].per[2]: `tenant` is in the list already: write it once"],
     ),
     (
         "rate: 1/s, per: ['']",

@@ -31,7 +31,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: d\ndomain: e\nrules: []\n",
-        &["2:1: `domain` stands at 1:1 already: write it once"],
+        &["2:1: `domain` is set at 1:1 already: write it once"],
     ),
     (
         "domain: d\nrules:\n  - { name: r, match: { path: *api }, rate: 1/s }\n",
