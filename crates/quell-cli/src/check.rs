@@ -25,7 +25,7 @@ pub(crate) struct Check {
     #[arg(long, short, value_name = "DOMAIN")]
     domain: String,
 
-    /// What the call says about itself; may be repeated
+    /// An entry that describes the call; may be repeated
     #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
     entries: Vec<EntryArg>,
 

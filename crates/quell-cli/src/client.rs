@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where the server is.
 #[derive(Debug, Args)]
 pub(crate) struct ServerUrl {
-    /// Where the server's HTTP listener is
+    /// The address of the server's HTTP listener
     #[arg(
         long,
         env = "QUELL_URL",

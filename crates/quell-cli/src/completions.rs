@@ -9,7 +9,7 @@ use crate::output;
 
 /// Print completions for a shell
 ///
-/// They go to standard output; your shell says where it wants them.
+/// They are printed to standard output. Your shell's manual says where to put them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell completions bash > ~/.local/share/bash-completion/completions/quell

@@ -22,7 +22,7 @@ mod test;
 
 /// Check, explain and test rules files, and keep rules in a store
 ///
-/// A server that is started with `--rules URL` follows what is pushed there within about a second.
+/// A server started with `--rules URL` loads what is pushed there within about a second.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules check rules.d/

@@ -31,7 +31,7 @@ pub(crate) struct Explain {
     #[arg(long, short, value_name = "DOMAIN")]
     domain: Option<String>,
 
-    /// What the call says about itself; may be repeated
+    /// An entry that describes the call; may be repeated
     #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
     entries: Vec<EntryArg>,
 

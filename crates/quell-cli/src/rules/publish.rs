@@ -30,15 +30,15 @@ pub(super) struct PublishArgs {
     #[arg(long, value_name = "VERSION", value_parser = entry::whole::<u64>)]
     expect: Option<u64>,
 
-    /// Who changes the rules; without it, your user name
+    /// Who changes the rules; your user name by default
     #[arg(long, value_name = "NAME", value_parser = one_line)]
     by: Option<String>,
 
-    /// Why, for the history
+    /// A note for the history, such as why
     #[arg(long, value_name = "TEXT", value_parser = one_line)]
     note: Option<String>,
 
-    /// Tell what would change, and change nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 

@@ -22,14 +22,14 @@ use crate::output;
   quell rules pull --store redis://localhost:6379/0 --output shop.yaml
   quell rules pull --store redis://localhost:6379/0 7")]
 pub(super) struct Pull {
-    /// Which version; without it, the newest
+    /// The version; the newest by default
     #[arg(value_name = "VERSION", value_parser = entry::whole::<u64>)]
     number: Option<u64>,
 
     #[command(flatten)]
     store: StoreArg,
 
-    /// A file to write them to, in place of standard output
+    /// Write them to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
