@@ -8,8 +8,8 @@ use quell_rules::ExactDuration;
 /// on, whole minutes from a day on.
 pub(crate) fn words(milliseconds: u64) -> String {
     let finest = match milliseconds {
-        ..60_000 => 1,
-        ..86_400_000 => 1_000,
+        0..60_000 => 1,
+        60_000..86_400_000 => 1_000,
         _ => 60_000,
     };
     let rounded = milliseconds.checked_next_multiple_of(finest);
