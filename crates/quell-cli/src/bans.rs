@@ -92,7 +92,7 @@ struct Key {
     #[arg(long, short, value_name = "DOMAIN")]
     domain: String,
 
-    /// The rule whose key is meant; without it, the keys of all rules that match the entries
+    /// The rule of the key; without it, the keys of all rules that match the entries
     #[arg(long, short, value_name = "RULE")]
     rule: Option<String>,
 

@@ -33,7 +33,7 @@ pub(crate) struct Check {
     #[arg(long, short, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = entry::cost)]
     cost: Cost,
 
-    /// Ask only: nothing is charged, and no refusal is counted
+    /// Only check: nothing is charged, and no refusal is counted
     #[arg(long, short)]
     peek: bool,
 

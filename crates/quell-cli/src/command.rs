@@ -41,10 +41,10 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it; `matches` are those of the subcommand.
+    /// Runs the command; `matches` are those of the subcommand.
     ///
     /// # Errors
-    /// [`crate::exit::Usage`] if what was said cannot be meant, else why it failed.
+    /// [`crate::exit::Usage`] if an argument is invalid, else why the command failed.
     pub(crate) fn run(self, matches: &ArgMatches) -> Result<Exit> {
         match self {
             Self::Serve(serve) => serve.run(matches),

@@ -1,7 +1,7 @@
 //! The `quell` command: serve limits, ask a server, and check and test rules.
 //!
-//! Open first: [`command`] (what there is to say), then `serve`, `check`, `rules` and `bans`. Nothing
-//! is decided here; whatever a library user would miss stands in another crate.
+//! Read first: [`command`] (the command line), then `serve`, `check`, `rules` and `bans`. Nothing is
+//! decided here, and everything that a user of the libraries needs is in another crate.
 
 mod advice;
 mod bans;

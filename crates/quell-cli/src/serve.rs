@@ -22,13 +22,13 @@ mod origin;
 mod ready;
 mod settings;
 
-/// Signals within this time of the first one to stop mean the same: a shell, a supervisor or GNU
-/// `timeout` may tell the process and its group. A person who tells twice needs longer.
+/// Signals to stop within this time of the first one count as the same one: a shell, a supervisor or GNU
+/// `timeout` may signal the process and its group. A person who sends two needs longer.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Answer on HTTP and RESP until told to stop
+/// Run the server, on HTTP and RESP
 ///
-/// Works without any rules: CL.THROTTLE brings its limit along.
+/// Without rules it answers CL.THROTTLE, where each call brings its limit along.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell serve --rules examples/shop.yaml
@@ -39,7 +39,7 @@ pub(crate) struct Serve {
     /// A configuration file, in TOML
     #[arg(long, env = "QUELL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the configuration that results from flags, variables and file, and exit
+    /// Print the configuration that results from flags, variables, file and defaults, and exit
     #[arg(long)]
     print_config: bool,
 
@@ -51,7 +51,7 @@ impl Serve {
     /// Serves until told to stop; `matches` are those of the subcommand.
     ///
     /// # Errors
-    /// [`Usage`] if the settings cannot be meant, else why the server cannot start.
+    /// [`Usage`] if a setting is invalid, else why the server cannot start.
     pub(crate) fn run(self, matches: &ArgMatches) -> Result<Exit> {
         let file = self.config.as_ref().map(read).transpose()?;
         let mut raw = match &file {
@@ -85,9 +85,9 @@ impl Serve {
     }
 }
 
-/// Serves until the first signal to stop; a later one ends the wait for clients to go elsewhere, and
-/// one after that the wait for requests in flight. What must not be lost is written. SIGHUP reads the
-/// rules again. SIGINT comes from a person, who does not wait until balancers have seen it.
+/// Serves until the first signal to stop. A second signal ends the drain, and a third one the wait for
+/// requests in flight. Then the last snapshot is written. SIGHUP reloads the rules. After SIGINT, which
+/// comes from a person, the server does not wait until balancers have noticed.
 async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     // Before anything else: a signal during the start is one, too, whatever the start waits for.
     let mut signals = Signals::new().context("cannot wait for signals")?;
@@ -126,7 +126,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// What an operator can tell a process.
+/// The signals to which a server reacts.
 struct Signals {
     interrupts: Signal,
     terminations: Signal,
@@ -136,14 +136,14 @@ struct Signals {
 /// SIGXFSZ, by its number on Linux and BSD.
 const FILE_SIZE_EXCEEDED: i32 = 25;
 
-/// What it was told.
+/// A signal that was received.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Stop(Sender),
     Reload,
 }
 
-/// Who tells a process to stop, as far as the signal says.
+/// Who stops the process, as far as the signal tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     /// SIGINT: somebody at a keyboard.
@@ -171,7 +171,7 @@ impl Signals {
         }
     }
 
-    /// Waits until it is told to stop. Other signals stay to be heard.
+    /// Waits for a signal to stop. Other signals stay queued.
     async fn stop(&mut self) -> Sender {
         tokio::select! {
             _ = self.interrupts.recv() => Sender::Person,
@@ -179,7 +179,7 @@ impl Signals {
         }
     }
 
-    /// Waits until it is told to stop later than `then`, whatever else it is told.
+    /// Waits for a signal to stop that comes later than `then`, and ignores all others.
     async fn stop_after(&mut self, then: Instant) {
         while self.next().await == Told::Reload || Instant::now() <= then {}
     }

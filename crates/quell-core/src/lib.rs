@@ -1,11 +1,11 @@
-//! The pure core of Quell: what a limit is, what a key has used, and what the answer must be.
+//! The pure core of Quell: limits, the states of keys, and decisions.
 //!
-//! Nothing here reads a clock, does I/O, allocates without bound or can panic on any input. Time
-//! comes in as a [`time::Now`]; what leaves is a [`decision::Decision`] or a [`verdict::Verdict`],
-//! in which only durations stand.
+//! Nothing here reads a clock, does I/O, allocates without bound, or panics on any input. Time comes in
+//! as a [`time::Now`]. A [`decision::Decision`] or a [`verdict::Verdict`] goes out, which contain only
+//! durations.
 //!
-//! Open first: [`charge`] (how a set of charges is decided), [`algorithm`] (one module per
-//! algorithm, each with its essay) and [`rule`] (from a query to its charges).
+//! Read first: [`charge`] (how a set of charges is decided), [`algorithm`] (one module per algorithm,
+//! explained at its top) and [`rule`] (how a query becomes charges).
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -1,8 +1,8 @@
-//! Bytes to Quell's core types and back, for two wires: RESP (any Redis client) and HTTP.
+//! Encoding and decoding of Quell's two protocols: RESP (any Redis client) and HTTP.
 //!
-//! Nothing here opens a socket, waits, reads a clock or decides: bytes come in as a slice, a typed
-//! request comes out; a verdict comes in, bytes come out. Every decoder has named bounds, and none
-//! allocates more than a small multiple of the bytes that it was given.
+//! Decoders turn bytes into typed requests, and encoders turn verdicts into bytes. Nothing here opens a
+//! socket, waits, reads a clock or decides. Every decoder has named bounds, and allocates at most a
+//! small multiple of its input.
 //!
 //! A RESP connection keeps one [`resp::Decoder`] and one [`resp::Protocol`]:
 //!
@@ -22,10 +22,16 @@
 //! # Ok::<(), quell_protocol::resp::FrameError>(())
 //! ```
 //!
-//! HTTP: [`http::parse_query`] reads the body of `/v1/acquire` and `/v1/peek`, [`http::authorize`]
-//! the headers of a gateway's question, [`http::VerdictBody`] is the answer's twin,
-//! [`http::RateLimitItem`] writes the `RateLimit` fields and [`http::Problem`] what goes wrong.
-//! [`query`] holds the bounds that both wires share, and [`escape_json`] makes JSON fit for a terminal.
+//! For HTTP:
+//!
+//! * [`http::parse_query`] reads the body of `/v1/acquire` and `/v1/peek`.
+//! * [`http::authorize`] reads the headers of a gateway's request.
+//! * [`http::VerdictBody`] is the JSON of a verdict.
+//! * [`http::RateLimitItem`] writes the `RateLimit` fields.
+//! * [`http::Problem`] is a problem document.
+//!
+//! [`query`] has the bounds that both protocols share. [`escape_json`] makes JSON safe to print on a
+//! terminal.
 
 mod escape;
 pub mod http;

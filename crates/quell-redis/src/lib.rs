@@ -1,8 +1,7 @@
-//! The Redis and Valkey store: many servers, one limit.
+//! A store on Redis or Valkey, so that many servers share one limit.
 //!
-//! One script decides a limit set, all or nothing, by the store's clock and in one round trip. What
-//! it decides is what `quell-core` decides: the conformance suite of `quell` holds both against each
-//! other.
+//! One script decides a limit set, all or nothing, by the store's clock and in one round trip. It
+//! decides as `quell-core` does: the conformance suite of `quell` compares both.
 //!
 //! ```no_run
 //! use quell::{Limiter, Query};
@@ -17,10 +16,10 @@
 //! # }
 //! ```
 //!
-//! [`RuleVersions`] keeps rules there, too, as versions that servers follow.
+//! [`RuleVersions`] keeps rules in the store, as versions that servers follow.
 //!
-//! Open first: `store` (the way of a limit set), `encode` (what the script reads), and the script
-//! itself, beside `script.rs`.
+//! Read first: `store` (how a limit set is decided), `encode` (the script's arguments), and the scripts
+//! in `script/`.
 
 mod answer;
 mod bans;

@@ -1,4 +1,4 @@
-//! The Quell rules file: parsing with exact positions, explanation, and scenario tests.
+//! The rules file of Quell: parsing with exact positions, explanations, edits, and tests for rules.
 //!
 //! Open first: `fields` (every field there is), `raw` (what a file says), `resolve` (what that
 //! means) and [`scenario`] (tests for rules).

@@ -48,22 +48,22 @@ settings! {
     RawConfig: |raw| raw, "";
 
     "Rules" {
-        /// A rules file, a directory of them, or a store that rules are pushed to, written as in
-        /// --store; may be repeated (in the variable: with commas)
+        /// A rules file, a directory of rules files, or the URL of a store with rules, as in --store;
+        /// may be repeated (in the variable: with commas)
         ///
-        /// Default none: `CL.THROTTLE` needs none.
+        /// Default none: `CL.THROTTLE` needs no rules.
         rules<SOURCE>: Vec<RuleSource> = Vec::new();
-        /// Be ready with a store of rules that has none yet, or lost them before the start
+        /// Be ready even if the store of rules has no rules at the start
         ///
-        /// Default no: every question would be answered with 404.
+        /// Default no: every query would be answered by 404.
         allow_empty_rules<BOOL>: bool = false;
-        /// Put every rule in shadow: it is reported, and refuses nobody
+        /// Put every rule in shadow: evaluated and reported, but never refuses
         shadow<BOOL>: bool = false;
     }
     "Listeners" {
         /// Where HTTP listens, or off
         ///
-        /// Default loopback: what people try first, and nobody but this machine can reach it.
+        /// Default loopback: people try that first, and only this machine can reach it.
         http<ADDR>: Option<SocketAddr> = Some(loopback(8080));
         /// Where RESP (the protocol of Redis) listens, or off
         ///
@@ -71,19 +71,18 @@ settings! {
         resp<ADDR>: Option<SocketAddr> = Some(loopback(6380));
         /// Accept addresses beyond loopback, without TLS and credentials
         insecure<BOOL>: bool = false;
-        /// A name under which HTTP may be asked beside addresses and localhost, or * for any; may be
-        /// repeated (in the variable: with commas)
+        /// A host name that HTTP answers to, beside addresses and localhost; * for any; may be repeated
+        /// (in the variable: with commas)
         ///
-        /// Default none: a page that has its own name point here is refused.
+        /// Default none: a web page whose name points here is refused.
         allow_host<NAME>: Vec<String> = Vec::new(), host_names;
     }
     "State" {
-        /// Where states are kept that several servers share:
-        /// redis://\[USER:PASSWORD@]HOST:PORT/DATABASE,
-        /// redis+sentinel://HOST,HOST/DATABASE?master=NAME, redis+cluster://HOST,HOST, rediss for
-        /// TLS, or memory
+        /// Where states are kept: memory, or a store that several servers share:
+        /// redis://\[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME,
+        /// redis+cluster://HOST,HOST; rediss for TLS
         ///
-        /// Default in memory, each server for itself.
+        /// Default in memory: each server counts by itself.
         store<URL>: Option<StoreUrl> = None;
         /// How long a call to the store may take
         ///
@@ -94,19 +93,19 @@ settings! {
         /// Default 10 million: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows
         /// or logs.
         max_keys<N>: usize = DEFAULT_MAX_KEYS, at_least(1);
-        /// A directory in which states and bans outlive the process; none: in memory only
+        /// A directory for snapshots of states and bans, so that they survive a restart; without it they
+        /// do not
         ///
-        /// Default none: a restart starts afresh.
+        /// Default none: after a restart every key is fresh.
         data_dir<DIR>: Option<PathBuf> = None;
-        /// How much a crash may lose, at most; a clean stop loses nothing
+        /// Time between snapshots: a crash loses at most that much, a clean stop nothing
         ///
-        /// Default 10 s: a second of writing at 10 million keys, every five seconds at the most; and
-        /// a burst that comes again after a crash is a small one.
+        /// Default 10 s: writing 10 million keys takes a second, and a crash forgets few calls.
         snapshot_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
     }
     "Logs" {
-        /// A file to write decisions to, as lines of JSON; - for standard output, /dev/stderr for
-        /// standard error; none: nowhere
+        /// A file to which decisions are written, as lines of JSON; - for standard output, /dev/stderr
+        /// for standard error; without it: nowhere
         ///
         /// Default nowhere: each line costs more than its decision.
         decision_log<FILE>: Option<LogTarget> = None;
@@ -116,12 +115,12 @@ settings! {
         ///
         /// Default no: a log without keys explains little.
         decision_log_hash_keys<BOOL>: bool = false;
-        /// What is logged to standard error: error, warn, info, debug, trace, or TARGET=LEVEL with
+        /// Level of the log on standard error: error, warn, info, debug, trace, or TARGET=LEVEL with
         /// commas
         ///
         /// For the program that writes the log; the server emits events.
         log<LEVEL>: String = "info".to_owned();
-        /// How it is logged: text or json
+        /// Format of the log: text or json
         ///
         /// As `log`.
         log_format<FORMAT>: String = "text".to_owned();
@@ -129,8 +128,8 @@ settings! {
     "Bounds" {
         /// Most connections of each listener
         ///
-        /// A client that connects when it is full is told so. Default 10,000, as Redis has it: idle
-        /// ones cost a few kilobytes each.
+        /// A client beyond that gets an error. Default 10,000, as in Redis: idle connections take a few
+        /// kilobytes each.
         max_connections<N>: usize = 10_000, at_least(1);
         /// Longest body of an HTTP request
         ///
@@ -144,21 +143,21 @@ settings! {
         ///
         /// Default 256 KiB: what a half-sent command may hold.
         max_frame_bytes<BYTES>: usize = 256 * 1_024, at_least(1_024);
-        /// Replies that a RESP connection may leave unread before its commands have to wait
+        /// Unread replies of a RESP connection beyond which its commands have to wait
         ///
         /// In bytes. Default 1 MiB: with what the kernel holds, a client can send a hundred thousand
         /// commands before it reads the first reply; one that reads as it writes can send any number.
         max_unsent_bytes<BYTES>: usize = 1_024 * 1_024, at_least(1_024);
-        /// Bytes that buffers of all connections may have together
+        /// Most bytes in the buffers of all connections together
         ///
-        /// For half-sent commands and bodies and unread replies; the connection that would need more
-        /// is told so and closed. Default 256 MiB: a thousand of the longest commands, or a quarter of
+        /// For half-sent commands and bodies and unread replies; a connection that would need more gets
+        /// an error and is closed. Default 256 MiB: a thousand of the longest commands, or a quarter of
         /// a small machine.
         max_buffer_bytes<BYTES>: usize = 256 * 1_024 * 1_024, at_least(64 * 1_024);
         /// How long the head of an HTTP request may take to arrive
         ///
-        /// Of the first request of a connection, from accept on. Default 10 s: a slow phone needs two,
-        /// and a client that connects has something to ask.
+        /// For the first request of a connection it counts from accept on. Default 10 s: a slow phone
+        /// needs two, and a client that connects has something to send.
         header_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
         /// How long the body of an HTTP request may take to arrive
         ///
@@ -166,21 +165,22 @@ settings! {
         body_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
         /// How long an HTTP connection may be silent
         ///
-        /// It may take as long for its next head, and leave an answer unread for as long. Default
-        /// 75 s, as nginx keeps connections: gateways must not lose a race against us.
+        /// Its next head may take as long to arrive, and an answer may stay unread for as long. Default
+        /// 75 s, the keep-alive time of nginx: the server must not close a connection before its gateway
+        /// does.
         idle_timeout<DURATION>: Duration = Duration::from_secs(75), no_shorter_than(MIN_TIMEOUT);
         /// How long a RESP connection may leave a command half sent or a reply unread
         ///
         /// Between commands it may be silent for ever, as with Redis, since clients keep pools.
         stall_timeout<DURATION>: Duration = Duration::from_secs(60), no_shorter_than(MIN_TIMEOUT);
-        /// How long a server that is told to stop goes on serving, not ready, until nobody asks any
-        /// more and its connections are closed
+        /// Longest drain after a signal to stop: the server serves, but is not ready, until calls stop
+        /// and connections are closed
         ///
-        /// Default 5 s: gateways look every few seconds whether a server is ready.
+        /// Default 5 s: gateways check every few seconds whether a server is ready.
         drain_timeout<DURATION>: Duration = Duration::from_secs(5);
-        /// How long a shutdown waits for what is in flight
+        /// How long a shutdown waits for requests in flight
         ///
-        /// That is after the drain. Default 10 s: well within the 30 s that container platforms give.
+        /// This is after the drain. Default 10 s: well within the 30 s that container platforms give.
         shutdown_grace<DURATION>: Duration = Duration::from_secs(10);
     }
     "Gateways (/v1/authorize)" {

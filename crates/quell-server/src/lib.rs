@@ -1,8 +1,8 @@
 //! The Quell server as a library: HTTP and RESP listeners, reload, metrics and persistence.
 //!
-//! A request goes one way: bytes, decoded by `quell-protocol`, asked of the
-//! [`Limiter`](quell::Limiter), encoded by `quell-protocol`. Nothing here decides; `now` is read
-//! once per request, where it has arrived in whole.
+//! A request is decoded by `quell-protocol`, decided by the [`Limiter`](quell::Limiter), and its answer
+//! encoded by `quell-protocol`. Nothing here decides. `now` is read once per request, when the whole
+//! request has arrived.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! Open first: `serve` (how a server comes up and goes down), `http::ask` and `resp::connection`
-//! (a request's way through).
+//! Read first: `serve` (how a server starts and stops), `http::ask` and `resp::connection` (how a
+//! request is answered).
 
 mod budget;
 pub mod config;

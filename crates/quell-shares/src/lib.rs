@@ -1,35 +1,37 @@
-//! Shares: one quota divided among the nodes of a fleet, each of which decides alone.
+//! Shares: divides one quota among the nodes of a fleet, each of which then decides alone.
 //!
-//! The simplest idea is to divide: four nodes, 1000/s, 250/s each. It is safe without a word
-//! between them, and it wastes whatever an idle node does not use. So a coordinator moves shares to
-//! where the demand is, and then everything that can go wrong is a node that still uses what
-//! somebody else was given meanwhile: an answer was late, a clock was slow, a leader was paused, its
-//! successor had forgotten.
+//! The simplest idea is to divide equally: four nodes share 1000/s as 250/s each. That is safe without
+//! any communication, but what an idle node does not use is lost. So a coordinator moves shares to where
+//! the demand is. Then one thing can go wrong: a node still uses a share that another node was given
+//! meanwhile, because an answer was late, a clock was slow, a leader was paused, or its successor did
+//! not know.
 //!
-//! Here a share is a *schedule* ([`schedule`]): a lease for a while, then no more than the node's
-//! static share, and after that the static share itself. Expiry is data, so nothing has to happen
-//! for a right to end. The coordinator ([`ledger`]) keeps, per member, every schedule it sent since
-//! the last one it knows to be in force, and with it an upper bound U(x) of what the member may use
-//! at any later instant x. It grants r until E only where, for every x until E,
+//! Here a share is a *schedule* ([`schedule`]): first a lease, then at most the node's static share,
+//! then the static share itself. The ends are part of the schedule, so no message is needed for a right
+//! to end. For each member the coordinator ([`ledger`]) keeps every schedule that it sent since the last
+//! one that it knows to be in force. They give an upper bound U(x) of what the member may use at any
+//! later instant x. It grants r until E only if, for every x until E,
 //!
 //! ```text
 //! r + sum over the others of U(x) <= R
 //! ```
 //!
-//! and an acknowledgement is the only thing that lets U fall before its time. Who may say so after
-//! a coordinator died is the subject of [`leader`]. How much each member should have is a plain
-//! function ([`apportion`]); the node's side is [`member`]; [`audit`] is the judge of it all, in the
-//! simulator as in production.
+//! Only an acknowledgement lets U fall before its time.
 //!
-//! Everything is integers: rates in micro-units per second, tokens in micro-units, time in
-//! nanoseconds of whichever clock belongs to the one who decides. No clock is compared with another;
-//! a bound on how fast they may drift apart ([`plan::Drift`]) is enough.
+//! * [`leader`]: who coordinates after a coordinator died.
+//! * [`apportion`]: how much each member should get, a pure function.
+//! * [`member`]: the node's side.
+//! * [`audit`]: checks the promises, in the simulator and in production.
+//!
+//! All numbers are integers: rates in micro-units per second, tokens in micro-units, time in nanoseconds
+//! of the local clock. Clocks are never compared with each other; a bound on how fast they drift apart
+//! ([`plan::Drift`]) is enough.
 //!
 //! Bad at: quotas so small that a share is less than a few calls per report; see
 //! [`plan::Plan::check`].
 //!
-//! Nothing here reads a clock or does I/O: a state machine takes an instant and an event, and
-//! returns what to send and what to put in force.
+//! Nothing here reads a clock or does I/O. A state machine takes an instant and an event, and returns
+//! what to send and what to put in force.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

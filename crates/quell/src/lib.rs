@@ -1,6 +1,6 @@
 //! A rate limiter whose limits and waits are exact.
 //!
-//! For one limit in one process, [`KeyedLimiter`] is the whole program:
+//! For one limit in one process, use [`KeyedLimiter`]:
 //!
 //! ```
 //! use quell::{KeyedLimiter, Limit};
@@ -10,10 +10,14 @@
 //! # Ok::<(), quell::LimitError>(())
 //! ```
 //!
-//! [`Limiter`] adds rules and any [`store::Store`]: many limits per request, all charged or none, with
-//! one [`Verdict`] that names the limit that refused. The feature `tower` puts them in front of axum,
-//! tonic and any tower service, see the module `tower`. The feature `remote` has what a store needs that
-//! other processes share: the fallback while it is slow or gone, and decisions over several places.
+//! [`Limiter`] adds rules and any [`store::Store`]. A query is charged under all limits that match, or
+//! under none, and its [`Verdict`] names the limit that refused.
+//!
+//! Features:
+//!
+//! * `tower`: a layer for axum, tonic and any tower service (module `tower`).
+//! * `remote`: for stores that processes share: the fallback for outages, and decisions over several
+//!   places.
 
 pub mod calendar;
 pub mod clock;

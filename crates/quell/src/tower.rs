@@ -17,33 +17,33 @@
 //! # Ok::<(), quell::LimitError>(())
 //! ```
 //!
-//! [`LimitLayer::new`] takes a [`Limiter`](crate::Limiter) instead, so that rules from a file, many
-//! limits at once and a shared store are one line away. [`Entries`] says how a request becomes a
-//! query, [`RemoteAddress`] who is behind a proxy.
+//! For rules from a file, many limits at once, or a shared store, pass a [`Limiter`](crate::Limiter) to
+//! [`LimitLayer::new`] instead. [`Entries`] says how a request becomes a query, and [`RemoteAddress`]
+//! finds the client's address behind proxies.
 //!
 //! What the layer does with each request, in this order:
 //!
 //! 1. It makes a query of the request's head and asks the limiter.
 //! 2. A refusal is answered at once: 429 with `Retry-After`, the `RateLimit` fields and a problem
 //!    document (RFC 9457); to gRPC, `RESOURCE_EXHAUSTED` with `RetryInfo`. The service never sees it.
-//! 3. An allowed request waits as long as a leaky bucket says ([`LimitLayer::max_delay`]), and one
-//!    that would be refused for its turn, if it may ([`LimitLayer::max_wait`]): first come, first
-//!    served. A client that goes away meanwhile gives back its place and what was charged.
+//! 3. If a leaky bucket asks for a delay, the request sleeps ([`LimitLayer::max_delay`]). If it would be
+//! refused but may wait ([`LimitLayer::max_wait`]), it waits for its turn, first come, first served. If
+//! the client goes away meanwhile, its place and its charge are given back.
 //! 4. The service runs with the [`Verdict`](crate::Verdict) among the request's extensions, as an
 //!    `Arc<Verdict>`; its response gets the `RateLimit` fields, and the verdict too.
-//! 5. If the store cannot tell, what [`OnFailure`] declares happens, and the verdict says `degraded`.
+//! 5. If the store fails, [`OnFailure`] decides, and the verdict says `degraded`.
 //!
-//! What is charged is charged when the request comes. A cost that is known only afterwards is an
-//! estimate then, and paid when it is known ([`LimitLayer::cost_after`]). Permits of `concurrency`
-//! are held until the response's body has been sent, or is dropped because the client went away;
-//! their lease is renewed until then. A limit that learns its ceiling (`adaptive`) hears that the
-//! service was too busy from an error, from 503 and 504, and from gRPC's `UNAVAILABLE`,
-//! `RESOURCE_EXHAUSTED` and `DEADLINE_EXCEEDED` where they come without a body; a client that goes
-//! away before the response teaches it nothing.
+//! Limits are charged when the request comes. If a cost is known only afterwards, an estimate is charged
+//! first and settled when the cost is known ([`LimitLayer::cost_after`]).
 //!
-//! Waiting for a turn, giving back and paying later need a store with holds, as the one in memory
-//! and those on Redis are. On another the layer sleeps for a delay all the same; the rest is a
-//! failure that says so.
+//! Permits of `concurrency` are held until the response's body has been sent, or was dropped because the
+//! client went away. Their lease is renewed until then. A limit with `adaptive` takes these as a sign
+//! that the service was too busy: an error, 503 and 504, and gRPC's `UNAVAILABLE`, `RESOURCE_EXHAUSTED`
+//! and `DEADLINE_EXCEEDED` without a body. A client that goes away before the response does not count.
+//!
+//! Waiting for a turn, giving back and settling need a store with holds; those in memory and on Redis
+//! have them. On another store the layer only sleeps for delays, and answers the rest with an error that
+//! says so.
 //!
 //! Services that do not speak HTTP are limited by a [`CallLayer`].
 

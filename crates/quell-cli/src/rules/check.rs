@@ -15,15 +15,15 @@ use crate::output;
 
 /// Check rules files, and say what to write instead of each mistake
 ///
-/// Exit code 0 if a server would take them, 1 if not. A file named *.test.yaml is checked as a file
-/// of tests, together with the rules that it names; no test is run.
+/// Exit code 0 if a server would accept them, 1 if not. A file named *.test.yaml is checked as a file of
+/// tests, together with the rules that it names; no test is run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules check shop.yaml
   quell rules check rules.d/ more.yaml --json
   quell rules check shop.yaml shop.test.yaml")]
 pub(crate) struct Check {
-    /// Rules files, and directories of them, together as a server would load them; scenario files
+    /// Rules files and directories, loaded together as by a server; files of tests
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 

@@ -27,7 +27,7 @@ pub(crate) struct Explain {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The domain of the call; may be left out when the files have one
+    /// The domain of the call; may be left out if the files have only one
     #[arg(long, short, value_name = "DOMAIN")]
     domain: Option<String>,
 

@@ -15,8 +15,8 @@ use crate::output;
 
 /// Print the rules in a store, as they were pushed
 ///
-/// The first line names the version. A push of the file expects that version to be the newest, so that
-/// nobody's change is lost, and leaves the line out.
+/// The first line names the version. When the file is pushed, that version must still be the newest, so
+/// that no change is overwritten. The line itself is not pushed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules pull --store redis://localhost:6379/0 --output shop.yaml

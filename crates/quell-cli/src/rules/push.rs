@@ -15,16 +15,17 @@ use crate::exit::Exit;
 
 /// Push rules files to a store, in place of the rules that are there
 ///
-/// The rules are checked as a server would check them. Nothing is pushed if there is a mistake, or if
-/// the newest version is not the one that the files were made from. The first line of a pulled file
-/// names that version, or --expect does. Exit code 0 if the store has them, 1 if not.
+/// The rules are checked as a server would check them. Nothing is pushed if they have a mistake, or if
+/// the newest version in the store is not the one that the files were made from. The first line of a
+/// pulled file names that version, or --expect does. Exit code 0 if the rules are in the store, 1 if
+/// not.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules push --store redis://localhost:6379/0 shop.yaml
   quell rules push --store redis://localhost:6379/0 rules.d/ --note 'before the sale' --dry-run
   quell rules pull --store redis://localhost:6379/0 | sed s/100/200/ | quell rules push --store redis://localhost:6379/0 -")]
 pub(super) struct Push {
-    /// Rules files, and directories of them, together as a server would load them; - for standard input
+    /// Rules files and directories, loaded together as by a server; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 

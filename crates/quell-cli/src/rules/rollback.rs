@@ -8,7 +8,7 @@ use super::publish::{Proposal, PublishArgs};
 use crate::entry;
 use crate::exit::Exit;
 
-/// Put an older version of the rules in a store in place of the newest
+/// Bring an older version of the rules in a store back into force
 ///
 /// It becomes a new version, so that a rollback can be rolled back as well.
 #[derive(Debug, Args)]

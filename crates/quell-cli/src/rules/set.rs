@@ -9,8 +9,8 @@ use crate::exit::{Exit, Usage};
 
 /// Set fields of one rule in a store
 ///
-/// A value in braces, brackets or quotes is YAML; any other is taken as it is. overrides[0].FIELD is a
-/// field of the rule's first override. All other rules, comments and lines stay as they are.
+/// A value in braces, brackets or quotes is YAML; any other value is taken literally. overrides[0].FIELD
+/// is a field of the rule's first override. All other rules, comments and lines stay as they are.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules set --store redis://localhost:6379/0 api-per-tenant rate=200/s burst=400
@@ -25,7 +25,7 @@ pub(super) struct Set {
     #[arg(required = true, value_name = "FIELD=VALUE")]
     fields: Vec<Assignment>,
 
-    /// The domain of the rule; may be left out when only one has such a rule
+    /// The domain of the rule; may be left out if only one domain has a rule of that name
     #[arg(long, short, value_name = "DOMAIN")]
     domain: Option<String>,
 

@@ -24,11 +24,11 @@ use crate::output::{self, Paint};
   quell rules test rules.d/ --json
   quell rules test --store redis://localhost:6379/0 shop.test.yaml")]
 pub(crate) struct Test {
-    /// Scenario files, and directories of which every *.test.yaml is run
+    /// Files of tests, and directories of which every *.test.yaml is run
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Run them on a store that servers share, under keys of their own that are removed afterwards:
+    /// Run them on this store, under separate keys that are removed afterwards:
     /// redis://[USER:PASSWORD@]HOST:PORT/DATABASE
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(long, value_name = "URL")]
