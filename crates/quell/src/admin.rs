@@ -17,7 +17,7 @@ impl<S: AdminStore> Limiter<S> {
         self.administer_at(query, action, self.now()).await
     }
 
-    /// [`Limiter::administer`] at a given instant.
+    /// As [`Limiter::administer`], at a given instant.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
@@ -50,7 +50,7 @@ impl<S: AdminStore> Limiter<S> {
             .await
     }
 
-    /// [`Limiter::administer_key`] at a given instant.
+    /// As [`Limiter::administer_key`], at a given instant.
     ///
     /// # Errors
     /// As [`Limiter::administer_key`].
@@ -73,19 +73,19 @@ impl<S: AdminStore> Limiter<S> {
         Ok(self.store.administer(&set, action, now).await?)
     }
 
-    /// Bans that stand, at most `most`, the longest first.
+    /// The bans in force, at most `most`, the longest first.
     ///
     /// # Errors
-    /// [`AskError::Store`] if the store cannot tell.
+    /// [`AskError::Store`] if the store fails.
     pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
         Ok(self.store.bans(most, self.now()).await?)
     }
 
-    /// How many bans [`Limiter::bans`] could list. Cost: at most a look at each by a store in this
-    /// process, and four trips to one beside it.
+    /// How many bans [`Limiter::bans`] could list. In memory this takes at most one look at each ban,
+    /// and at most four round trips on a shared store.
     ///
     /// # Errors
-    /// [`AskError::Store`] if the store cannot tell.
+    /// [`AskError::Store`] if the store fails.
     pub async fn ban_count(&self) -> Result<usize, AskError> {
         Ok(self.store.ban_count(self.now()).await?)
     }

@@ -1,5 +1,4 @@
-//! Clock: where a [`Now`] comes from, read once per request; and again under a lock, see
-//! [`read_again`].
+//! Clock: the source of [`Now`]. It is read once per request, and again under a lock ([`read_again`]).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,29 +16,29 @@ pub trait Clock: Debug + Send + Sync {
     /// The present instant.
     fn now(&self) -> Now;
 
-    /// The monotonic reading alone, where that is cheaper.
+    /// Only the monotonic reading, if that is cheaper.
     fn monotonic(&self) -> Monotonic {
         self.now().monotonic
     }
 
-    /// Wakes `waker` when the monotonic reading is `instant`, unless the alarm is dropped before. It
-    /// may come late, and early where the clock cannot tell: who is woken reads the clock.
+    /// Wakes `waker` when the monotonic reading is `instant`, unless the alarm is dropped before. It may
+    /// wake late, and some clocks wake early, so the woken task has to read the clock.
     fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
         alarm::after(instant.since(self.monotonic()), waker)
     }
 }
 
-/// A reading that is further behind its clock than this was no reading of it: no thread sleeps as
-/// long, and tests give instants of their own.
+/// A `now` that is further behind the clock than this was not read from it, but given by a test: no
+/// thread is paused for so long.
 const OLDEST_READING: Duration = Duration::from_secs(10);
 
-/// `now`, or a later reading: to be taken under the lock of what is decided upon.
+/// Returns `now` or a later reading. Call it under the lock of the state that is decided upon.
 ///
-/// A thread may be put to sleep between its reading and its decision, while others decide at later
-/// instants. To a state its reading looks as if the clock had gone back, and a key that is used up
-/// would be credited that time (which is right for a clock that did go back, and wrong here, once for
-/// every such thread). Whoever reads under the lock reads later than everybody who held it before.
-/// The wall clock's reading stays: the edges of calendar windows were looked up for it.
+/// A thread may be paused between its reading and its decision, while others decide at later instants.
+/// To a state its old reading looks as if the clock had gone back, and a fully used key would be
+/// credited that time. That is right for a clock that did go back, and wrong here. A thread that reads
+/// under the lock reads later than every thread that held the lock before. The wall clock's reading
+/// stays, since the edges of calendar windows were looked up for it.
 #[must_use]
 pub fn read_again(now: Now, clock: &(impl Clock + ?Sized)) -> Now {
     let monotonic = clock.monotonic();
@@ -67,16 +66,17 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// The clocks of this machine.
 ///
-/// The monotonic reading begins at the wall clock's and then goes its own way, so that a step of
-/// the wall clock moves calendar windows and nothing else.
+/// The monotonic clock begins at the wall clock's reading and then runs independently, so that a step of
+/// the wall clock affects only calendar windows.
 ///
-/// Asking the system costs as much as all the rest of a decision, so the processor's counter is read
-/// in its place where it can be trusted (else the system is asked each time). How fast the counter
-/// goes is found out when the first clock of a process is made, which takes some 20 ms, 200 at the
-/// most. That is only good enough for a moment: the system's two clocks are looked at once in a
-/// millisecond, and the counter fills the time in between. A step of the wall clock shows at most
-/// that late; the monotonic reading is never ahead of the system's by more than the counter drifts in
-/// a millisecond, and goes back by no more than that.
+/// Reading the system's clock costs as much as the rest of a decision. So the processor's counter is
+/// read instead, if it can be trusted; otherwise the system's clock is read each time. The counter's
+/// speed is measured when a process makes its first clock, which takes some 20 ms, at most 200.
+///
+/// That measurement is only good for a short time. So the system's two clocks are read once a
+/// millisecond, and the counter fills the time in between. A step of the wall clock shows at most that
+/// late. The monotonic reading is never ahead of the system's by more than the counter drifts in a
+/// millisecond, and never goes back by more than that.
 #[derive(Debug)]
 pub struct SystemClock {
     source: SystemSource,
@@ -104,7 +104,7 @@ struct SystemSource {
     origin: u64,
 }
 
-/// What the last look at the system's clocks found; all threads read it.
+/// What the last look at the system's clocks found. All threads read it.
 #[derive(Debug, Default)]
 struct Readings {
     /// What the counter said at the last look.
@@ -115,13 +115,14 @@ struct Readings {
     ahead: AtomicI64,
 }
 
-/// How long a look serves: no calendar window minds a millisecond, and no counter drifts in one.
+/// How long a look is used: a millisecond does not matter to calendar windows, and no counter drifts
+/// noticeably in it.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A look that took longer is repeated: the thread was put to sleep in it.
+/// A look that took longer is repeated, since the thread was paused during it.
 const QUICK_LOOK: Duration = Duration::from_micros(2);
 
-/// Looks until the last is taken as it is.
+/// How many looks are tried before one is used although it took long.
 const LOOKS: usize = 4;
 
 /// Nanoseconds since it was made.
@@ -266,7 +267,7 @@ fn wall_nanos() -> u64 {
     since.map_or(0, saturating_nanos)
 }
 
-/// A clock that stands until it is moved, for tests.
+/// A clock that only moves when it is told to, for tests.
 ///
 /// ```
 /// use std::time::Duration;
@@ -283,7 +284,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock that shows `now`.
     #[must_use]
     pub fn new(now: Now) -> Self {
         Self {
@@ -310,7 +311,7 @@ impl ManualClock {
         self.alarms.ring(now.monotonic.as_nanos());
     }
 
-    /// How many wait for this clock to reach an instant.
+    /// How many alarms wait for this clock.
     #[must_use]
     pub fn alarms(&self) -> usize {
         self.alarms.len()

@@ -1,4 +1,4 @@
-//! Error: why rules cannot be followed, and why a question has no answer.
+//! Errors: why rules cannot be applied, and why a call has no answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use quell_core::limit_error::LimitError;
 
 use crate::store::StoreError;
 
-/// A rule that cannot be followed on this machine.
+/// A rule that this machine or this store cannot apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesError {
     /// The rule's domain.
     pub domain: Arc<str>,
     /// The rule's name.
     pub rule: Arc<str>,
-    /// What is wrong with a limit of it.
+    /// What is wrong with its limit.
     pub error: LimitError,
 }
 
@@ -51,13 +51,13 @@ pub enum AskError {
     HoldName,
     /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
     HoldLength,
-    /// More than one descriptor, of which nobody could say what each cost.
+    /// More than one descriptor: settling could not tell what each of them cost.
     HoldDescriptors,
-    /// No hold of that name in the domain, or it was forgotten since.
+    /// The domain has no such hold, or it was forgotten.
     UnknownHold,
-    /// The turn came, and the permit with it, and both were over before the caller went on.
+    /// The caller's turn came, but its permit's lease expired before the caller went on.
     Overslept,
-    /// The store cannot tell.
+    /// The store fails.
     Store(StoreError),
 }
 

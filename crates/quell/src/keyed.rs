@@ -1,4 +1,4 @@
-//! Keyed limiter: one limit, any keys, no runtime, no rules.
+//! Keyed limiter: one limit on many keys, without rules and without an async runtime.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -26,8 +26,8 @@ use crate::waiters::Waiters;
 
 /// One limit on many keys, in memory.
 ///
-/// Keys are kept as fingerprints: 39 bytes each for a bucket, whatever their length. Cost of a call:
-/// one hash, one reading of the clock, one compare-and-swap if it is allowed.
+/// Keys are kept as fingerprints: 39 bytes each for a bucket, whatever their length. A call takes one
+/// hash, one reading of the clock and, if it is allowed, one compare-and-swap.
 ///
 /// ```
 /// use quell::{KeyedLimiter, Limit};
@@ -61,8 +61,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 }
 
 impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
-    /// A limiter of at most `max_keys` keys (at least 1, at most 2^28); past that, new keys share a
-    /// fixed set of states.
+    /// A limiter of at most `max_keys` keys (1 to 2^28). Beyond that, new keys share a fixed set of
+    /// states.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
@@ -110,9 +110,9 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
 
     /// Waits for its turn, however long that takes, and charges one unit then.
     ///
-    /// First come, first served; refused at once only where it could never pass, or where too many
-    /// wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). A dropped future
-    /// gives its place back. The delay of a leaky bucket is waited for too.
+    /// First come, first served. The call is refused at once only if it could never pass, or if too many
+    /// callers wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). Dropping the
+    /// future gives its place back. The call also sleeps for a leaky bucket's delay.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -154,7 +154,7 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         };
         let clock = || self.clock.monotonic();
         match self.table.decide_in_place(&key, &charge, operation, clock) {
-            // Only now that the word is written are units and durations made of ticks.
+            // Ticks are converted to units and durations only after the word was written.
             Some(decided) => decided.decision(),
             None => self.ask_under_lock(operation, key.fingerprint, cost),
         }
@@ -227,7 +227,7 @@ impl<K: Hash + ?Sized, C: Clock> LockedKey for TableKey<'_, K, C> {
     }
 }
 
-/// What the table asks while it loads a state: there is one limit.
+/// What the table needs to know about limits: here there is only one.
 struct OneLimit<'a> {
     limit: &'a Limit,
     now: Now,
@@ -366,7 +366,7 @@ fn activate(limit: impl Into<LimitSpec>, now: Now) -> Result<ActiveLimit, LimitE
     })
 }
 
-/// The instant of a decision. Only a calendar window makes the second clock worth reading.
+/// The instant of a decision. The wall clock is read only for calendar windows.
 fn instant(limit: &Limit, clock: &impl Clock, calendar: &SystemCalendar) -> (Now, Option<Edges>) {
     if let Some(unit) = limit.calendar() {
         let now = clock.now();

@@ -1,4 +1,4 @@
-//! Observer: the one place from which an event leaves, for metrics, logs and consoles.
+//! Observer: gets an event for each answer, for metrics, logs and consoles.
 
 use std::fmt::Debug;
 
@@ -26,7 +26,7 @@ pub enum Event<'a> {
         /// What the clock of the store said that decided, if it has one of its own.
         store_time: Option<Wall>,
     },
-    /// A limit that came with the call answered.
+    /// A limit that the call itself specified.
     AdHoc {
         /// When it was asked.
         now: Now,
@@ -41,7 +41,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Sees every answer once, on the thread that asked: it must be quick and must not block.
+/// Sees every answer once, on the thread of the call, so it must be quick and must not block.
 pub trait Observer: Debug + Send + Sync {
     /// Takes note of an event.
     fn observe(&self, event: &Event<'_>);

@@ -1,4 +1,4 @@
-//! The store port: who keeps states, and decides on them atomically.
+//! Store ports: the traits of what keeps states and decides on them atomically.
 //!
 //! A store sees limits, keys, costs and relative times; it never sees a rule, a domain or a name.
 //! Every store passes the same conformance suite.
@@ -37,31 +37,32 @@ pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
 /// Keeps states and decides on them.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Learns which limits came into force, took another's place, or are gone. Called before any
-    /// charge under a new limit, and again with the instants of the changes once no call begins under
-    /// an old one: whoever asks read the clock before it looked for the limits.
+    /// Tells the store which limits came into force, were replaced, or are gone. This is called before
+    /// any charge under a new limit. It is called again, with the instants of the changes, when no call
+    /// can begin under an old limit any more: a call reads the clock before it looks up its limits.
     fn install(&self, changes: &Changes);
 
-    /// Learns which clock the instants that it is given are read from. A store that decides by them
-    /// reads it again once nobody else can decide on the same keys: a thread may sleep in between.
+    /// Gives the store the clock from which the instants of calls are read. A store that decides by
+    /// these instants reads the clock again under the locks of the keys, since a thread may be paused
+    /// between reading and deciding.
     fn keep_time(&mut self, _clock: &Arc<dyn Clock>) {}
 
-    /// How many holds a key may have here; rules with more permits are refused. 0: there are no holds.
+    /// How many holds a key may have here; rules with more permits are refused. 0 if there are no holds.
     fn most_holds(&self) -> usize {
         0
     }
 
-    /// The largest ceiling that may be learned here ([`Limit::is_learned`](quell_core::limit::Limit::is_learned));
-    /// rules with a larger one are refused. 0: none is learned.
+    /// The largest ceiling that may be learned here
+    /// ([`Limit::is_learned`](quell_core::limit::Limit::is_learned)); rules with a larger one are
+    /// refused. 0 if none is learned.
     fn most_learned(&self) -> usize {
         0
     }
 
-    /// Decides now or not at all: `None`, and nothing is charged, if the answer has to be waited for.
-    /// All charges are made or none. A store that is shared with others may answer from a refusal that
-    /// it remembers.
+    /// Decides without waiting, all charges or none. If the answer needs waiting, nothing is charged and
+    /// `None` is returned. A shared store may answer from a cached denial.
     ///
-    /// Where the store reads the clock again for one key, `now` is that reading from then on.
+    /// If the store reads the clock again for one key, it writes the new reading to `now`.
     fn decide_now(
         &self,
         _charges: Charges<'_, '_>,
@@ -71,11 +72,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Decides, all or nothing, in one step, what [`Store::decide_now`] did not. A store that is shared
-    /// with others may answer as was declared for when it cannot tell.
+    /// Decides what [`Store::decide_now`] did not, all or nothing. During an outage a shared store may
+    /// answer by the rules' `on_failure`.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot tell, and nothing is declared for that. A refusal is no error.
+    /// [`StoreError`] if the store fails and no fallback is declared. A refusal is not an error.
     fn decide(
         &self,
         charges: Charges<'_, '_>,
@@ -86,13 +87,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 /// A store on which callers can wait for their turn, reserve, and hold permits.
 pub trait HoldStore: Store {
-    /// Decides a whole set as [`Store::decide`] does for an acquire, and holds under an id what it
-    /// charges; or takes a place in the line (see [`claim`](quell_core::claim::claim())). Asked again
-    /// with the same id and set, it answers the same and charges nothing.
+    /// Decides a whole set as [`Store::decide`] does for an acquire, and holds the charges under an id;
+    /// or joins the queue (see [`claim`](quell_core::claim::claim())). If called again with the same id
+    /// and set, it charges nothing and gives the same answer.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell, has too many holds, or knows the id as that of another
-    /// set.
+    /// [`StoreError`] if the store fails, has too many holds, or knows the id for another set.
     fn hold(
         &self,
         set: &LimitSet<'_>,
@@ -100,11 +100,10 @@ pub trait HoldStore: Store {
         now: Now,
     ) -> impl Future<Output = Result<Placed, StoreError>> + Send;
 
-    /// Ends a hold, or renews it; `None` if the id is not known, or was forgotten since. Said again,
-    /// it changes nothing.
+    /// Ends or renews a hold; `None` if the id is not known any more. Ending it again changes nothing.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell.
+    /// [`StoreError`] if the store fails.
     fn end(
         &self,
         id: &HoldId,
@@ -112,26 +111,26 @@ pub trait HoldStore: Store {
         now: Now,
     ) -> impl Future<Output = Result<Option<Finished>, StoreError>> + Send;
 
-    /// Looks whether the turn of a hold that waits comes sooner now; returns how long until then and
-    /// who waits right behind it. `None` if it does not wait.
+    /// Recomputes the turn of a waiting hold. Returns how long until then, and the ids right behind it.
+    /// `None` if it does not wait.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell.
+    /// [`StoreError`] if the store fails.
     fn advance(
         &self,
         id: &HoldId,
         now: Now,
     ) -> impl Future<Output = Result<Option<(Duration, Vec<HoldId>)>, StoreError>> + Send;
 
-    /// Ends the hold of a caller that is gone, and does not wait for that; returns who may go sooner
-    /// now, as far as that is known at once.
+    /// Ends the hold of a caller that is gone, in the background. Returns the ids whose turn may come
+    /// sooner now, as far as they are known at once.
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId>;
 
-    /// The declared answer for a caller that waits in line when the store fails; its place is given
-    /// back afterwards. Without a declared answer it is the error.
+    /// The answer of `on_failure` for a caller that waits in the queue when the store fails; its place
+    /// is given back afterwards.
     ///
     /// # Errors
-    /// `error` if nothing is declared for it.
+    /// `error` if no fallback is declared.
     fn fall_back(
         &self,
         _set: &LimitSet<'_>,
@@ -142,25 +141,25 @@ pub trait HoldStore: Store {
         Err(error)
     }
 
-    /// Whether [`HoldStore::wait_promoted`] wakes all who wait behind somebody that moved up, wherever
-    /// they wait; if not, the limiter wakes those of this process.
+    /// Whether [`HoldStore::wait_promoted`] wakes the waiters behind one that moved up, in every
+    /// process. If not, the limiter wakes those of this process.
     fn has_remote_wakeups(&self) -> bool {
         false
     }
 
-    /// Completes when somebody ahead of `id`, which waits, has left on another node, so that its turn
-    /// may come sooner; never in a store that no other process shares.
+    /// Completes when somebody ahead of the waiting `id` has left on another node, so that its turn may
+    /// come sooner. Never completes on a store that is not shared.
     fn wait_promoted(&self, _id: &HoldId) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// A store whose keys an operator can see to.
+/// A store on which an operator can ban, forgive and list keys.
 pub trait AdminStore: Store {
-    /// Does something to the keys of a set by hand; returns to how many it made a difference.
+    /// Applies an operator's action to the keys of a set. Returns how many keys it changed.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell.
+    /// [`StoreError`] if the store fails.
     fn administer(
         &self,
         set: &LimitSet<'_>,
@@ -168,21 +167,20 @@ pub trait AdminStore: Store {
         now: Now,
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Bans that stand, at most `most` of them.
+    /// The bans in force, at most `most`.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell.
+    /// [`StoreError`] if the store fails.
     fn bans(
         &self,
         most: usize,
         now: Now,
     ) -> impl Future<Output = Result<Vec<Banned>, StoreError>> + Send;
 
-    /// How many bans there are in the list that [`AdminStore::bans`] reads, told without reading it
-    /// where a store can.
+    /// The length of the list that [`AdminStore::bans`] reads; if possible, without reading it.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot tell.
+    /// [`StoreError`] if the store fails.
     fn ban_count(&self, now: Now) -> impl Future<Output = Result<usize, StoreError>> + Send {
         async move { Ok(self.bans(usize::MAX, now).await?.len()) }
     }
@@ -190,10 +188,11 @@ pub trait AdminStore: Store {
 
 /// A store in this process: it answers at once and cannot fail.
 pub trait LocalStore: HoldStore {
-    /// [`Store::decide`] without waiting, of a set without permits; the decisions are in its order.
+    /// As [`Store::decide`], without waiting, for a set without permits. Decisions are in the set's
+    /// order.
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions;
 
-    /// [`HoldStore::hold`] without waiting.
+    /// As [`HoldStore::hold`], without waiting.
     ///
     /// # Errors
     /// As [`HoldStore::hold`].
@@ -204,7 +203,7 @@ pub trait LocalStore: HoldStore {
         now: Now,
     ) -> Result<Placed, StoreError>;
 
-    /// [`HoldStore::end`] without waiting.
+    /// As [`HoldStore::end`], without waiting.
     fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
 }
 
@@ -213,23 +212,23 @@ pub trait LocalStore: HoldStore {
 pub struct Banned {
     /// The key.
     pub key: KeyName,
-    /// How much longer.
+    /// For how much longer it is banned.
     pub left: Duration,
 }
 
-/// The store cannot tell.
+/// Why a store gives no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It does not answer; with what is known of the reason.
+    /// It does not answer; the text has what is known of the reason.
     Unavailable(String),
-    /// It answers, and more calls wait for it than it answers in time: this one was not sent to it.
+    /// It is overloaded: more calls wait for it than it answers in time. This call was not sent.
     Overloaded,
-    /// It does not do what is asked; with what to do instead.
+    /// It does not support the operation; the text says what to do instead.
     Unable(&'static str),
-    /// As many holds stand as may be.
+    /// There is no room for another hold.
     TooManyHolds,
-    /// The id of a hold stands for another set of charges, or is over.
+    /// The id belongs to another set of charges, or to a hold that is over.
     HoldTaken,
 }
 

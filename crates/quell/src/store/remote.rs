@@ -1,7 +1,7 @@
-//! The port of a store that other processes share and that can fail: what `fallback` stands on.
+//! Remote: the port of a store that processes share and that can fail. `fallback` is built on it.
 //!
-//! A remote store says what became of a call, which of its servers has a key, and which of them are gone.
-//! It knows no policy: what callers are told meanwhile is decided by `fallback`.
+//! A remote store tells what happened to a call, which of its servers has a key, and which of them are
+//! gone. It does not know `on_failure`: during an outage `fallback` decides what callers are answered.
 
 use std::fmt;
 use std::future::Future;
@@ -18,17 +18,17 @@ use super::{Action, AdminStore, Answer, HoldStore, Placed, StoreError};
 pub enum FailureKind {
     /// The call did not run.
     NotRun,
-    /// Nobody knows whether the call ran.
+    /// It is not known whether the call ran.
     Unknown,
-    /// The store answers, and more calls wait for it than it answers in time: this one was not sent.
+    /// The store is overloaded: more calls wait for it than it answers in time. This call was not sent.
     Overloaded,
-    /// The call did not run, and neither would any other that writes to this server now.
+    /// The call did not run: the server refuses all writes now.
     TakesNoWrites,
-    /// The call did not run, for a reason that says nothing of other keys.
+    /// The call did not run, for a reason that concerns only its keys.
     OneKey,
 }
 
-/// Why a remote store did not do what it was asked.
+/// Why a remote store did not run a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteFailure {
     /// What it means for calls to come.
@@ -82,20 +82,20 @@ impl From<RemoteFailure> for SetFailure {
 /// Why a remote store holds nothing for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldFailure {
-    /// It cannot tell.
+    /// The store fails.
     Failed(RemoteFailure),
-    /// It can, and says no.
+    /// The store works, and refuses.
     Refused(StoreError),
 }
 
-/// Whether a server of a remote store is asked.
+/// Whether calls are sent to a server of a remote store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerStatus {
     /// Calls are sent to it.
     Up,
-    /// It is thought to be gone, and calls about its keys fail at once.
+    /// It counts as gone, and calls on its keys fail at once.
     Gone {
-        /// Whether it is time to look again whether it is back.
+        /// Whether it is time to probe whether it is back.
         is_probe_due: bool,
     },
 }
@@ -106,7 +106,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// One of its servers; two are equal if they are the same.
     type Server: Clone + fmt::Debug + Eq + Send + Sync;
 
-    /// All servers that are asked, as far as is known.
+    /// All servers in use, as far as they are known.
     fn servers(&self) -> Vec<Self::Server>;
 
     /// Which server has the key of these bytes, `scope` of which are its scope
@@ -116,13 +116,13 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// Whether several servers share the keys.
     fn is_spread(&self) -> bool;
 
-    /// Whether `server` is asked at `now`.
+    /// Whether calls are sent to `server` at `now`.
     fn status(&self, server: &Self::Server, now: Instant) -> ServerStatus;
 
-    /// Whether any server is thought to be gone. Cheap: asked before every call.
+    /// Whether any server counts as gone. This is called before every call, so it must be cheap.
     fn is_any_gone(&self) -> bool;
 
-    /// Why a call about `set`, and a claim on it, would fail at once, if it would.
+    /// If a call or a claim on `set` would fail at once: why.
     fn gone_reason(
         &self,
         set: &LimitSet<'_>,
@@ -133,7 +133,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// How long a call takes at most, failed or not.
     fn longest_call(&self) -> Duration;
 
-    /// Looks whether a server decides and takes writes.
+    /// Probes whether a server decides and takes writes.
     ///
     /// # Errors
     /// [`RemoteFailure`] if it does not.
@@ -142,7 +142,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         server: &Self::Server,
     ) -> impl Future<Output = Result<(), RemoteFailure>> + Send;
 
-    /// Looks whether all servers decide. One that is overloaded does.
+    /// Probes whether all servers decide. An overloaded server does.
     ///
     /// # Errors
     /// [`RemoteFailure`] of one that does not.
@@ -164,7 +164,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// time.
     ///
     /// # Errors
-    /// [`SetFailure`] if nobody knows that it was charged.
+    /// [`SetFailure`] if it is not certain that it was charged.
     fn try_pay(
         &self,
         set: &LimitSet<'_>,
@@ -182,10 +182,10 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         now: Now,
     ) -> impl Future<Output = Result<(Placed, Wall), HoldFailure>> + Send;
 
-    /// Does something to keys by hand, as [`AdminStore::administer`] does.
+    /// Applies an operator's action to keys, as [`AdminStore::administer`] does.
     ///
     /// # Errors
-    /// [`RemoteFailure`] if the store cannot tell.
+    /// [`RemoteFailure`] if the store fails.
     fn try_administer(
         &self,
         set: &LimitSet<'_>,
@@ -193,11 +193,11 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         now: Now,
     ) -> impl Future<Output = Result<usize, RemoteFailure>> + Send;
 
-    /// Says whether `node` still owes the store something, and hears whether any other node does. What
-    /// a node says counts for a few seconds.
+    /// Records whether `node` still owes the store something, and returns whether any other node does. A
+    /// record is valid for a few seconds.
     ///
     /// # Errors
-    /// [`RemoteFailure`] if the store cannot tell.
+    /// [`RemoteFailure`] if the store fails.
     fn others_owe(
         &self,
         node: u64,

@@ -1,4 +1,4 @@
-//! Remote address: who asks, also behind proxies.
+//! Remote address: the client's address, also behind proxies.
 
 use std::any::type_name;
 use std::fmt;
@@ -11,11 +11,11 @@ use ipnet::IpNet;
 
 use super::forwarded::{self, Hop};
 
-/// Proxies walked through, from the nearest: real chains have a handful, and a caller can make the
-/// field as long as the server lets a head be.
+/// How many proxies are followed, from the nearest. Real chains have a handful, but a caller can make
+/// the field as long as the server allows.
 const MAX_HOPS: usize = 32;
 
-/// The address of whoever sent a request.
+/// Finds the address of the client that sent a request.
 ///
 /// Without proxies that is the address at the other end of the connection, and no header is read:
 ///
@@ -34,14 +34,15 @@ const MAX_HOPS: usize = 32;
 ///
 /// 1. If the connection does not come from a trusted proxy, its address counts. A field that
 ///    such a caller sends means nothing.
-/// 2. Otherwise the addresses in the one field that the proxies write are read from the right, which
-///    is the end that the nearest proxy wrote. While an address is a trusted proxy's, the next one
-///    to the left is looked at. The first that is not is the remote address.
-/// 3. Where a list ends, or says something that is no address (`unknown`, `_hidden`, nonsense), the
-///    address before counts: the trusted proxy that said so. After 32 proxies too.
+/// 2. Otherwise the addresses in the one field that the proxies write are read from the right, which is
+/// the end that the nearest proxy wrote. The first address that is not a trusted proxy's is the remote
+/// address.
+/// 3. If the list ends, or has something that is no address (`unknown`, `_hidden`, nonsense), the
+/// address before it counts, which is that of the trusted proxy that wrote it. The same after 32
+/// proxies.
 ///
-/// So a caller can write what it likes to the left of what the proxies saw, and it is never read.
-/// IPv4 addresses that are written as IPv6 count as IPv4; ports are taken off.
+/// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
+/// written as IPv6 count as IPv4; ports are removed.
 #[derive(Clone)]
 pub struct RemoteAddress {
     connected: Arc<dyn Fn(&Extensions) -> Connected + Send + Sync>,
@@ -49,25 +50,25 @@ pub struct RemoteAddress {
     proxies: Option<TrustedProxies>,
 }
 
-/// What the extensions of a request say of its connection.
+/// What the extensions of a request tell about its connection.
 enum Connected {
-    /// Nothing: the server was not told to.
+    /// Nothing, since the server does not add it.
     Unsaid,
     /// It has no address, as a Unix socket has none.
     Nowhere,
     At(IpAddr),
 }
 
-/// The server did not put what is known of the connection among a request's extensions.
+/// The server did not add this extension, with the connection's address, to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unconnected(pub(super) &'static str);
 
 impl RemoteAddress {
     /// The address that `read` finds in the extension `C`, which the server adds to each request.
     ///
-    /// `None` from `read` is a connection without an address: the entry is then missing, and the
-    /// rules say what that means. A request *without* the extension is answered 500: the server
-    /// was not told to add it, and nobody should find that out from a limit that does nothing.
+    /// If `read` returns `None`, the connection has no address: the entry is missing, and the rules
+    /// decide. A request *without* the extension is answered 500, because the server was not set up to
+    /// add it, and the limit would silently do nothing.
     #[must_use]
     pub fn of<C: Send + Sync + 'static>(
         read: impl Fn(&C) -> Option<SocketAddr> + Send + Sync + 'static,
@@ -84,14 +85,14 @@ impl RemoteAddress {
         }
     }
 
-    /// Believes these proxies about whom they pass on.
+    /// Trusts these proxies to write the addresses of their clients.
     #[must_use]
     pub fn behind(mut self, proxies: TrustedProxies) -> Self {
         self.proxies = Some(proxies);
         self
     }
 
-    /// The address of whoever sent this request; `None` if its connection has none.
+    /// The address of the client that sent this request; `None` if its connection has none.
     pub(super) fn read(&self, request: &Parts) -> Result<Option<IpAddr>, Unconnected> {
         let nearest = match (self.connected)(&request.extensions) {
             Connected::Unsaid => return Err(Unconnected(self.connection)),
@@ -114,15 +115,15 @@ impl fmt::Debug for RemoteAddress {
     }
 }
 
-/// Proxies that are believed, and the one field that all of them write.
+/// Trusted proxies, and the one header field that all of them write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
     field: ForwardedField,
 }
 
-/// The field in which proxies say whom they pass on. Only one is read: a proxy passes on what a
-/// caller writes in the other.
+/// The field in which proxies write the addresses of their clients. Only one is read, since a proxy
+/// passes the other on as the caller wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForwardedField {
     /// `X-Forwarded-For: 203.0.113.7, 10.0.0.2`, as nginx, Caddy, Traefik and most load balancers
@@ -186,7 +187,7 @@ fn network(text: &str) -> Result<IpNet, NetworkError> {
     })
 }
 
-/// What is no network.
+/// A text that is neither an address nor a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
     text: String,

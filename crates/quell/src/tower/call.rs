@@ -41,9 +41,9 @@ pub struct CallLayer<S, D, C = AsEstimated> {
     cost_after: Arc<C>,
 }
 
-/// Finds out what a call cost in truth: a closure, or nobody.
+/// Finds the real cost of a call: a closure, or [`AsEstimated`].
 pub trait CostAfter<R>: Send + Sync + 'static {
-    /// The true cost, 0 or more; `None` leaves it at the estimate.
+    /// The real cost, 0 or more; `None` keeps the estimate.
     fn cost(&self, response: &R) -> Option<u64>;
 }
 
@@ -67,13 +67,13 @@ impl<S: LocalStore, D> CallLayer<S, D> {
     /// Limits on a store in this process; `describe` is a `Fn(&Call) -> Query<'static>`.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S>>, describe: D) -> Self {
-        // A store in this process always can tell.
+        // A store in this process never fails.
         Self::with_on_failure(limiter, describe, OnFailure::Deny)
     }
 }
 
 impl<S: HoldStore, D> CallLayer<S, D> {
-    /// Limits on any store, and what is answered when it cannot tell.
+    /// Limits on any store. `on_failure` is the answer if the store fails.
     #[must_use]
     pub fn with_on_failure(limiter: Arc<Limiter<S>>, describe: D, on_failure: OnFailure) -> Self {
         Self {
@@ -85,12 +85,12 @@ impl<S: HoldStore, D> CallLayer<S, D> {
 }
 
 impl<S: HoldStore, D, C> CallLayer<S, D, C> {
-    /// Charges the cost that the query says as an estimate, and pays the true one when the response
-    /// is there: `cost` finds it, a `Fn(&Response) -> Option<u64>`.
+    /// Charges the query's cost as an estimate, and settles it with the real cost when the response is
+    /// there. `cost`, a `Fn(&Response) -> Option<u64>`, finds the real cost.
     ///
-    /// Where it finds none, where the service fails, and where the call is dropped before, the
-    /// estimate stays. Less is given back, more is owed, and refused until it is repaid. Rules that
-    /// say `cost` keep what they charged. On a store without holds every call fails.
+    /// The estimate stays if `cost` finds none, if the service fails, and if the call is dropped before.
+    /// A lower cost is returned; a higher one is owed, and the key refuses until it is repaid. Rules
+    /// with a `cost` keep what they charged. On a store without holds every call fails.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -202,9 +202,9 @@ impl<S, D: Clone, Inner: Clone, C> Clone for CallService<S, D, Inner, C> {
 pub enum Answer<T> {
     /// It went on: the service's response.
     Passed(T),
-    /// A limit denies it, or the store cannot tell and that was declared to be a no.
+    /// A limit denies it, or the store fails and [`OnFailure`] denies.
     Refused(Box<Verdict>),
-    /// It would have to wait, and too many do; nothing was charged.
+    /// It would have to wait, and too many calls wait already; nothing was charged.
     Overloaded,
 }
 
@@ -252,7 +252,8 @@ where
         let gate = Arc::clone(&self.layer.gate);
         let query = (self.layer.describe)(&call);
         let cost_after = Arc::clone(&self.layer.cost_after);
-        // The one that is ready does the work; the clone that stays has to become ready again.
+        // The service that is ready handles this call. Its clone, which stays here, has to become ready
+        // again.
         let fresh = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, fresh);
         Box::pin(async move {

@@ -30,9 +30,9 @@ use super::path_pattern::{PathPattern, PathPatternError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// An entry that a request does not have is missing from its query; `on_missing` of a rule says what
-/// that means. Of several with one name the first that is there counts. Values are as long as the
-/// server lets a request's head be.
+/// If a request does not have an entry, its query lacks it, and a rule's `on_missing` decides. If
+/// several sources have one name, the first that finds a value counts. Values are as long as the server
+/// allows heads to be.
 #[derive(Clone, Default)]
 pub struct Entries {
     sources: Vec<Source>,
@@ -40,12 +40,12 @@ pub struct Entries {
     reading: PathReading,
 }
 
-/// Why a request makes no query.
+/// Why a request cannot become a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// The server is not set up.
     Connection(Unconnected),
-    /// Servers would not agree on what its path is.
+    /// Servers resolve its path differently.
     Path(PathError),
 }
 
@@ -86,17 +86,17 @@ impl Entries {
     /// The entry `path`, without its query and in its normal spelling ([`quell_core::path`]), as
     /// `/v1/authorize` of a server reads it: `/%6cogin`, `//login` and `/login/` are `/login`.
     ///
-    /// A path that servers resolve differently, such as one with `%2F`, is answered 400. The routers
-    /// of axum and tonic take each spelling for a path of its own; that they count together only
-    /// limits more. For the path as it was sent write `with("path", ..)`. Inside `Router::nest` the
-    /// path begins where the nested router's does.
+    /// A path that servers resolve differently, such as one with `%2F`, is answered 400. The routers of
+    /// axum and tonic treat each spelling as another path; counting them together only limits more. For
+    /// the path as it was sent, use `with("path", ..)`. Inside `Router::nest` the path is the nested
+    /// router's.
     #[must_use]
     pub fn path(self) -> Self {
         self.push(Source::Path)
     }
 
-    /// How `path` and path patterns are read: [`PathReading::default`] unless said. Where case is
-    /// ignored, rules name paths in small letters; path patterns fit in any case.
+    /// How `path` and path patterns are read; by default [`PathReading::default`]. If case is ignored,
+    /// rules must have paths in small letters; path patterns match in any case.
     #[must_use]
     pub const fn path_reading(mut self, reading: PathReading) -> Self {
         self.reading = reading;
@@ -104,9 +104,9 @@ impl Entries {
     }
 
     /// Entries from a path of this form, in its normal spelling as [`Entries::path`]: `{name}` is one
-    /// segment and becomes the entry `name`, `{*name}` at the end is all that is left. The entry
-    /// `path_pattern` is the pattern itself, so that a rule can count all users' orders together. May
-    /// be said several times: the first pattern that fits counts.
+    /// segment and becomes the entry `name`; `{*name}` at the end is the rest of the path. The entry
+    /// `path_pattern` is the pattern itself, so that a rule can count all users' orders together. Of
+    /// several patterns the first that matches counts.
     ///
     /// # Errors
     /// [`PathPatternError`] if it is no path pattern.
@@ -114,19 +114,19 @@ impl Entries {
         Ok(self.push(Source::Pattern(PathPattern::parse(pattern)?)))
     }
 
-    /// The entry `entry` from a header field: of several lines the first, as it is.
+    /// The entry `entry` from a header field. If there are several lines, the first counts, unchanged.
     #[must_use]
     pub fn header(self, entry: impl Into<String>, header: HeaderName) -> Self {
         self.push(Source::Header(entry.into(), header))
     }
 
-    /// The entry `entry` from the cookie `cookie`: of several the first, as it is.
+    /// The entry `entry` from the cookie `cookie`. If there are several, the first counts, unchanged.
     #[must_use]
     pub fn cookie(self, entry: impl Into<String>, cookie: impl Into<String>) -> Self {
         self.push(Source::Cookie(entry.into(), cookie.into()))
     }
 
-    /// The entry `remote_address`: who asks.
+    /// The entry `remote_address`: the client's address.
     #[must_use]
     pub fn remote_address(self, address: RemoteAddress) -> Self {
         self.push(Source::Address(address))
@@ -162,7 +162,7 @@ impl Entries {
         self.push(Source::Closure(entry.into(), Arc::new(read)))
     }
 
-    /// What a request costs, as far as its head says so.
+    /// Sets how a request's cost is found in its head.
     #[must_use]
     pub fn cost(mut self, read: impl Fn(&Parts) -> Cost + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(read));

@@ -1,4 +1,4 @@
-//! Gate: asks for a query, applies what was declared for failures, and waits a shaped call's delay.
+//! Gate: decides a query, applies [`OnFailure`], and sleeps for delays.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,22 +20,21 @@ use crate::error::AskError;
 use crate::limiter::Limiter;
 use crate::store::{HoldStore, StoreError};
 
-/// The longest delay that is slept unless said. Clients and proxies commonly give up after a
-/// minute; who waits longer waits for nobody.
+/// The default of the longest delay. Clients and proxies commonly give up after a minute.
 pub(super) const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Calls that sleep at one time, unless said: as many as `quell serve` takes connections.
+/// The default of how many calls may sleep at one time: as many as `quell serve` takes connections.
 pub(super) const DEFAULT_MAX_WAITING: usize = 10_000;
 
-/// How long what a call holds lasts without being renewed, where no lease says so. It is renewed for
-/// as long as the call lives; the rest is for those that die.
+/// How long a call's hold lasts without being renewed, if it has no lease. It is renewed while the call
+/// lives, and expires if the process dies.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// How long a caller is told to wait while the store cannot tell: long enough for a failover to get
-/// somewhere, short enough that nobody is gone.
+/// The `retry_after` of refusals during an outage: long enough for a fail-over to make progress, short
+/// enough that callers still come back.
 const RETRY_WHEN_DEGRADED: Duration = Duration::from_secs(1);
 
-/// What is answered when the store cannot tell. There is no safe guess, so it has to be said.
+/// What to answer if the store fails. There is no safe default, so it has to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnFailure {
     /// The call goes on, uncounted.
@@ -48,15 +47,15 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The limiter has no answer: the store cannot tell, or there is no such domain.
+    /// The limiter has no answer: the store fails, or there is no such domain.
     Ask(AskError),
-    /// The server did not add this extension to the request, so nobody knows who is connected. In
+    /// The server did not add this extension to the request, so the client's address is not known. In
     /// axum: serve `app.into_make_service_with_connect_info::<SocketAddr>()`.
     Unconnected {
         /// The type of the extension.
         extension: &'static str,
     },
-    /// Servers would not agree on what the request's path is; it was answered 400.
+    /// Servers resolve the request's path differently; it was answered 400.
     Path(PathError),
 }
 
@@ -127,8 +126,8 @@ impl<S> Gate<S> {
 }
 
 impl<S: HoldStore> Gate<S> {
-    /// Asks, and returns when the call may go on, or why it may not. Dropped before, it gives back
-    /// what it took.
+    /// Decides, and returns when the call may go on, or why it may not. If the future is dropped before,
+    /// what was taken is given back.
     pub(super) async fn admit(&self, query: &Query<'_>) -> Admission {
         let mut wait_limits = WaitLimits {
             turn: self.max_wait,
@@ -139,14 +138,14 @@ impl<S: HoldStore> Gate<S> {
                 Ok(verdict) if verdict.is_allow() && !verdict.delay.is_zero() => {
                     return Admission::Overloaded;
                 }
-                // A refusal has to be counted, for bans; a failure is told once, below.
+                // A refusal has to be counted, for bans. A failure is reported below.
                 _ => wait_limits.turn = Duration::ZERO,
             }
         }
         let hold = self.pays_later.then_some(KEEP);
         let Admitted { verdict, keep } = match self.limiter.admit(query, wait_limits, hold).await {
             Ok(admitted) => admitted,
-            // A store with more to do than it can has not failed: nothing is declared for that.
+            // An overloaded store has not failed, so `on_failure` does not apply.
             Err(
                 AskError::Store(StoreError::TooManyHolds | StoreError::Overloaded)
                 | AskError::Overslept,
@@ -176,7 +175,7 @@ impl<S: HoldStore> Gate<S> {
         Admission::Allowed(verdict, permit)
     }
 
-    /// The answer when the store cannot tell.
+    /// The answer if the store fails.
     fn declared(&self) -> Verdict {
         let wait = match self.on_failure {
             OnFailure::Allow => None,
@@ -223,7 +222,7 @@ impl<S: fmt::Debug> fmt::Debug for Gate<S> {
     }
 }
 
-/// Whether a store failed that might not have; one that does not do what is asked never will.
+/// Whether the error is an outage of the store, and not a missing feature.
 const fn is_of_store(error: &AskError) -> bool {
     matches!(error, AskError::Store(error) if !matches!(error, StoreError::Unable(_)))
 }

@@ -28,7 +28,7 @@ use crate::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::{HoldStore, LocalStore};
 
-/// The domain of a layer with one limit of its own.
+/// The domain of a layer with only one limit.
 const OWN_DOMAIN: &str = "layer";
 
 /// Puts limits in front of a service.
@@ -45,8 +45,8 @@ const OWN_DOMAIN: &str = "layer";
 /// # drop(layer);
 /// ```
 ///
-/// Clones share everything, the limiter too. All limits of one limiter are charged together or not
-/// at all; of two layers, one in the other, each charges for itself, the outer one first.
+/// Clones share everything, the limiter too. All limits of one limiter are charged together or not at
+/// all. If one layer is inside another, each charges on its own, the outer one first.
 #[derive(Debug)]
 pub struct LimitLayer<S> {
     shared: Arc<Shared<S>>,
@@ -60,10 +60,10 @@ struct Shared<S> {
     cost_after: Option<CostAfter>,
 }
 
-/// Finds the true cost in the head of a response.
+/// Finds the real cost in the head of a response.
 type CostAfter = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
-/// On which responses the `RateLimit` fields stand.
+/// Which responses get the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tell {
     /// On all, so that clients can slow down before they are refused.
@@ -76,9 +76,9 @@ pub enum Tell {
 }
 
 impl LimitLayer<MemoryStore> {
-    /// One limit, in memory, on each distinct combination of what `entries` say; with no entries, on
-    /// all requests together. Requests that lack an entry share the keys of those that lack it. Of
-    /// an IPv6 `remote_address` the first 64 bits count: one client commonly has them all.
+    /// One limit, in memory, on each distinct combination of the values of `entries`; without entries,
+    /// on all requests together. Requests that lack an entry share a key. Of an IPv6 `remote_address`
+    /// only the first 64 bits count, since one client commonly has a whole /64.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
@@ -118,16 +118,16 @@ impl LimitLayer<MemoryStore> {
 impl<S: LocalStore> LimitLayer<S> {
     /// The limits of `domain`, on a store in this process.
     ///
-    /// A domain without rules is a mistake, and answered 500 for as long as there are none.
+    /// While the domain has no rules, which is a mistake, every request is answered 500.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S>>, domain: &str, entries: Entries) -> Self {
-        // A store in this process always can tell.
+        // A store in this process never fails.
         Self::with_on_failure(limiter, domain, entries, OnFailure::Deny)
     }
 }
 
 impl<S: HoldStore> LimitLayer<S> {
-    /// The limits of `domain`, on any store, and what is answered when it cannot tell.
+    /// The limits of `domain`, on any store. `on_failure` is the answer if the store fails.
     #[must_use]
     pub fn with_on_failure(
         limiter: Arc<Limiter<S>>,
@@ -147,29 +147,29 @@ impl<S: HoldStore> LimitLayer<S> {
         }
     }
 
-    /// On which responses the `RateLimit` fields stand; unless said, on all.
+    /// Which responses get the `RateLimit` fields; by default all.
     #[must_use]
     pub fn tell(mut self, tell: Tell) -> Self {
         Arc::make_mut(&mut self.shared).tell = tell;
         self
     }
 
-    /// The longest that a request waits for its turn where a limit would refuse it; zero, not at
-    /// all, unless said. Who waits goes before all who come later; a turn that does not come in time
-    /// is refused at once, uncharged.
+    /// The longest time that a request waits for its turn if a limit would refuse it; by default zero,
+    /// which is not at all. First come, first served. A request whose turn would not come in time is
+    /// refused at once, uncharged.
     #[must_use]
     pub fn max_wait(mut self, longest: Duration) -> Self {
         Arc::make_mut(&mut self.shared).gate.max_wait = longest;
         self
     }
 
-    /// Charges the cost that the entries say as an estimate, and pays the true one when the response
-    /// has been sent, or is dropped because the client went away.
+    /// Charges the cost in the entries as an estimate, and settles it with the real cost when the
+    /// response has been sent, or dropped because the client went away.
     ///
-    /// `cost` looks for it in the response's head. Where it is not found there, the service says it
-    /// through the [`Bill`](super::Bill) among its request's extensions, for which there is time until the body
-    /// ends; if nobody does, the estimate stays. Less is given back, more is owed, and refused until it
-    /// is repaid. Rules that say `cost` keep what they charged.
+    /// `cost` looks for the real cost in the response's head. If it is not there, the service reports it
+    /// through the [`Bill`](super::Bill) among its request's extensions, until the body ends. Without a
+    /// report the estimate stays. A lower cost is returned; a higher one is owed, and the key refuses
+    /// until it is repaid. Rules with a `cost` keep what they charged.
     #[must_use]
     pub fn cost_after(
         mut self,
@@ -181,29 +181,28 @@ impl<S: HoldStore> LimitLayer<S> {
         self
     }
 
-    /// The longest that a request is held back by the delay of a leaky bucket or of a queue, 60 s
-    /// unless said. What would take longer is refused, uncharged, until it would not.
+    /// The longest time that a request sleeps for the delay of a leaky bucket or of a queue; by default
+    /// 60 s. A request with a longer delay is refused, uncharged.
     ///
-    /// On a store without holds a longer delay is cut to it instead, and the call leaves ahead of its
-    /// turn: it is charged by then, and how many are admitted does not change.
+    /// On a store without holds the request was already charged. It sleeps for this long only, and goes
+    /// on ahead of its turn; the limit still admits no more.
     #[must_use]
     pub fn max_delay(mut self, longest: Duration) -> Self {
         Arc::make_mut(&mut self.shared).gate.max_delay = longest;
         self
     }
 
-    /// How many calls may sleep at one time, 10,000 unless said, of all that the limiter knows of.
-    /// Past it, a call that is allowed and would have to is refused uncharged (503), and nobody waits
-    /// for a turn; those that come in the same moment may be a few more.
+    /// How many calls of the limiter may sleep at one time; by default 10,000. Beyond that, a call that
+    /// would have to sleep for a delay is refused uncharged (503), and no call waits for a turn. Calls
+    /// that come at the same moment may exceed it by a few.
     #[must_use]
     pub fn max_waiting(mut self, calls: usize) -> Self {
         Arc::make_mut(&mut self.shared).gate.max_waiting = calls;
         self
     }
 
-    /// Hears of each call without a counted answer, to log it or count it: it must be quick and must
-    /// not block. Answers themselves are seen by the limiter's
-    /// [`Observer`](crate::observer::Observer).
+    /// Sets a listener for each call that gets no counted answer, to log or count it. It must be quick
+    /// and must not block. Answers go to the limiter's [`Observer`](crate::observer::Observer).
     #[must_use]
     pub fn on_each_failure(mut self, listener: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.shared).gate.listener = Some(Arc::new(listener));
@@ -275,8 +274,8 @@ impl<S, Inner: Clone> Clone for LimitService<S, Inner> {
     }
 }
 
-/// The future of a response with limits in front of it. Dropped while it waits, it gives back its
-/// place and what was charged, on a store with holds; dropped later, its permits.
+/// The future of a response with limits in front of it. If it is dropped while it waits, its place and
+/// its charge are given back (on a store with holds); if it is dropped later, its permits.
 pub struct LimitFuture<B, E>(Answering<B, E>);
 
 type Answering<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitBody<B>>, E>> + Send>>;
@@ -312,7 +311,8 @@ where
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
-        // The one that is ready does the work; the clone that stays has to become ready again.
+        // The service that is ready handles this request. Its clone, which stays here, has to become
+        // ready again.
         let fresh = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, fresh);
         LimitFuture(Box::pin(async move {
@@ -346,7 +346,7 @@ where
     }
 }
 
-/// What a response says of the service: 503 and 504 are those of one without room or time.
+/// What a response tells about the service: 503 and 504 mean that it lacked room or time.
 fn course<B, E>(response: &Result<Response<B>, E>) -> Course {
     let Ok(response) = response else {
         return Course::Failed;
