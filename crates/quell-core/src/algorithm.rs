@@ -1,8 +1,8 @@
-//! The algorithms: what each keeps, when it allows, and what it can promise.
+//! The algorithms: the state that each keeps, its decision, and its bound.
 //!
-//! Every engine answers the same few questions about a [`Usage`]. `settle` brings it to an instant
-//! (what is gone is forgotten, what a clock that went back left in the future is pulled in); all
-//! others expect a settled usage of their own kind and read anything else as rest.
+//! Every engine has the same few functions on a [`Usage`]. `settle` brings it to an instant: it forgets
+//! what has expired, and pulls in what a clock that went back left in the future. All other functions
+//! expect a settled usage of their own algorithm, and treat any other as rest.
 
 use core::fmt;
 use core::time::Duration;
@@ -33,15 +33,16 @@ use sliding_log::{LogEngine, SlidingLog};
 use sliding_window::{SegmentEngine, SlidingWindow};
 use token_bucket::{TokenBucket, TokenEngine};
 
-/// How many full refills a debt may take to be repaid; an hour where that is longer.
+/// How many full refills a debt may take to be repaid; an hour if that is longer.
 pub(crate) const DEBT_REFILLS: u32 = 64;
 
-/// The least that may be owed: what a slow bucket of burst 1 needs to be of use on credit.
+/// A debt may always take so long to be repaid. A slow bucket of burst 1 would be of no use on credit
+/// otherwise.
 pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
 
-/// An algorithm as it was asked for, with all its numbers.
+/// An algorithm as it was specified, with all its numbers.
 ///
-/// Who decides limits or shows them has to know every algorithm, so a new one is a breaking change.
+/// Code that decides or shows limits has to know every algorithm, so a new one is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Continuous or batched refill up to a burst.
@@ -110,7 +111,7 @@ impl At {
         }
     }
 
-    /// The same at another instant; the wall clock goes along.
+    /// The same at another instant; the wall clock is moved as well.
     pub(crate) fn moved_to(&self, instant: Monotonic) -> Self {
         let ahead = instant.since(self.now.monotonic);
         let behind = self.now.monotonic.since(instant);
@@ -147,15 +148,15 @@ impl Edges {
     }
 }
 
-/// What every algorithm can be asked.
+/// The functions of every algorithm.
 pub(crate) trait Mechanics {
-    /// The largest cost admitted from rest; of what is learned the most that can be.
+    /// The largest cost admitted from rest; for a learned ceiling its upper bound.
     fn limit(&self) -> u64;
-    /// The same as far as it depends on what was learned.
+    /// The same now: for a learned ceiling its present value.
     fn limit_now(&self, _usage: &Usage) -> u64 {
         self.limit()
     }
-    /// The longest way back to rest.
+    /// The longest time until rest.
     fn full_refill(&self) -> Duration;
     /// Brings `usage` to the instant; another algorithm's usage becomes rest.
     fn settle(&self, usage: &mut Usage, at: &At);
@@ -175,7 +176,7 @@ pub(crate) trait Mechanics {
     fn shift(&self, usage: &mut Usage, nanos: i64);
 }
 
-/// An algorithm with its numbers worked out.
+/// An algorithm with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Token(TokenEngine),

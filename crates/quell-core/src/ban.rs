@@ -1,20 +1,21 @@
-//! Ban: every call of a key refused until an instant, whatever the limit says.
+//! Ban: refuses every call on a key until an instant, whatever the limit says.
 //!
-//! The simplest idea, a flag with an expiry set on the first refusal, punishes the one call too
-//! many of an honest client. So refusals are remembered for `within`, and only the `after`-th of
-//! them starts a ban; bans grow along the list `for` and a quiet time as long as the last ban
-//! steps back down by one.
+//! The simplest idea, a flag with an expiry that the first refusal sets, punishes an honest client for a
+//! single call too many. So refusals are remembered for `within`, and only the `after`-th of them starts
+//! a ban. Each ban uses the next duration in `for`. A quiet time as long as the last ban steps back by
+//! one.
 //!
-//! A ban set by hand is the same record without the counting, so it may stand on any key.
+//! A ban by an operator is the same record without counting, so any key can have one.
 //!
 //! Kept: the instants of at most `after - 1` refusals, the end and length of the last ban, the
 //! level, and since when the key has been quiet.
 //!
-//! Example, `after: 3, within: 10m, for: [1m, 10m]`: refusals at 0 s, 1 s and 2 s; the third says
-//! `banned` with `retry_after` 60 s at least. From 62 s on the limit decides again. Three more
-//! refusals at once bring 10 minutes; a minute without any would have brought one minute again.
+//! Example, `after: 3, within: 10m, for: [1m, 10m]`: after refusals at 0 s, 1 s and 2 s, the third says
+//! `banned` with a `retry_after` of at least 60 s. From 62 s on the limit decides again. Three more
+//! refusals at once start a ban of 10 minutes; after a minute without a refusal it would be one minute
+//! again.
 //!
-//! Bad at: telling apart many callers behind one key, who are banned together.
+//! Bad at: many callers behind one key, who are banned together.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,7 +24,7 @@ use core::time::Duration;
 use crate::limit_error::LimitError;
 use crate::time::{Exact, Monotonic};
 
-/// The most refusals that may be asked for before a ban: each one is remembered per key.
+/// The largest `after`: each refusal is remembered per key.
 pub const MAX_AFTER: u32 = 1_000;
 
 /// The most steps in a list of ban durations.
@@ -38,13 +39,13 @@ pub struct BanRecord {
     pub until: Monotonic,
     /// How long the last ban was.
     pub length: Duration,
-    /// How many bans the next one counts on top of: ban number `level` of the list comes next.
+    /// The index in the list of durations that the next ban has.
     pub level: u32,
-    /// The end of the last ban or the last refusal after it: from here a quiet time counts.
+    /// The end of the last ban, or the last refusal after it. Quiet time counts from here.
     pub quiet_since: Monotonic,
 }
 
-/// How many refusals bring a ban, and how long bans last.
+/// How many refusals start a ban, and how long bans last.
 ///
 /// Shown in the words of a rules file, such as `after 3 refusals within 10m for 1m, 10m`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,13 +87,13 @@ impl Ban {
         })
     }
 
-    /// The number of refusals that brings a ban.
+    /// The number of refusals that starts a ban.
     #[must_use]
     pub const fn after(&self) -> u32 {
         self.after
     }
 
-    /// The time within which those refusals must lie.
+    /// The time within which those refusals must come.
     #[must_use]
     pub const fn within(&self) -> Duration {
         self.within
@@ -104,7 +105,7 @@ impl Ban {
         &self.durations
     }
 
-    /// How much longer the ban in `record` stands.
+    /// How much longer the ban in `record` lasts.
     pub(crate) fn remaining(record: &BanRecord, now: Monotonic) -> Option<Duration> {
         let left = record.until.since(now);
         (!left.is_zero()).then_some(left)
@@ -115,7 +116,7 @@ impl Ban {
         u32::try_from(self.durations.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps a clock that went back from prolonging anything.
+    /// Makes sure that a clock that went back prolongs nothing.
     pub(crate) fn clamp(record: &mut BanRecord, now: Monotonic) {
         record.until = record.until.min(now.saturating_add(record.length));
         record.quiet_since = record.quiet_since.min(record.until.max(now));
@@ -163,7 +164,7 @@ impl Ban {
         Some(length)
     }
 
-    /// How long until `record` is indistinguishable from none.
+    /// How long until `record` is equivalent to no record.
     pub(crate) fn time_to_rest(&self, record: &BanRecord, now: Monotonic) -> Duration {
         let refusals = record.refusals.iter().max().map_or(Duration::ZERO, |last| {
             last.saturating_add(self.within).since(now)

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 
 /// Units consumed by one descriptor: at least 1, at most `u64::MAX`.
 ///
-/// There is no cost of 0: to look without charging is an operation of its own
+/// There is no cost of 0: checking without charging is an operation of its own
 /// ([`Operation::Peek`](crate::charge::Operation::Peek)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(NonZeroU64);

@@ -1,9 +1,8 @@
-//! Debt: what a node admitted by its share of a limit, and the shared store has not been told.
+//! Debt: what a node admitted by its share of a limit, and has not yet charged to the shared store.
 //!
-//! A debt is what is missing in the store's state: the state that it would have, had it charged
-//! everything, less the state that it has. In a bucket only one of the two drains at a time. The
-//! rate that refills what the store knows of cannot refill the debt as well, or every unit of it is
-//! granted twice:
+//! A debt is the use that is missing in the store's state. In a bucket, the store's state and the debt
+//! must not drain at the same time: the rate that refills what the store knows cannot refill the debt as
+//! well, or every unit of it would be granted twice:
 //!
 //! ```text
 //! 20/s, burst 200, all of it used at 0 s, when the store is lost; 160 admitted until 8 s
@@ -11,17 +10,16 @@
 //! the debt at 8 s             160: nothing of it has drained
 //! ```
 //!
-//! So a debt in a bucket begins to drain when the store's own state is at rest (`drains_from`), and
-//! then at the rate of the share, so that the debts of all nodes together drain at the rate of the
-//! limit. What a window counts leaves it with age, whoever else is counted there: such a debt drains
-//! by itself.
+//! So a debt in a bucket begins to drain when the store's own state is at rest (`drains_from`), and then
+//! at the rate of the share, so that the debts of all nodes together drain at the rate of the limit. In
+//! a window each charge expires on its own, so such a debt drains independently of the store's state.
 
 use crate::algorithm::{At, Mechanics};
 use crate::limit::Limit;
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
-/// What a shared store has still to be charged for one key, under the node's share of its limit.
+/// What is still to be charged to a shared store for one key, under the node's share of its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debt {
     usage: Usage,
@@ -61,7 +59,7 @@ impl Debt {
         }
     }
 
-    /// Leaves nothing owed here, and returns what was.
+    /// Clears the debt, and returns what was owed.
     #[must_use]
     pub const fn take(&mut self) -> Self {
         let left = self.emptied();

@@ -1,4 +1,4 @@
-//! One limit's answer. Only durations stand in it, no instants.
+//! Decision: one limit's answer. It contains durations and no instants.
 
 use core::time::Duration;
 
@@ -15,12 +15,12 @@ pub enum RetryAfter {
     Never,
 }
 
-/// What a limit says of a call.
+/// Whether a limit lets a call pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The call fits.
     Allow,
-    /// The call does not fit; with the wait after which it would.
+    /// The call does not fit; after this wait it would.
     Deny(RetryAfter),
 }
 
@@ -32,7 +32,7 @@ impl Outcome {
     }
 }
 
-/// Decisions on a set, in its order; one, as most queries get, needs no memory of its own.
+/// Decisions on a set, in its order. A single one, which is the usual case, needs no allocation.
 pub type Decisions = SmallVec<[Decision; 1]>;
 
 /// The answer of one limit to one charge.
@@ -40,8 +40,8 @@ pub type Decisions = SmallVec<[Decision; 1]>;
 pub struct Decision {
     /// Whether this limit lets the call pass.
     pub outcome: Outcome,
-    /// The largest cost that the limit admits from rest, in units; where that is learned, as far as
-    /// it is known now.
+    /// The largest cost that the limit admits from rest, in units. For a learned ceiling, its present
+    /// value.
     pub limit: u64,
     /// The largest cost that would be allowed right now, after this answer; at most `limit`.
     pub remaining: u64,
@@ -49,12 +49,12 @@ pub struct Decision {
     pub reset_after: Duration,
     /// How long an allowed call should wait before it goes on (`leaky_bucket`); else zero.
     pub delay: Duration,
-    /// Whether a ban stands on the key, be it one that this call brought about.
+    /// Whether the key is banned, also if this call started the ban.
     pub banned: bool,
 }
 
 impl Decision {
-    /// What it says to a caller who has waited so long since: nothing is left of the delay.
+    /// The same decision for a caller who has waited for `waited` since: the delay is over.
     #[must_use]
     pub const fn waited_for(self, waited: Duration) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Decision {
         }
     }
 
-    /// The same answer with what `later` says of the key: how much is left, and until when.
+    /// The same decision with the numbers of `later`: what remains, and when the key is at rest.
     #[must_use]
     pub const fn with_numbers_of(self, later: &Self) -> Self {
         Self {

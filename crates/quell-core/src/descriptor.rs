@@ -1,4 +1,4 @@
-//! Query and descriptors: what a request says about itself.
+//! Query and descriptors: a description of a request.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -65,7 +65,7 @@ impl<'a> Query<'a> {
         &self.domain
     }
 
-    /// The same query, which borrows nothing.
+    /// The same query with owned values.
     #[must_use]
     pub fn into_owned(self) -> Query<'static> {
         let descriptors = self.descriptors.into_iter();
@@ -75,7 +75,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// What the request says about itself.
+    /// The descriptors of the request.
     #[must_use]
     pub fn descriptors(&self) -> &[Descriptor<'a>] {
         &self.descriptors

@@ -17,30 +17,30 @@ pub const MAX_ID: usize = 64;
 /// Holds that one key may have at a time: every call on the key visits them all.
 pub const MAX_HOLDS: usize = 10_000;
 
-/// The same where what is charged is given back when its time is over ([`OnExpiry::Release`]), permits
-/// aside: each such end changes what every later one gives back.
+/// The same for holds that are given back when they expire ([`OnExpiry::Release`]), without permits:
+/// each such expiry changes how much every later one gives back.
 pub const MAX_RELEASED: usize = 2_000;
 
-/// Holds that one key may have on a store that servers share, whose script walks over them.
+/// Holds that one key may have on a shared store, whose script walks over them.
 pub const MAX_SHARED_HOLDS: usize = 1_000;
 
-/// [`MAX_RELEASED`] on such a store.
+/// [`MAX_RELEASED`] on a shared store.
 pub const MAX_SHARED_RELEASED: usize = 100;
 
-/// Permits that may be learned on such a store: each end of one is worked out beforehand by whoever
-/// peeks, and teaches something.
+/// The largest learned ceiling on a shared store: a peek computes how the end of each permit would
+/// change the ceiling.
 pub const MAX_SHARED_LEARNED: usize = 500;
 
 /// Holds that may wait on one key: each new waiter forecasts the whole queue.
 pub const MAX_WAIT_QUEUE: usize = 1_000;
 
-/// How long a caller whose turn has come may take to go on; after that the hold counts as used.
+/// How long a caller may take to go on after its turn has come. After that the hold counts as used.
 pub const ARRIVAL: Duration = Duration::from_secs(10);
 
 /// The longest that a hold or a lease may last: a day.
 pub const MAX_HOLD: Duration = Duration::from_secs(86_400);
 
-/// Names a hold within a domain.
+/// The id of a hold: a domain and a name in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(Arc<[u8]>);
 
@@ -61,7 +61,7 @@ impl HoldId {
         Some(Self(bytes.into()))
     }
 
-    /// The domain and the name, in one.
+    /// The domain and the name, in one byte string.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -81,10 +81,10 @@ impl fmt::Debug for HoldId {
     }
 }
 
-/// What becomes of a reservation that nobody settles.
+/// What happens to a reservation that nobody settles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
-    /// It stays charged as estimated: the default, since who took it may well have used it.
+    /// Its estimate stays charged. The default, since the caller may have used it.
     #[default]
     Charge,
     /// It is given back.
@@ -94,17 +94,17 @@ pub enum OnExpiry {
 /// A charge under an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Its name.
+    /// Its id.
     pub id: HoldId,
     /// Units that are or will be charged.
     pub units: u64,
-    /// What becomes of it when its time is over.
+    /// What happens when it expires.
     pub on_expiry: OnExpiry,
-    /// Whether it is charged for good as soon as its caller, who waited, goes on.
+    /// Whether it is charged for good as soon as its waiting caller goes on.
     pub passes: bool,
-    /// How long it lasts once taken.
+    /// How long it lasts after it was charged.
     pub keep: Duration,
-    /// When it was last visited: shows that the clock went back.
+    /// When it was last visited, to notice that the clock went back.
     pub seen: Monotonic,
     /// Whether it waits or is taken.
     pub place: Place,
@@ -120,17 +120,17 @@ pub enum Place {
     },
     /// It is charged.
     Taken {
-        /// When it was.
+        /// When it was charged.
         taken: Monotonic,
-        /// When its time is over.
+        /// When it expires.
         until: Monotonic,
-        /// Where the charge lies.
+        /// Where the charge is in the usage.
         mark: Mark,
     },
 }
 
-/// Where a charge lies in a usage, so that it can be given back as far as it still counts. Of two the
-/// later charge's is the greater.
+/// Where a charge is in a usage, so that it can be given back as far as it still counts. A later charge
+/// has a greater mark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// Buckets: the theoretical arrival time behind it, in ticks.
@@ -150,7 +150,7 @@ pub enum Mark {
     Segment(u64),
     /// A sliding log: the entry's instant.
     Entry(Monotonic),
-    /// Permits: there is no place to find.
+    /// Permits: they need no place.
     Permits,
 }
 
@@ -170,7 +170,7 @@ fn units(back: u128) -> u64 {
 }
 
 impl Hold {
-    /// When its turn comes, or its time is over.
+    /// When its turn comes, or when it expires.
     pub(crate) const fn due(&self) -> Monotonic {
         match self.place {
             Place::Waiting { go } => go,
@@ -184,7 +184,7 @@ impl Hold {
         matches!(self.place, Place::Waiting { .. })
     }
 
-    /// Marks it as taken: its turn has come.
+    /// Marks it as charged: its turn has come.
     pub(crate) fn take(&mut self, mark: Mark, now: Monotonic) {
         self.place = Place::Taken {
             taken: now,

@@ -273,9 +273,10 @@ pub struct ActiveLimit {
 }
 
 impl LimitSpec {
-    /// Proves the numbers possible and works out what a decision needs: the only check there is.
+    /// Checks the numbers and computes what decisions need. There is no other check.
     ///
-    /// The limit's own spec says the defaults that depend on other fields. Built again it is the same.
+    /// In the limit's own spec, defaults that depend on other fields are filled in. Building that spec
+    /// gives the same limit.
     ///
     /// # Errors
     /// [`LimitError`] if a number is outside its bounds, or two do not go together.

@@ -1,9 +1,9 @@
-//! Limit spec: everything that is said of a limit, field by field.
+//! Limit spec: the fields of a limit.
 //!
-//! The one description of a limit. Rules, builders, snapshots and calls make one, [`LimitSpec::build`]
-//! proves it possible and works out its numbers, and who shows, compares, stores or encodes a
-//! [`Limit`](crate::limit::Limit) reads the spec that it holds. A new field of an algorithm is a field of its struct
-//! in [`algorithm`](crate::algorithm), so that the compiler finds whoever leaves it out.
+//! The only description of a limit. Rules, builders, snapshots and calls make a spec.
+//! [`LimitSpec::build`] checks it and computes what decisions need. Code that shows, compares, stores or
+//! encodes a [`Limit`](crate::limit::Limit) reads its spec. A new field of an algorithm is added to its
+//! struct in [`algorithm`](crate::algorithm), and the compiler finds code that leaves it out.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::algorithm::Algorithm;
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
 
-/// What is said of a limit, proved or not.
+/// The fields of a limit, checked or not.
 ///
 /// Shown in the words of a rules file, without the ban: `token_bucket 100/s, burst 200`.
 ///
@@ -30,7 +30,7 @@ pub struct LimitSpec {
     pub algorithm: Algorithm,
     /// The ban on top. Default: none.
     pub ban: Option<Arc<Ban>>,
-    /// What becomes of a reservation that nobody settles. Default: it stays charged.
+    /// What happens to a reservation that nobody settles. Default: it stays charged.
     pub on_expiry: OnExpiry,
 }
 

@@ -1,14 +1,13 @@
-//! On failure: what a rule answers while the store that it shares with others cannot tell.
+//! On failure: what a rule answers while its shared store is gone.
 
 use core::num::NonZeroU32;
 
-/// What is answered for a limit while nobody can count.
+/// What is answered for a limit while the store is gone.
 ///
-/// There is no default: who is let in while a store is gone, and who is kept out, only the operator
-/// knows.
+/// There is no default: only the operator knows whether calls should pass while the store is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnFailure {
-    /// Each of so many nodes goes on by itself, with its share of the limit.
+    /// Each node goes on alone, with its share of the limit.
     Share {
         /// How many nodes share the limit.
         nodes: NonZeroU32,

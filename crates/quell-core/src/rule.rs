@@ -1,4 +1,4 @@
-//! Rule: which queries a limit is for, and which of them share a key.
+//! Rule: which queries a limit applies to, and which of them share a key.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,22 +25,23 @@ pub use set::{
 pub struct Rule {
     /// Unique within its domain.
     pub name: Arc<str>,
-    /// What a descriptor must have; all must hold, and none is no demand.
+    /// What a descriptor must have. All matchers must hold; without matchers the rule applies to every
+    /// descriptor.
     pub matchers: Vec<Matcher>,
-    /// Which entries tell keys apart.
+    /// The entries whose values make a key.
     pub per: Vec<Per>,
     /// What to do with a descriptor that lacks an entry of `per`.
     pub on_missing: OnMissing,
-    /// The limit unless an override says otherwise.
+    /// The limit, unless an override applies.
     pub effect: Effect,
-    /// Other limits for some; the first that matches wins.
+    /// Other limits for some descriptors; the first override that matches applies.
     pub overrides: Vec<Override>,
-    /// Charges this many units whatever the descriptor costs.
+    /// Charges this many units, whatever the descriptor's cost is.
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
-    /// What it answers while a store that is shared with other nodes cannot tell. `None`: nothing is
-    /// declared, so there is no answer then.
+    /// What to answer while a shared store is gone. `None` if nothing is declared, so that the call is
+    /// an error then.
     pub on_failure: Option<OnFailure>,
 }
 
@@ -51,7 +52,7 @@ pub struct Rule {
     reason = "nearly every rule has a limit, so a box would only cost"
 )]
 pub enum Effect {
-    /// Limits them.
+    /// Limits the queries.
     Limit(Limit),
     /// Adds no decision.
     Unlimited,
@@ -67,11 +68,11 @@ pub struct Override {
 }
 
 impl Override {
-    /// Whether the values that `per` captures decide if it applies.
+    /// Whether the values that `per` captures decide if this override applies.
     ///
-    /// If so, no key is now under this limit and now under another, and all limits of the rule may
-    /// share its keys. If not, it has keys of its own: a key cannot be charged under two limits in
-    /// turn, since each would cut what was used to its own size.
+    /// If so, a key is always under the same limit, and the override uses the rule's keys. If not, the
+    /// override has keys of its own: if a key were charged under two limits in turn, each would cut the
+    /// use to its own size.
     fn is_told_by(&self, per: &[Per]) -> bool {
         self.when
             .iter()
@@ -79,21 +80,21 @@ impl Override {
     }
 }
 
-/// An entry whose value tells keys apart.
+/// An entry whose value is part of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Per {
     /// The entry's name.
     pub entry: Arc<str>,
-    /// For addresses, how many leading bits count; values that are no address count whole.
+    /// For addresses, how many leading bits count. A value that is no address counts as a whole.
     pub prefix: Option<Prefix>,
-    /// Whether keys with the same value lie together in a store of many servers, so that limits on
-    /// them can be charged in one step. One entry of a rule at the most; every rule that says so
-    /// captures the entry alike.
+    /// Whether a store of many servers keeps all keys with the same value on one server, so that limits
+    /// on them can be charged in one step. At most one entry of a rule; all rules that say so capture
+    /// the entry in the same way.
     pub colocate: bool,
 }
 
 impl Per {
-    /// Whether what is captured decides if `matcher` holds.
+    /// Whether the captured value decides if `matcher` holds.
     fn tells(&self, matcher: &Matcher) -> bool {
         let Some(prefix) = self.prefix else {
             return self.entry == matcher.entry;
@@ -117,9 +118,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// What holds for the addresses of callers unless something else is said: each IPv4 address is
-    /// a caller, and so are all addresses of an IPv6 /64, of which a household or a server has one
-    /// at least and can use every address at will.
+    /// The default for addresses of callers: each IPv4 address is one caller, and each IPv6 /64 is one
+    /// caller, since a household or a server has at least a whole /64 and can use any address in it.
     pub const DEFAULT: Self = Self { v4: 32, v6: 64 };
 
     /// The first `v4` bits of an IPv4 address and the first `v6` of an IPv6 address; `None` above
@@ -192,7 +192,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Whether the matchers of the rule hold; nothing is said of its keys.
+    /// Whether the matchers of the rule hold. Its keys are not looked at.
     fn fits(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
         check_all(&self.matchers, descriptor)
     }
@@ -211,7 +211,7 @@ impl Rule {
         self.scope_when(domain, None)
     }
 
-    /// The scope of an override that has keys of its own, if it has.
+    /// The scope of an override's keys, if it has keys of its own.
     fn scope_of(&self, domain: &str, entry: &Override) -> Option<KeyBytes> {
         if entry.is_told_by(&self.per) {
             return None;
@@ -240,7 +240,8 @@ impl Rule {
         rule_scope(domain, &self.name, when, per)
     }
 
-    /// Appends the values that the rule captures from `descriptor`, and says whether it has them all.
+    /// Appends the values that the rule captures from `descriptor`. Returns whether the descriptor has
+    /// them all.
     pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) -> bool {
         let mut has_all = true;
         for per in &self.per {

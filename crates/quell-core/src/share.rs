@@ -1,9 +1,8 @@
 //! Share: the part of a limit that one of several nodes may use by itself.
 //!
 //! Rates divide exactly: 7 a minute on 2 nodes is 7 in two minutes each. Counts (bursts, limits,
-//! batches) round down, so that all shares together never hold more than the limit. A count below
-//! the number of nodes leaves nothing, and there is no share: nobody is left with a limit that
-//! admits none.
+//! batches) round down, so that all shares together never hold more than the limit. If a count is below
+//! the number of nodes, there is no share, since a limit of 0 admits nothing.
 //!
 //! ```text
 //! 100/s burst 200 on 3 nodes: 100/3s burst 66 each;  5 a minute in a window on 2: 2 each

@@ -1,4 +1,4 @@
-//! State: what a store keeps for one key, always as what was *used*.
+//! State: what a store keeps for one key. It stores what was *used*, never what is left.
 
 use alloc::boxed::Box;
 use core::mem;
@@ -19,7 +19,7 @@ pub(crate) use forecast::Forecast;
 pub use holds::Holds;
 use versions::Versions;
 
-/// What one key has used, and its refusals where they are counted.
+/// A key's use, and its refusals if the limit counts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// The limit under which it was charged: its numbers give the state its meaning.
@@ -30,7 +30,7 @@ pub struct State {
     pub holds: Option<Box<Holds>>,
     /// Refusals and bans; `None` where none are remembered.
     pub ban: Option<Box<BanRecord>>,
-    /// What was used under other versions of the limit that may still be asked.
+    /// The use under other versions of the limit that are still in use.
     pub versions: Option<Box<Versions>>,
 }
 
@@ -53,8 +53,8 @@ impl State {
         self.holds.is_none() && self.ban.is_none() && self.versions.is_none()
     }
 
-    /// How long from `now` until this state is indistinguishable from none, whichever version of the
-    /// limit is asked; zero if it is.
+    /// How long until this state is equivalent to no state, under every version of the limit; zero if it
+    /// already is.
     ///
     /// Cost: constant, except for a walk over the refusals of a ban.
     #[must_use]
@@ -63,14 +63,14 @@ impl State {
             .max(self.time_to_rest_of_versions(now))
     }
 
-    /// The same for those who ask under another version than the limit of the state.
+    /// The same for the other versions of the limit.
     #[must_use]
     pub fn time_to_rest_of_versions(&self, now: Now) -> Duration {
         let versions = self.versions.as_deref();
         versions.map_or(Duration::ZERO, |versions| versions.time_to_rest(now))
     }
 
-    /// The same for those who ask under `limit` only.
+    /// The same under `limit` only.
     #[must_use]
     pub fn time_to_own_rest(&self, limit: &Limit, now: Now) -> Duration {
         let used = self.reset_after(limit.engine(), &At::plain(now));
@@ -81,11 +81,11 @@ impl State {
         }
     }
 
-    /// Brings the use under another version of the limit at the instant `at`, and remembers what
-    /// was used under `from` in case that is asked again: see [`versions`].
+    /// Carries the use over to another version of the limit at the instant `at`, and keeps the use under
+    /// `from` for the case that it is used again: see [`versions`].
     ///
-    /// Whole units, rounded up, at most the new burst or limit. Another algorithm starts fresh;
-    /// a ban that stands goes on.
+    /// The use is rounded up to whole units, at most the new burst or limit. Another algorithm starts
+    /// fresh. A ban in force goes on.
     pub fn carry(&mut self, from: &Limit, to: &ActiveLimit, at: &At) {
         self.limit = to.id;
         if let (None, Some(record)) = (to.limit.ban(), self.ban.as_deref_mut()) {
@@ -123,8 +123,8 @@ impl State {
         self.versions = Some(versions).filter(|versions| !versions.known.is_empty());
     }
 
-    /// [`State::carry`] where nobody knows the limit of the state any more, since all that was used
-    /// under it drained long ago: what was used under other versions still counts.
+    /// As [`State::carry`], for a state whose limit is not known any more, since all use under it
+    /// drained long ago. The use under other versions still counts.
     pub fn carry_from_unknown(&mut self, to: &ActiveLimit, at: &At) {
         let mut versions = self.versions.take().unwrap_or_default();
         *self = Self::rest(to.id);
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// A state that is at rest under every version is none.
+    /// A state that is at rest under every version equals no state.
     fn forget_versions_at_rest(&mut self, limit: &Limit, at: &At) {
         if let Some(versions) = &self.versions
             && versions.time_to_rest(at.now).is_zero()
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// Brings what was used to `at`, under the limit of the state.
+    /// Brings the use to the instant `at`, under the limit of the state.
     pub(crate) fn settle(&mut self, limit: &Limit, at: &At) {
         self.forget_versions_at_rest(limit, at);
         if let (Some(versions), Some(holds)) = (&mut self.versions, &self.holds) {
@@ -211,8 +211,8 @@ impl State {
         self.usage.heap_bytes() + record + versions
     }
 
-    /// Moves every monotonic instant by `nanos`: what a snapshot taken under one clock means under
-    /// another. Without its limit, what was used under it means nothing.
+    /// Moves every monotonic instant by `nanos`, to convert a snapshot from one clock to another.
+    /// Without its limit the state's own use has no meaning.
     pub fn shift(&mut self, limit: Option<&Limit>, nanos: i64) {
         if limit.is_none() {
             (self.usage, self.holds) = (Usage::Rest, None);

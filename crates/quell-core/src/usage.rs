@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 
 use crate::time::{Monotonic, Wall};
 
-/// What was used, per algorithm. Any value is safe: nonsense is read as at most fully used.
+/// The use, per algorithm. Any value is safe: an impossible one counts as at most fully used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Usage {
     /// Nothing: the same as no state at all.
@@ -23,14 +23,14 @@ pub enum Usage {
         /// Units used.
         used: u64,
     },
-    /// A bucket of which more was used than it holds: nothing fits until that is repaid.
+    /// A bucket with a debt: nothing fits until it is repaid.
     Owing {
         /// Theoretical arrival time in the limit's ticks since the clock's origin.
         tat: u128,
         /// When it was last looked at: a clock that went back is told by it.
         as_of: Monotonic,
     },
-    /// The same of a bucket with refill in batches.
+    /// The same for a bucket with refill in batches.
     OwingBatches {
         /// The last tick that was counted.
         anchor: Monotonic,
@@ -75,7 +75,7 @@ pub enum Usage {
         /// Instant and units of each charge, oldest first.
         entries: VecDeque<(Monotonic, u64)>,
     },
-    /// `concurrency`: what its holds say, and what was learned of how long they last.
+    /// `concurrency`: the permits held, and how long calls take.
     Concurrency {
         /// Permits held, as the holds on the key say.
         used: u64,

@@ -13,11 +13,11 @@ use crate::decision::{Decision, RetryAfter};
 pub struct RuleDecision {
     /// The rule's name.
     pub rule: Arc<str>,
-    /// Whether the rule is in shadow: reported, with no say.
+    /// Whether the rule is in shadow: reported, but it cannot refuse.
     pub shadow: bool,
     /// What the call costs under this rule, in the units of its limit.
     pub cost: Cost,
-    /// What its limit said.
+    /// The decision of its limit.
     pub decision: Decision,
 }
 
@@ -32,41 +32,41 @@ impl RuleDecision {
     }
 }
 
-/// Decisions with their rules' names; one needs no memory of its own.
+/// Decisions with their rules' names. A single one needs no allocation.
 pub type RuleDecisions = SmallVec<[RuleDecision; 1]>;
 
 /// The answer to a query.
 ///
-/// Denied if any limit that is not in shadow denies. Combined numbers leave shadow limits out; they
-/// are `None` or zero where no other limit applies.
+/// Denied if any limit that is not in shadow denies. Combined numbers leave shadow limits out. They are
+/// `None` or zero if no other limit applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Each rule's decision, in file order.
     pub decisions: RuleDecisions,
-    /// Index of the binding decision: on deny the denying one with the longest `retry_after`, on
-    /// allow the one under which the fewest further calls like this one pass (`remaining` divided by
-    /// the cost there); ties by file order.
+    /// Index of the binding decision. If the query is denied, this is the denying one with the longest
+    /// `retry_after`. If it is allowed, the one under which the fewest further calls like this one pass
+    /// (`remaining` divided by the cost there). Ties go by file order.
     pub binding: Option<usize>,
     /// What remains under the binding rule, in the units of its limit.
     pub remaining: Option<u64>,
-    /// On deny, the longest wait among the limits that deny; `None` when allowed.
+    /// If denied, the longest wait among the limits that deny; `None` if allowed.
     pub retry_after: Option<RetryAfter>,
     /// The longest time to rest; `None` if no limit applies.
     pub reset_after: Option<Duration>,
     /// The longest delay of an allowed call.
     pub delay: Duration,
-    /// Whether a limit that denies does so by a ban.
+    /// Whether a limit denies because of a ban.
     pub banned: bool,
-    /// The name under which what was charged can be ended: of permits and reservations.
+    /// The id of permits or a reservation, under which they can be ended.
     pub id: Option<Arc<str>>,
-    /// How long the caller waited before it was let go on.
+    /// How long the caller waited for this answer.
     pub waited: Duration,
-    /// Whether a store's failure stood in the way and the answer was declared, not counted.
+    /// Whether the store failed, and the answer is that of `on_failure`.
     pub degraded: bool,
 }
 
 impl Verdict {
-    /// Combines decisions, which stand in file order.
+    /// Combines decisions, which are in file order.
     #[must_use]
     pub fn combine(decisions: impl IntoIterator<Item = RuleDecision>) -> Self {
         let mut verdict = Self::default();

@@ -27,8 +27,8 @@
 //! 2. A refusal is answered at once: 429 with `Retry-After`, the `RateLimit` fields and a problem
 //!    document (RFC 9457); to gRPC, `RESOURCE_EXHAUSTED` with `RetryInfo`. The service never sees it.
 //! 3. If a leaky bucket asks for a delay, the request sleeps ([`LimitLayer::max_delay`]). If it would be
-//! refused but may wait ([`LimitLayer::max_wait`]), it waits for its turn, first come, first served. If
-//! the client goes away meanwhile, its place and its charge are given back.
+//!    refused but may wait ([`LimitLayer::max_wait`]), it waits for its turn, first come, first served. If
+//!    the client goes away meanwhile, its place and its charge are given back.
 //! 4. The service runs with the [`Verdict`](crate::Verdict) among the request's extensions, as an
 //!    `Arc<Verdict>`; its response gets the `RateLimit` fields, and the verdict too.
 //! 5. If the store fails, [`OnFailure`] decides, and the verdict says `degraded`.

@@ -1,10 +1,10 @@
 //! Adaptive: a ceiling of permits that is learned from how long calls take.
 //!
-//! The right number of calls at a time is the one at which the service is just busy: below it work
-//! waits for callers, above it callers wait for work, and nothing else gets better. Nobody knows it,
-//! and it moves. But it can be seen from outside. By Little's law a service with K places that is
-//! given C > K calls makes each take C/K times as long as it need, so from the latency L and the
-//! latency B when nobody has to wait
+//! The right number of calls at a time is the one at which the service is just busy. Below it the
+//! service is idle at times; above it calls only wait longer. This number is not known, and it changes.
+//! But it can be measured from outside. By Little's law, if a service that handles K calls at once gets
+//! C > K calls, each takes C/K times as long as without waiting. So from the latency L, and the latency
+//! B without waiting,
 //!
 //! ```text
 //! fits     = C * B / L                           (K, if C > K; C, if not)
@@ -13,31 +13,33 @@
 //! C        = C * 9 / 10                          when a call failed or its lease ended
 //! ```
 //!
-//! This is the gradient of Netflix's concurrency-limits (`GradientLimit`, whose queue is our
-//! headroom), which is Vegas as a ratio; the answer to failures is that of its `AIMDLimit`. What all
-//! of them lack is an honest B: the smallest latency ever seen is luck, an average of the past drifts
-//! upward with the queue that it should measure. So, as Envoy's adaptive concurrency filter does, B
-//! is measured: every 32 windows, and when the ceiling has fallen and stays down, the ceiling is
-//! lowered by a quarter until as many calls have been timed as are needed. Then there is no queue,
-//! unless the ceiling was a third too high; so a B that went up is measured again after 8 windows.
+//! This is the gradient of Netflix's concurrency-limits (`GradientLimit`, whose queue is our headroom),
+//! which is Vegas as a ratio. Failures are handled as in its `AIMDLimit`. What these lack is a reliable
+//! B: the smallest latency ever seen is luck, and an average of the past rises with the queue that it
+//! should measure.
 //!
-//! A window is as many calls as twice the ceiling, and 32 at least; those let in under the ceiling
-//! before are let go by unmeasured. While no queue has been seen yet the ceiling grows by half. It
-//! does not move while at most half of it is in use, and never above twice what is.
+//! So B is measured, as in Envoy's adaptive concurrency filter. Every 32 windows, and when the ceiling
+//! has fallen and stays down, the ceiling is lowered by a quarter until enough calls have been timed.
+//! Then there is no queue, unless the ceiling was a third too high. So a B that went up is measured
+//! again after 8 windows.
 //!
-//! Example, 16 places, 100 ms a call, more callers than fit: from 2 the ceiling is at 22 after 10 s
-//! and stays at 18 or 19 from then on, but for the moments in which it measures at 14. 98 % of what
-//! the service can do is done, and a call takes 112 ms.
+//! A window has twice as many calls as the ceiling, and at least 32. Calls that were admitted under the
+//! ceiling before are not measured. Until the first queue is seen, the ceiling grows by half. It does
+//! not change while at most half of it is in use, and never exceeds twice what is in use.
 //!
-//! Kept: twelve numbers for a key. All of it is integers, ceilings in 1/256 of a permit. What was
-//! learned is forgotten when no call has ended for a lease; then it is `min` again. A call that lasts
-//! longer than a day, by renewing its lease, counts as a day: so no sum overflows, here or in a script
-//! that counts microseconds in doubles.
+//! Example: a service handles 16 calls at once in 100 ms each, and more callers come. The ceiling begins
+//! at 2, is 22 after 10 s, and stays at 18 or 19 from then on, except while it measures at 14. The
+//! service has 98 % of its possible throughput, and a call takes 112 ms.
 //!
-//! Bound: at most `max` permits at any instant. A ceiling that comes down takes no permit away.
+//! Kept: twelve integers for a key, with ceilings in 1/256 of a permit. If no call ends for a lease,
+//! everything learned is forgotten and the ceiling is `min` again. A call that lasts longer than a day,
+//! by renewing its lease, counts as a day. So no sum overflows, here or in a script that counts
+//! microseconds in doubles.
 //!
-//! Bad at: calls that differ more among themselves than a queue makes them differ, services that get
-//! slower long before they are full, and keys with few calls, whose ceiling stays at `min`.
+//! Bound: at most `max` permits at any instant. A falling ceiling takes no permit away.
+//!
+//! Bad at: calls whose times differ more than a queue makes them differ, services that get slower long
+//! before they are full, and keys with few calls, whose ceiling stays at `min`.
 
 use alloc::boxed::Box;
 use core::time::Duration;

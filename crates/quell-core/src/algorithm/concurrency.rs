@@ -1,9 +1,9 @@
-//! Concurrency: at most so many at any instant, each held and given back.
+//! Concurrency: a number of permits at any instant, each held and given back.
 //!
-//! The usual recipe, a counter that goes up when a call comes and down when it leaves, leaks: a
-//! caller that dies never counts down, and after enough of them nobody gets in. Here every permit is
-//! a hold with a lease (see [`hold`](crate::hold)): it comes back when it is released or when its
-//! lease ends, and not before; who needs longer renews it.
+//! The usual recipe, a counter that goes up when a call comes and down when it leaves, leaks: a caller
+//! that dies never counts down, and after enough of them no call passes. Here every permit is a hold
+//! with a lease (see [`hold`](crate::hold)). It comes back when it is released or when its lease ends. A
+//! caller that needs longer renews it.
 //!
 //! ```text
 //! used = units of all holds that are taken and whose lease lasts
@@ -11,19 +11,19 @@
 //! delay = unit * floor(used / max)          (unit = (unit + how long the last one was held) / 2)
 //! ```
 //!
-//! With `queue`, calls above `max` are let in with a delay, after which a permit should be free: the
-//! `delay` of `resty.limit.conn`. Who keeps to it stays within `max`; the store itself holds
-//! `max + queue` at most. Without `queue` nothing is delayed, and `acquire` waits for a permit.
+//! With `queue`, calls above `max` are admitted with a delay, after which a permit should be free: the
+//! `delay` of `resty.limit.conn`. If callers keep to their delays, at most `max` run; the store only
+//! enforces `max + queue`. Without `queue` no call is delayed, and `acquire` waits for a permit.
 //!
 //! Example, max 2, queue 2, a call takes 100 ms: four calls at once are allowed with delays 0, 0,
 //! 100 and 100 ms; the fifth is refused.
 //!
-//! With `adaptive` nobody has to know `max`: it is learned (see [`adaptive`](super::adaptive)), and
-//! there is no queue; `acquire` waits for a permit.
+//! With `adaptive` the number is learned (see [`adaptive`](super::adaptive)). Then there is no queue,
+//! and `acquire` waits for a permit.
 //!
 //! Bound: `max + queue` at any instant, as long as holders end with their leases.
 //!
-//! Bad at: rates. A call that takes 1 ms comes back a thousand times a second.
+//! Bad at: rates. A permit that is held for 1 ms can be used a thousand times a second.
 
 use core::fmt;
 use core::time::Duration;
@@ -36,28 +36,28 @@ use crate::limit_error::LimitError;
 use crate::time::{Exact, Monotonic, saturating_nanos};
 use crate::usage::Usage;
 
-/// A lease unless said: longer than nearly all calls, shorter than an operator's patience.
+/// The default lease: longer than nearly all calls, and short enough to wait for after a crash.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
 /// The numbers of a limit of permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// Permits that may be held without a delay, at least 1; the most that may be learned, if that is
-    /// so. Together with `queue` at most [`MAX_HOLDS`].
+    /// Permits that may be held without a delay, at least 1; with `min`, the upper bound of the learned
+    /// number. Together with `queue` at most [`MAX_HOLDS`].
     pub max: u64,
-    /// The fewest permits that may be learned, at least 1 and at most `max`. Default: `max` is what it
-    /// is.
+    /// The lower bound of the learned number of permits, at least 1 and at most `max`. Default: nothing
+    /// is learned, and `max` applies.
     ///
-    /// With it the number of permits is learned from how long they are held; until something is known,
-    /// and when no permit came back for a lease, it is this one. A call that costs more than what was
-    /// learned is refused. Not together with a queue.
+    /// With it the number of permits is learned from how long they are held. It begins at `min`, and
+    /// returns to it when no permit came back for a lease. A call that costs more than the learned
+    /// number is refused. Not together with a queue.
     pub min: Option<u64>,
-    /// How many may be let in above `max`, with a delay. Default: 0.
+    /// How many calls may be admitted above `max`, with a delay. Default: 0.
     pub queue: u64,
-    /// After how long a permit comes back by itself, above 0 and at most [`MAX_HOLD`]. Default:
-    /// [`DEFAULT_LEASE`].
+    /// After how long a permit expires, above 0 and at most [`MAX_HOLD`]. Default: [`DEFAULT_LEASE`].
     pub lease: Duration,
-    /// How long a call is taken to last until the first is released, at most [`MAX_HOLD`]. Default: 0.
+    /// How long a call is assumed to take until the first permit is released, at most [`MAX_HOLD`].
+    /// Default: 0.
     pub unit_delay: Duration,
 }
 

@@ -1,8 +1,8 @@
 //! Fixed window: a count per window, the cheapest limit to explain.
 //!
-//! The usual recipe, a counter with an expiry set in a second step, leaks keys when the process
-//! dies between the two and counts refused calls as well. Here one state holds the window and what
-//! was used in it, and a refusal writes nothing.
+//! The usual recipe, a counter whose expiry is set in a second step, leaves keys for ever if the process
+//! dies in between, and counts refused calls, too. Here one state has the window and its use, and a
+//! refusal writes nothing.
 //!
 //! ```text
 //! gone(now)  = now >= start + window            (calendar: now >= end)
@@ -13,11 +13,11 @@
 //! calendar` its edges lie where the calendar of a time zone says, so a day has 23, 24 or 25 hours
 //! and a month what the month has; the edges come in from outside as values.
 //!
-//! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can
-//! admit 100 at 0:59.9 and 100 more at 1:00.0. Who minds wants `sliding_window`.
+//! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can admit
+//! 100 at 0:59.9 and 100 more at 1:00.0. If that is too much, use `sliding_window`.
 //!
-//! A clock that went back before the window's start moves the window to begin now (calendar: to end
-//! where the current one ends), with all that was used.
+//! If the clock goes back to before the window's start, the window begins now (a calendar window: ends
+//! where the current one ends), and keeps its use.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -35,11 +35,11 @@ use crate::usage::Usage;
 pub struct FixedWindow {
     /// Units per window, at least 1.
     pub limit: u64,
-    /// Where the windows lie.
+    /// Where the windows begin and end.
     pub window: Window,
 }
 
-/// Where windows lie.
+/// Where windows begin and end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Window {
     /// From the first charge after rest, for this long: above 0 and at most
@@ -54,8 +54,8 @@ pub enum Window {
 pub struct Calendar {
     /// The unit.
     pub unit: CalendarUnit,
-    /// An IANA time zone name, such as `Europe/Berlin`. Whether it exists is for whoever finds the
-    /// edges.
+    /// An IANA time zone name, such as `Europe/Berlin`. The code that finds the edges checks that it
+    /// exists.
     pub zone: Arc<str>,
 }
 

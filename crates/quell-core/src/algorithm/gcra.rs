@@ -18,8 +18,8 @@
 //! Example, 100/s with burst 2: T = 10 ms. At 0 ms tat = 0, new = 10 <= 20: allow, one remains. The
 //! next call makes 20: allow, none. The third would make 30 > 20: deny, retry in 10 ms.
 //!
-//! A TAT further away than a full bucket can only come from a clock that went back (or nonsense in
-//! a store): it is read as fully used from now on.
+//! A TAT further ahead than a full bucket can only come from a clock that went back, or from a damaged
+//! store. Then the bucket counts as fully used from now on.
 
 use core::time::Duration;
 
@@ -159,8 +159,8 @@ impl Gcra {
         self.owed(self.take(tat, now, units), now)
     }
 
-    /// A TAT that may be owed, as read at `now` and seen last at `as_of`: what the clock went back,
-    /// it goes back too.
+    /// A TAT that may be a debt, read at `now` and last seen at `as_of`. If the clock went back, the TAT
+    /// goes back as much.
     pub(crate) fn settle_owing(&self, tat: u128, as_of: Monotonic, now: Monotonic) -> (u128, bool) {
         let back = self.ticks(as_of).saturating_sub(self.ticks(now));
         self.owed(tat.saturating_sub(back), now)
@@ -177,14 +177,14 @@ impl Gcra {
         u64::try_from(div_ceil(owed, self.interval)).unwrap_or(u64::MAX)
     }
 
-    /// The TAT without `units` of a charge that ended at `mark`, as far as they have not drained:
-    /// what has drained was refilled, and would be admitted twice.
+    /// The TAT without `units` of a charge that ended at `mark`, as far as they have not drained. Units
+    /// that have drained were refilled, so giving them back would admit them twice.
     pub(crate) fn give_back(&self, tat: u128, now: Monotonic, units: u64, mark: u128) -> u128 {
         let left = self.ahead(mark.min(tat), now);
         tat - left.min(u128::from(units) * u128::from(self.interval))
     }
 
-    /// Where a charge ends under other numbers that ended at `mark` under these.
+    /// The mark under other numbers of a charge that ended at `mark` under these.
     pub(crate) fn moved_mark(&self, mark: u128, to: &Self, now: Monotonic) -> u128 {
         let units = div_floor(self.ahead(mark, now), self.interval);
         to.with_used(u64::try_from(units).unwrap_or(u64::MAX), now)

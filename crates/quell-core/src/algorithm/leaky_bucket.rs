@@ -17,10 +17,10 @@
 //! Example, 2/s with burst 5: five calls at 0 s are allowed with delays 0, 0.5, 1, 1.5 and 2 s; the
 //! sixth is refused with `retry_after` 0.5 s.
 //!
-//! Bound: over any interval of length d at most `burst + rate*d` admitted, and those who keep to
-//! their delays leave at `rate` and no faster.
+//! Bound: over any interval of length d at most `burst + rate*d` is admitted. Callers that keep to their
+//! delays leave at `rate` and no faster.
 //!
-//! Bad at: callers that ignore the delay; towards them it is a token bucket.
+//! Bad at: callers that ignore the delay. For them it is a token bucket.
 
 use core::fmt;
 use core::time::Duration;
@@ -40,7 +40,7 @@ pub struct LeakyBucket {
     /// The largest cost admitted at one instant from rest, the call in service included, in units, at
     /// least 1. Default: the rate's count.
     pub burst: u64,
-    /// Units that may stand before a call that is not delayed, at most the burst. Default: 0.
+    /// Units that may be ahead of a call without delaying it, at most the burst. Default: 0.
     pub delay_after: u64,
 }
 

@@ -34,8 +34,8 @@ impl Bucket {
     }
 }
 
-/// The same numbers in 64 bits, for instants that are counted from an origin of somebody's own. What is
-/// used is said as how far the TAT lies ahead, and is at most a full bucket.
+/// The same numbers in 64 bits, for instants that are counted from the caller's own origin. Use is
+/// expressed as how far the TAT is ahead, and is at most a full bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NarrowGcra {
     interval: NonZeroU64,

@@ -30,10 +30,10 @@ use crate::rate::{checked_period, write_per_window};
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
-/// Entries per key unless said: 160 kB.
+/// The default of entries per key: 160 kB.
 pub const DEFAULT_MAX_ENTRIES: u32 = 10_000;
 
-/// The most entries that may be asked for: 1.6 MB per key.
+/// The largest `max_entries`: 1.6 MB per key.
 pub const MAX_ENTRIES: u32 = 100_000;
 
 /// The numbers of a sliding log.

@@ -1,19 +1,19 @@
 //! Token bucket: a burst at once, then a steady rate. The default.
 //!
-//! A bucket holds `burst` tokens and fills at `rate`; a call of cost n takes n or is refused. It is
-//! kept as one instant (see `gcra.rs`), never as a count of tokens, so no fraction is lost and
-//! nothing has to tick.
+//! A bucket holds `burst` tokens and fills at `rate`. A call of cost n takes n tokens or is refused. The
+//! state is one instant (see `gcra.rs`) and not a count of tokens, so no fraction is lost and no timer
+//! is needed.
 //!
-//! Bound: over any interval of length d at most `burst + rate*d` units. "100 per minute with burst
-//! 100" therefore admits almost 200 in one minute: 100 at once, 100 more as they trickle in. Who
-//! means "never more than 100 in any minute" wants `sliding_window` or `sliding_log`.
+//! Bound: over any interval of length d at most `burst + rate*d` units. "100 per minute with burst 100"
+//! therefore admits almost 200 in one minute: 100 at once, 100 more as they trickle in. For "never more
+//! than 100 in any minute" use `sliding_window` or `sliding_log`.
 //!
 //! With `refill: {amount, every}` tokens come in whole batches instead, at ticks that count from
 //! the first charge after rest: at most `burst + amount` x ticks inside the interval.
 //!
-//! `initial` says how many tokens there are when the rule comes into force; from then on the bucket
-//! of every key fills, seen or not. So a restart gives no free burst, while a key's first refusal
-//! need not be written down anywhere.
+//! `initial` is the number of tokens when the rule comes into force. From then on the bucket of every
+//! key fills, also of keys without calls. So a restart gives no free burst, and a key's first refusal
+//! need not be stored.
 //!
 //! Bad at: smooth output. A full bucket is emptied as fast as the caller can send.
 
@@ -38,27 +38,26 @@ pub struct TokenBucket {
     pub count: u64,
     /// The period, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     pub period: Duration,
-    /// Whether all `count` units come at once, every period. Default: they trickle in.
+    /// Whether all `count` units come at once, every period. Default: they come one by one.
     pub in_batches: bool,
     /// The largest cost admitted at one instant from rest, in units, at least 1. Default: the rate's
-    /// count, or 1 where the bucket warms up; a built limit says it.
+    /// count, or 1 with `warm_up`; filled in when the limit is built.
     pub burst: Option<u64>,
-    /// Units that are there when the rule comes into force, at most the burst. Default: the burst.
+    /// Units in the bucket when the rule comes into force, at most the burst. Default: the burst.
     pub initial: Option<u64>,
-    /// Grants a cost above what is stored at once and on credit: who comes next waits it off. Not in
-    /// batches.
+    /// Grants a cost above what is stored at once, on credit: the next call waits until it is repaid.
+    /// Not with batches.
     ///
-    /// Such a call passes when at least one unit is stored, whatever it costs, so the bound is
-    /// `burst + rate*d` and what one call took too much. `remaining` says what is stored. Nothing is
-    /// granted that would take longer to repay than 64 full refills, or an hour where that is longer.
+    /// Such a call passes if at least one unit is stored, whatever it costs. So the bound is `burst +
+    /// rate*d` and the excess of one call. `remaining` is what is stored. A cost that would take longer
+    /// to repay than 64 full refills (or an hour, if that is longer) is refused.
     pub debt: bool,
-    /// Begins slowly after rest and takes so long to get to its rate, on credit: see
-    /// [`warm_up`](super::warm_up). Above 0 and at most
-    /// [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP); leaves no room for a burst, an `initial` or
-    /// batches. Default: at its rate at once.
+    /// How long the bucket takes after rest to get to its rate, on credit: see
+    /// [`warm_up`](super::warm_up). Above 0 and at most [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP).
+    /// Not together with a burst, `initial` or batches. Default: at its rate at once.
     pub warm_up: Option<Duration>,
     /// How many times as long the coldest interval is, 2 to 1000; only with `warm_up`. Default:
-    /// [`DEFAULT_COLD_FACTOR`]; a built limit says it.
+    /// [`DEFAULT_COLD_FACTOR`], filled in when the limit is built.
     pub cold_factor: Option<u32>,
 }
 
@@ -212,7 +211,7 @@ pub(crate) struct TokenEngine {
     missing: u64,
     /// Whether a cost above what is stored is granted on credit.
     debt: bool,
-    /// How stored permits get dear, if they do; then the burst is 1 and the debt is set.
+    /// The warm-up, if there is one; then the burst is 1 and costs are on credit.
     warm_up: Option<Box<WarmUp>>,
 }
 
@@ -222,7 +221,7 @@ impl TokenEngine {
         &self.gcra
     }
 
-    /// On credit any cost fits where anything is stored, unless it could never be repaid.
+    /// On credit any cost fits if anything is stored, unless it could not be repaid in time.
     fn check_on_credit(&self, tat: u128, now: Monotonic, cost: u64) -> Outcome {
         if self.can_ever(cost) {
             self.gcra.check(tat, now, cost.min(1))

@@ -1,10 +1,10 @@
-//! Warm-up: a token bucket on credit that begins slowly and takes its time to get to its rate.
+//! Warm-up: a token bucket on credit that begins slowly after rest and reaches its rate after a while.
 //!
-//! The simplest idea, a lower rate for the first seconds, has a step in it and forgets how long a key
-//! was idle. Guava's `SmoothWarmingUp` (`RateLimiter.create(rate, warmupPeriod)`) lets idle time store
-//! permits as a bucket does, but makes stored permits *dear*: the more are stored, the colder is what
-//! is behind the limit, and the longer the next caller waits for each. With T the interval of the
-//! rate, W the warm-up and c the cold factor:
+//! The simplest idea, a lower rate for the first seconds, has a step in it and ignores how long a key
+//! was idle. In Guava's `SmoothWarmingUp` (`RateLimiter.create(rate, warmupPeriod)`) idle time stores
+//! permits as in a bucket, but stored permits cost *more*: the more are stored, the colder the service,
+//! and the longer the next caller waits for each. With T the interval of the rate, W the warm-up and c
+//! the cold factor:
 //!
 //! ```text
 //! interval
@@ -15,8 +15,8 @@
 //!       0     half W/T    most    and idle time stores all of it in W
 //! ```
 //!
-//! A charge of n takes n from the right; its wait is the area above them. It passes at once if
-//! nothing is owed, and who comes next waits (the contract of `debt`).
+//! A charge of n takes n permits from the right of the curve; its wait is the area above them. It passes
+//! at once if nothing is owed, and the next call waits (as with `debt`).
 //!
 //! Kept: the TAT, and the *heat*, which is what is missing of the most that can be stored, so that
 //! at rest is cold and a key that was never seen is too. In `1/(2 + 2c)` of a nanosecond of the
@@ -29,9 +29,9 @@
 //! F(x) = (c-1) * x^2 / (16W * (1+c))          rounded up to a nanosecond
 //! ```
 //!
-//! Being a difference of roundings, what is rounded never adds up: all charges from cold to here cost
-//! F of cold less F of here. With nothing above the slope's beginning a charge costs n*T, so a hot key
-//! keeps its rate exactly.
+//! Rounding errors do not add up, because each cost is a difference of rounded values: all charges from
+//! cold to here cost F(cold) - F(here). Without permits above the slope's beginning a charge costs n*T,
+//! so a hot key keeps its rate exactly.
 //!
 //! A store in which numbers end at 2^53 takes the same steps: `(c-1) * x` and `16W * (1+c)` stay below
 //! 2^52 since `W*(5+c)` is at most 2^48. Where nanoseconds would make it more, as in a day with c = 3,
@@ -40,8 +40,8 @@
 //! Example, 2/s, W = 4 s, c = 3: calls of one from cold wait 0, 1.375, 1.125, 0.875, 0.625 and then
 //! 0.5 s each; after 2 s of idleness 0.5 s again, after 4 s it is cold.
 //!
-//! Bound: over any interval of length d at most `1 + rate*d` units and what one call took too much.
-//! Bad at: keys that are asked once in a while, which are never warm.
+//! Bound: over any interval of length d at most `1 + rate*d` units and the excess of one call. Bad at:
+//! keys with a call once in a while, which are never warm.
 
 use core::time::Duration;
 
@@ -55,7 +55,7 @@ use crate::usage::Usage;
 /// The longest warm-up, a day: with it every product stays below 2^127.
 pub const MAX_WARM_UP: Duration = Duration::from_secs(86_400);
 
-/// How many times as long the coldest interval is, unless said: what Guava takes.
+/// The default of how many times as long the coldest interval is: Guava's.
 pub const DEFAULT_COLD_FACTOR: u32 = 3;
 
 /// The largest cold factor.

@@ -35,11 +35,11 @@ const MAX_HOPS: usize = 32;
 /// 1. If the connection does not come from a trusted proxy, its address counts. A field that
 ///    such a caller sends means nothing.
 /// 2. Otherwise the addresses in the one field that the proxies write are read from the right, which is
-/// the end that the nearest proxy wrote. The first address that is not a trusted proxy's is the remote
-/// address.
+///    the end that the nearest proxy wrote. The first address that is not a trusted proxy's is the remote
+///    address.
 /// 3. If the list ends, or has something that is no address (`unknown`, `_hidden`, nonsense), the
-/// address before it counts, which is that of the trusted proxy that wrote it. The same after 32
-/// proxies.
+///    address before it counts, which is that of the trusted proxy that wrote it. The same after 32
+///    proxies.
 ///
 /// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
 /// written as IPv6 count as IPv4; ports are removed.
