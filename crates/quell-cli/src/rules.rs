@@ -7,7 +7,6 @@ use quell_rules::Problem;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 
-mod book;
 mod check;
 mod explain;
 mod history;
@@ -16,6 +15,7 @@ mod pull;
 mod pulled;
 mod push;
 mod rollback;
+mod rule_store;
 mod set;
 mod subject;
 mod test;

@@ -98,9 +98,9 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     ready::tell(&server, &config, format);
     let by = loop {
         match signals.next().await {
-            Told::Stop(by) => break by,
+            ProcessSignal::Stop(by) => break by,
             // A store that hangs holds up a reload, and must not hold up the end.
-            Told::Reload => tokio::select! {
+            ProcessSignal::Reload => tokio::select! {
                 _ = server.reload() => {}
                 by = signals.stop() => break by,
             },
@@ -138,7 +138,7 @@ const FILE_SIZE_EXCEEDED: i32 = 25;
 
 /// A signal that was received.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ProcessSignal {
     Stop(Sender),
     Reload,
 }
@@ -163,11 +163,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> ProcessSignal {
         tokio::select! {
-            _ = self.interrupts.recv() => Told::Stop(Sender::Person),
-            _ = self.terminations.recv() => Told::Stop(Sender::Supervisor),
-            _ = self.hangups.recv() => Told::Reload,
+            _ = self.interrupts.recv() => ProcessSignal::Stop(Sender::Person),
+            _ = self.terminations.recv() => ProcessSignal::Stop(Sender::Supervisor),
+            _ = self.hangups.recv() => ProcessSignal::Reload,
         }
     }
 
@@ -181,7 +181,7 @@ impl Signals {
 
     /// Waits for a signal to stop that comes later than `then`, and ignores all others.
     async fn stop_after(&mut self, then: Instant) {
-        while self.next().await == Told::Reload || Instant::now() <= then {}
+        while self.next().await == ProcessSignal::Reload || Instant::now() <= then {}
     }
 }
 

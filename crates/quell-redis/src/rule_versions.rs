@@ -72,7 +72,7 @@ pub enum PushOutcome {
     Overtaken(Option<Head>),
 }
 
-/// Why a book cannot be read or written. The text says what to do.
+/// Why the versions cannot be read or written. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RuleVersionsError {
@@ -150,7 +150,7 @@ impl fmt::Display for Head {
 }
 
 impl RuleVersions {
-    /// The book at `url`. Connects when it is first asked; needs a tokio runtime with time and I/O.
+    /// The versions in the store at `url`. Connects at the first call; needs a tokio runtime with time and I/O.
     #[must_use]
     pub fn new(url: StoreUrl) -> Self {
         Self {

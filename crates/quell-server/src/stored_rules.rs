@@ -15,7 +15,7 @@ use crate::health::Failure;
 /// A store that rules are read from.
 #[derive(Debug)]
 pub(crate) struct StoredRules {
-    book: RuleVersions,
+    versions: RuleVersions,
     /// Without the password.
     url: String,
     state: Mutex<State>,
@@ -71,7 +71,7 @@ impl StoredRules {
     pub(crate) fn new(url: StoreUrl) -> Self {
         Self {
             url: url.to_string(),
-            book: RuleVersions::new(url),
+            versions: RuleVersions::new(url),
             state: Mutex::default(),
         }
     }
@@ -83,7 +83,7 @@ impl StoredRules {
 
     /// Reads the newest version for the first time.
     pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
-        let latest = self.book.latest().await;
+        let latest = self.versions.latest().await;
         let latest = latest.map_err(|error| ServeError::RulesStore {
             url: self.url.clone(),
             reason: error.to_string(),
@@ -109,7 +109,7 @@ impl StoredRules {
     /// Reads the newest version. If that does not work, what was read before stays; the error says
     /// whether that is news.
     pub(crate) async fn read(&self) -> Result<(), bool> {
-        match self.book.latest().await {
+        match self.versions.latest().await {
             Ok(Some(version)) => {
                 self.state.lock().latest = Some(Arc::new(version));
                 self.mended();
@@ -118,7 +118,7 @@ impl StoredRules {
             Ok(None) => self.is_empty().map_or(Ok(()), Err),
             Err(error) => {
                 let damaged = match error {
-                    RuleVersionsError::Damaged { .. } => self.book.head().await.ok().flatten(),
+                    RuleVersionsError::Damaged { .. } => self.versions.head().await.ok().flatten(),
                     _ => None,
                 };
                 self.state.lock().damaged = damaged;
@@ -130,7 +130,7 @@ impl StoredRules {
     /// Looks whether there is another version than the one that was read. One cheap command.
     pub(crate) async fn look(&self) -> Look {
         let news = |is_new| if is_new { Look::Failed } else { Look::AsBefore };
-        let head = match self.book.head().await {
+        let head = match self.versions.head().await {
             Ok(Some(head)) => head,
             Ok(None) => return self.is_empty().map_or(Look::AsBefore, news),
             Err(error) => return news(self.failed(&error)),

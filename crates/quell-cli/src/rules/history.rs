@@ -5,7 +5,7 @@ use clap::Args;
 use quell_redis::Entry;
 use serde::Serialize;
 
-use super::book::{StoreArg, when};
+use super::rule_store::{StoreArg, when};
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -68,13 +68,13 @@ impl History {
     /// # Errors
     /// If the store cannot be read.
     pub(super) fn run(&self) -> Result<Exit> {
-        let book = self.store.open()?;
-        let entries = book.history(self.most)?;
+        let store = self.store.open()?;
+        let entries = store.history(self.most)?;
         let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
         if self.json {
             output::json(&Listed { versions })?;
         } else if versions.is_empty() && self.most > 0 {
-            output::line(format_args!("no rules in {} yet", book.url()))?;
+            output::line(format_args!("no rules in {} yet", store.url()))?;
         } else {
             for line in table(&versions).lines(Paint::stdout()) {
                 output::line(line)?;

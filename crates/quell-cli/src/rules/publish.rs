@@ -10,8 +10,8 @@ use quell_redis::{Draft, PushOutcome};
 use quell_rules::{LoadedRules, Problem, RuleChanges};
 use serde::Serialize;
 
-use super::book::{Book, Newest, StoreArg};
 use super::pulled::Origin;
+use super::rule_store::{Newest, RuleStore, StoreArg};
 use super::tell;
 use crate::entry;
 use crate::exit::Exit;
@@ -75,7 +75,7 @@ pub(super) struct Outcome {
 }
 
 impl PublishArgs {
-    pub(super) fn open(&self) -> Result<Book> {
+    pub(super) fn open(&self) -> Result<RuleStore> {
         self.store.open()
     }
 
@@ -117,7 +117,7 @@ impl PublishArgs {
     /// Tells that another version is the newest than the one that was expected.
     pub(super) fn refuse_unexpected(
         &self,
-        book: &Book,
+        store: &RuleStore,
         newest: &Newest,
         expected: &Origin,
     ) -> Result<Exit> {
@@ -125,7 +125,7 @@ impl PublishArgs {
             None => format!(
                 "{} has no rules yet, and this was made from version {}: push without it (no --expect, \
                  and no first line of a pulled file)",
-                book.url(),
+                store.url(),
                 expected.number
             ),
             Some(head) => format!(
@@ -142,7 +142,7 @@ impl PublishArgs {
     /// Pushes `proposal` in place of `newest`, unless that is the same or a dry run.
     pub(super) fn publish(
         &self,
-        book: &Book,
+        store: &RuleStore,
         newest: &Newest,
         proposal: Proposal<'_>,
     ) -> Result<Exit> {
@@ -183,13 +183,13 @@ impl PublishArgs {
             change: &change,
             note: self.note.as_deref().unwrap_or_default(),
         };
-        match book.push(newest.head.as_ref(), &draft)? {
+        match store.push(newest.head.as_ref(), &draft)? {
             PushOutcome::Done(head) => {
                 outcome.pushed = true;
                 outcome.version = Some(head.number());
             }
             PushOutcome::Overtaken(_) => {
-                let now = book.newest()?;
+                let now = store.newest()?;
                 let other = now.head.as_ref().map_or_else(
                     || "the rules are gone from the store".to_owned(),
                     |head| whose(&now, head.number()),
@@ -202,15 +202,15 @@ impl PublishArgs {
             }
         }
         if outcome.pushed && !self.json {
-            return self.tell_pushed(book, &outcome);
+            return self.tell_pushed(store, &outcome);
         }
         self.finish(outcome)
     }
 
-    fn tell_pushed(&self, book: &Book, outcome: &Outcome) -> Result<Exit> {
+    fn tell_pushed(&self, store: &RuleStore, outcome: &Outcome) -> Result<Exit> {
         outcome.tell_changes()?;
         let number = outcome.version.unwrap_or_default();
-        output::line(format_args!("version {number} is in {}", book.url()))?;
+        output::line(format_args!("version {number} is in {}", store.url()))?;
         Ok(Exit::Fine)
     }
 
@@ -262,7 +262,7 @@ fn whose(newest: &Newest, number: u64) -> String {
     match &newest.version {
         Some(version) => {
             let entry = &version.entry;
-            let when = super::book::when(entry);
+            let when = super::rule_store::when(entry);
             format!(
                 "version {number}, by {} at {when}, is the newest",
                 entry.who

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use super::book::StoreArg;
 use super::history::Row;
 use super::pulled;
+use super::rule_store::StoreArg;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output;

@@ -2,7 +2,7 @@
 
 use quell_redis::{Entry, Head};
 
-use super::book::when;
+use super::rule_store::when;
 
 /// How the line begins.
 const BEGINNING: &str = "# quell rules: version ";

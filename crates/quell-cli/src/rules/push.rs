@@ -51,8 +51,8 @@ impl Push {
             Ok(sound) => sound,
             Err(problems) => return self.publish.tell_mistakes(problems),
         };
-        let book = self.publish.open()?;
-        let newest = book.newest()?;
+        let store = self.publish.open()?;
+        let newest = store.newest()?;
         let mut origins = sound.origins.into_iter();
         let in_file = origins.next();
         let differing = origins.find(|other| Some(other) != in_file.as_ref());
@@ -65,14 +65,14 @@ impl Push {
             return self.publish.refuse(&newest, reason);
         }
         if let Some(expected) = self.publish.unmet(in_file, &newest) {
-            return self.publish.refuse_unexpected(&book, &newest, &expected);
+            return self.publish.refuse_unexpected(&store, &newest, &expected);
         }
         let proposal = Proposal {
             text: &sound.text,
             loaded: sound.loaded,
             remark: String::new(),
         };
-        self.publish.publish(&book, &newest, proposal)
+        self.publish.publish(&store, &newest, proposal)
     }
 }
 

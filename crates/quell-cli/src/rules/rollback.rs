@@ -30,12 +30,12 @@ impl Rollback {
     /// # Errors
     /// If there is no such version, or the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
-        let book = self.publish.open()?;
-        let newest = book.newest()?;
+        let store = self.publish.open()?;
+        let newest = store.newest()?;
         if let Some(expected) = self.publish.unmet(None, &newest) {
-            return self.publish.refuse_unexpected(&book, &newest, &expected);
+            return self.publish.refuse_unexpected(&store, &newest, &expected);
         }
-        let version = book.version(Some(self.number))?;
+        let version = store.version(Some(self.number))?;
         let name = format!("version {}", self.number);
         match parse_str(&name, &version.text) {
             Ok(loaded) => {
@@ -44,7 +44,7 @@ impl Rollback {
                     loaded,
                     remark: format!("back to version {}: ", self.number),
                 };
-                self.publish.publish(&book, &newest, proposal)
+                self.publish.publish(&store, &newest, proposal)
             }
             Err(problems) => self.publish.tell_mistakes(problems),
         }

@@ -1,4 +1,4 @@
-//! Book: the store that has the rules, for the commands that read and change them.
+//! Rule store: the store that has the rules, for the commands that read and change them.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -30,12 +30,12 @@ pub(super) struct StoreArg {
 impl StoreArg {
     /// # Errors
     /// [`Usage`] if the URL is none.
-    pub(super) fn open(&self) -> Result<Book> {
+    pub(super) fn open(&self) -> Result<RuleStore> {
         let url = parse_url(&self.store)?;
-        Ok(Book {
+        Ok(RuleStore {
             url: url.to_string(),
             runtime: runtime()?,
-            book: RuleVersions::new(url),
+            versions: RuleVersions::new(url),
         })
     }
 }
@@ -55,9 +55,9 @@ pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
 
 /// The rules in a store.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct RuleStore {
     runtime: Runtime,
-    book: RuleVersions,
+    versions: RuleVersions,
     url: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Newest {
     pub(super) domains: Option<Vec<DomainRules>>,
 }
 
-impl Book {
+impl RuleStore {
     /// Where it is; shows no password.
     pub(super) fn url(&self) -> &str {
         &self.url
@@ -79,14 +79,14 @@ impl Book {
 
     /// The newest version, whatever its state.
     pub(super) fn newest(&self) -> Result<Newest> {
-        let Some(head) = self.read(self.runtime.block_on(self.book.head()))? else {
+        let Some(head) = self.read(self.runtime.block_on(self.versions.head()))? else {
             return Ok(Newest {
                 head: None,
                 version: None,
                 domains: Some(Vec::new()),
             });
         };
-        let version = match self.runtime.block_on(self.book.version(head.number())) {
+        let version = match self.runtime.block_on(self.versions.version(head.number())) {
             Err(damaged @ RuleVersionsError::Damaged { .. }) => {
                 warn(&damaged.to_string());
                 None
@@ -115,8 +115,8 @@ impl Book {
     /// If there is none.
     pub(super) fn version(&self, number: Option<u64>) -> Result<Version> {
         let found = match number {
-            Some(number) => self.runtime.block_on(self.book.version(number)),
-            None => self.runtime.block_on(self.book.latest()),
+            Some(number) => self.runtime.block_on(self.versions.version(number)),
+            None => self.runtime.block_on(self.versions.latest()),
         };
         self.read(found)?.with_context(|| match number {
             Some(number) => format!(
@@ -131,11 +131,11 @@ impl Book {
     }
 
     pub(super) fn history(&self, most: usize) -> Result<Vec<Entry>> {
-        self.read(self.runtime.block_on(self.book.history(most)))
+        self.read(self.runtime.block_on(self.versions.history(most)))
     }
 
     pub(super) fn push(&self, from: Option<&Head>, draft: &Draft<'_>) -> Result<PushOutcome> {
-        let pushed = self.runtime.block_on(self.book.push(from, draft));
+        let pushed = self.runtime.block_on(self.versions.push(from, draft));
         pushed.map_err(|error| {
             let url = &self.url;
             let context = match &error {

@@ -39,15 +39,15 @@ impl Set {
     /// # Errors
     /// [`Usage`] if there is no such rule or several; else if the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
-        let book = self.publish.open()?;
-        let newest = book.newest()?;
+        let store = self.publish.open()?;
+        let newest = store.newest()?;
         if let Some(expected) = self.publish.unmet(None, &newest) {
-            return self.publish.refuse_unexpected(&book, &newest, &expected);
+            return self.publish.refuse_unexpected(&store, &newest, &expected);
         }
         let Some(version) = &newest.version else {
             bail!(
                 "{} has no rules to change: `quell rules push FILE` brings some",
-                book.url()
+                store.url()
             );
         };
         let name = format!("version {}", version.number().saturating_add(1));
@@ -59,7 +59,7 @@ impl Set {
                     loaded: edited.after,
                     remark: String::new(),
                 };
-                self.publish.publish(&book, &newest, proposal)
+                self.publish.publish(&store, &newest, proposal)
             }
             Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
             Err(

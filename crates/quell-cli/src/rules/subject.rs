@@ -103,7 +103,7 @@ impl<S: TestStore> OnStore<S> {
     /// If no runtime can be started.
     pub(super) fn new(place: S::Place) -> Result<Self> {
         Ok(Self {
-            runtime: super::book::runtime()?,
+            runtime: super::rule_store::runtime()?,
             limiter: Limiter::new(S::empty(&place)),
             place,
         })

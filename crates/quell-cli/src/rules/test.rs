@@ -9,7 +9,7 @@ use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
 use serde::Serialize;
 
-use super::book::parse_url;
+use super::rule_store::parse_url;
 use super::subject::OnStore;
 use super::{count, tell};
 use crate::exit::Exit;

@@ -6,7 +6,7 @@ local head = redis.call('GET', KEYS[1]) or ''
 if head ~= ARGV[1] then return head end
 local time = redis.call('TIME')
 local milliseconds = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
--- What a book before this one left under the number.
+-- Remains of an earlier history under this number.
 redis.call('DEL', KEYS[2])
 redis.call('HSET', KEYS[2], 'head', ARGV[2], 'at_ms', milliseconds, 'who', ARGV[3],
   'change', ARGV[4], 'note', ARGV[5], 'text', ARGV[6])
