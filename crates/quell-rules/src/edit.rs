@@ -195,23 +195,23 @@ fn find_domain<'d>(
     name: Option<&str>,
     rule: &str,
 ) -> Result<&'d str, EditError> {
-    let asked = || {
-        let such = |domain: &&DomainRules| name.is_none_or(|name| *domain.domain == *name);
-        domains.iter().filter(such)
+    let candidates = || {
+        let is_named = |domain: &&DomainRules| name.is_none_or(|name| *domain.domain == *name);
+        domains.iter().filter(is_named)
     };
     let has_it = |domain: &&DomainRules| domain.rules.iter().any(|other| *other.name == *rule);
-    let mut having = asked().filter(has_it);
+    let mut having = candidates().filter(has_it);
     match (having.next(), having.next()) {
         (Some(only), None) => Ok(&only.domain),
         (Some(_), Some(_)) => Err(EditError::Ambiguous {
             name: rule.to_owned(),
-            domains: asked()
+            domains: candidates()
                 .filter(has_it)
                 .map(|domain| domain.domain.to_string())
                 .collect(),
         }),
         (None, _) => {
-            let all = asked().flat_map(|domain| &domain.rules);
+            let all = candidates().flat_map(|domain| &domain.rules);
             let names: Vec<&str> = all.map(|rule| &*rule.name).collect();
             Err(EditError::NoRule {
                 name: rule.to_owned(),
