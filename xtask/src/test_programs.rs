@@ -41,9 +41,8 @@ pub(crate) struct Program {
     pub(crate) folder: PathBuf,
     /// The package and the target: `quell-redis it`.
     name: String,
-    /// The package, and what `cargo test` takes to select the target in it: `--test it`.
-    package: String,
-    pub(crate) target: String,
+    /// What `cargo test` takes to run just this one: `-p quell-redis --test it`.
+    selection: String,
 }
 
 /// The test programs in what a [`BUILD`] wrote to its output.
@@ -76,8 +75,7 @@ pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
                 "{package} {}",
                 kind.trim_start_matches("--test ").trim_start_matches("--")
             ),
-            package: package.to_owned(),
-            target: kind,
+            selection: format!("-p {package} {kind}"),
         });
     }
     Ok(programs)
@@ -92,12 +90,7 @@ pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
 pub(crate) fn run(root: &Path) -> Result<()> {
     let begun = Instant::now();
     let mut build = cargo(root);
-    // Without the examples: clippy has compiled them, and nobody runs them.
-    let targets = ["--lib", "--bins", "--tests"];
-    build
-        .args(["test", "--workspace"])
-        .args(targets)
-        .args(BUILD);
+    build.args(["test", "--workspace"]).args(BUILD);
     let output = build
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -143,7 +136,7 @@ impl Job {
         }
         Self {
             name: program.name.clone(),
-            again: format!("cargo test -p {} {}", program.package, program.target),
+            again: format!("cargo test {}", program.selection),
             command,
             is_alone: alone.is_some(),
         }

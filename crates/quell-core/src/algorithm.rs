@@ -11,6 +11,7 @@ use crate::decision::Outcome;
 use crate::time::{Monotonic, Now, Wall};
 use crate::usage::Usage;
 
+mod entries;
 pub(crate) mod gcra;
 pub(crate) mod narrow;
 mod refill;
@@ -207,46 +208,28 @@ macro_rules! each {
 
 pub(crate) use each;
 
-impl Mechanics for Engine {
-    fn limit(&self) -> u64 {
-        each!(self, engine => engine.limit())
-    }
+/// Each of these is asked of the algorithm that the engine holds.
+macro_rules! ask_inner {
+    ($(fn $name:ident(&self $(, $argument:ident: $type:ty)*) $(-> $answer:ty)?;)*) => {
+        impl Mechanics for Engine {$(
+            fn $name(&self $(, $argument: $type)*) $(-> $answer)? {
+                each!(self, engine => engine.$name($($argument),*))
+            }
+        )*}
+    };
+}
 
-    fn limit_now(&self, usage: &Usage) -> u64 {
-        each!(self, engine => engine.limit_now(usage))
-    }
-
-    fn full_refill(&self) -> Duration {
-        each!(self, engine => engine.full_refill())
-    }
-
-    fn settle(&self, usage: &mut Usage, at: &At) {
-        each!(self, engine => engine.settle(usage, at));
-    }
-
-    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        each!(self, engine => engine.check(usage, at, cost))
-    }
-
-    fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
-        each!(self, engine => engine.take(usage, at, cost));
-    }
-
-    fn remaining(&self, usage: &Usage, at: &At) -> u64 {
-        each!(self, engine => engine.remaining(usage, at))
-    }
-
-    fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
-        each!(self, engine => engine.reset_after(usage, at))
-    }
-
-    fn delay(&self, usage: &Usage, at: &At) -> Duration {
-        each!(self, engine => engine.delay(usage, at))
-    }
-
-    fn shift(&self, usage: &mut Usage, nanos: i64) {
-        each!(self, engine => engine.shift(usage, nanos));
-    }
+ask_inner! {
+    fn limit(&self) -> u64;
+    fn limit_now(&self, usage: &Usage) -> u64;
+    fn full_refill(&self) -> Duration;
+    fn settle(&self, usage: &mut Usage, at: &At);
+    fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome;
+    fn take(&self, usage: &mut Usage, at: &At, cost: u64);
+    fn remaining(&self, usage: &Usage, at: &At) -> u64;
+    fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
+    fn delay(&self, usage: &Usage, at: &At) -> Duration;
+    fn shift(&self, usage: &mut Usage, nanos: i64);
 }
 
 impl Engine {

@@ -94,11 +94,7 @@ impl<'r> Charge<'r> {
     /// `now`, with what this charge's limit needs to know about time.
     #[must_use]
     pub const fn at(&self, now: Now) -> At {
-        At {
-            now,
-            since: self.active.since,
-            edges: self.edges,
-        }
+        self.active.at(now, self.edges)
     }
 }
 
@@ -193,7 +189,7 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub fn key(&self, charge: &Charge<'_>) -> Key<'_> {
         let bytes = self.bytes.get(charge.key.clone()).unwrap_or_default();
-        Key::new(bytes, charge.scope)
+        Key::of_parts(bytes, charge.scope)
     }
 
     /// Combines the decisions on this set's charges, which stand in the same order, into a verdict. Each

@@ -21,10 +21,6 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    pub(crate) const fn new(bytes: &'a [u8], scope: usize) -> Self {
-        Self { bytes, scope }
-    }
-
     /// All bytes: what tells this key from every other.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
@@ -53,28 +49,13 @@ impl<'a> Key<'a> {
         }
         rest.part()?;
         rest.part()?;
-        let mut before = 0;
-        let mut found = None;
-        loop {
-            match rest.byte()? {
-                MISSING => break,
-                WHEN => {
-                    rest.part()?;
-                    continue;
-                }
-                TOGETHER => {
-                    found = Some(before);
-                    continue;
-                }
-                BYTES => {}
-                V6 => {
-                    rest.take(2)?;
-                }
-                _ => return None,
+        let (mut before, mut found) = (0, None);
+        rest.captures(|_, is_together| {
+            if is_together {
+                found = Some(before);
             }
-            rest.part()?;
             before += 1;
-        }
+        })?;
         for _ in 0..found? {
             rest.captured()?;
         }
@@ -95,11 +76,11 @@ pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
         *head = [AD_HOC, BYTES, 0, 0, 0, length];
         place.copy_from_slice(key);
         let written = bytes.get(..HEAD + key.len()).unwrap_or_default();
-        return then(Key::new(written, AD_HOC_SCOPE.len()));
+        return then(Key::of_parts(written, AD_HOC_SCOPE.len()));
     }
     let mut bytes = KeyBytes::from_slice(AD_HOC_SCOPE);
     push_value(&mut bytes, Captured::Bytes(key));
-    then(Key::new(&bytes, AD_HOC_SCOPE.len()))
+    then(Key::of_parts(&bytes, AD_HOC_SCOPE.len()))
 }
 
 /// One captured value.
@@ -224,22 +205,7 @@ impl KeyName {
         let domain = escape(rest.part()?);
         let rule = escape(rest.part()?);
         let mut names = Vec::new();
-        loop {
-            match rest.byte()? {
-                MISSING => break,
-                WHEN => {
-                    rest.part()?;
-                    continue;
-                }
-                TOGETHER => continue,
-                BYTES => {}
-                V6 => {
-                    rest.take(2)?;
-                }
-                _ => return None,
-            }
-            names.push(escape(rest.part()?));
-        }
+        rest.captures(|entry, _| names.push(escape(entry)))?;
         let mut values = Vec::with_capacity(names.len());
         for name in names {
             values.push((name, rest.value()?));
@@ -298,17 +264,32 @@ impl<'a> Reader<'a> {
         }
         self.part()?;
         self.part()?;
+        self.captures(|_, _| {})
+    }
+
+    /// Reads a rule's scope behind its name: the entries that it captures, and whether the value of
+    /// each says which keys lie together.
+    fn captures(&mut self, mut visit: impl FnMut(&'a [u8], bool)) -> Option<()> {
+        let mut is_together = false;
         loop {
             match self.byte()? {
                 MISSING => return Some(()),
-                TOGETHER => continue,
-                WHEN | BYTES => {}
+                WHEN => {
+                    self.part()?;
+                    continue;
+                }
+                TOGETHER => {
+                    is_together = true;
+                    continue;
+                }
+                BYTES => {}
                 V6 => {
                     self.take(2)?;
                 }
                 _ => return None,
             }
-            self.part()?;
+            visit(self.part()?, is_together);
+            is_together = false;
         }
     }
 
@@ -475,7 +456,7 @@ mod tests {
                 push_value(&mut bytes, *value);
             }
             assert!(KeyName::parse(&bytes).is_some());
-            Key::new(&bytes, 0).together().map(<[u8]>::to_vec)
+            Key::of_parts(&bytes, 0).together().map(<[u8]>::to_vec)
         };
         let acme = Captured::Bytes(b"acme");
         let address = Captured::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -506,7 +487,7 @@ mod tests {
             ("shop", "login")
         );
         assert_eq!(name.to_string(), "user=a\\xff remote_address=10.0.0.0");
-        assert_eq!(Key::new(&bytes, scope).scope(), &bytes[..scope]);
+        assert_eq!(Key::of_parts(&bytes, scope).scope(), &bytes[..scope]);
         for end in 0..bytes.len() {
             assert_eq!(KeyName::parse(&bytes[..end]), None, "cut at {end}");
         }

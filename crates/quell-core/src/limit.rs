@@ -12,14 +12,14 @@ use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::warm_up::{WarmUp, Warming};
-use crate::algorithm::{Algorithm, Engine, Mechanics};
+use crate::algorithm::{Algorithm, At, Edges, Engine, Mechanics};
 use crate::algorithm::{DEBT_REFILLS, LONGEST_DEBT_AT_LEAST};
 use crate::ban::Ban;
 use crate::hold::OnExpiry;
 use crate::limit_error::LimitError;
 use crate::limit_spec::LimitSpec;
 use crate::rate::Rate;
-use crate::time::Monotonic;
+use crate::time::{Monotonic, Now};
 
 /// A [`LimitSpec`] that was proved possible, with what a decision needs worked out.
 ///
@@ -270,6 +270,18 @@ pub struct ActiveLimit {
     /// Where it stands: its domain and rule, how the rule captures values, and what its override
     /// demands. The same in every process; empty for a limit that came with a call.
     pub place: Arc<[u8]>,
+}
+
+impl ActiveLimit {
+    /// The instant of a decision under it; `edges` are those of the calendar window around `now`.
+    #[must_use]
+    pub const fn at(&self, now: Now, edges: Option<Edges>) -> At {
+        At {
+            now,
+            since: self.since,
+            edges,
+        }
+    }
 }
 
 impl LimitSpec {

@@ -14,10 +14,10 @@
 //! Example, 10/s with burst 10: 10 units reserved at 0 s have drained at 1 s, when 10 more are
 //! charged. A cancel at 1 s gives nothing back; otherwise 20 would pass at that instant.
 
-use alloc::collections::VecDeque;
 use core::mem;
 use core::time::Duration;
 
+use super::entries::take_from;
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
 use crate::hold::Mark;
@@ -260,19 +260,6 @@ impl Engine {
                 Some(Mark::Tat(from.moved_mark(*mark, to, at.now.monotonic)))
             }
             _ => None,
-        }
-    }
-}
-
-/// Takes up to `units` from what was charged at `mark`; entries stand in order.
-fn take_from<T: Ord>(entries: &mut VecDeque<(T, u64)>, mark: T, units: u64) {
-    let place = entries.partition_point(|(at, _)| *at < mark);
-    if let Some((at, used)) = entries.get_mut(place)
-        && *at == mark
-    {
-        *used = used.saturating_sub(units);
-        if *used == 0 {
-            entries.remove(place);
         }
     }
 }

@@ -17,14 +17,13 @@
 //!
 //! Bad at: large limits, in memory.
 
-use alloc::collections::VecDeque;
 use core::fmt;
 use core::time::Duration;
 
+use super::entries::{self, Entries, add, drop_oldest, put_in_order};
 use super::sliding_window::SlidingWindow;
-use super::sliding_window::{drop_oldest, put_in_order};
 use super::{Algorithm, At, Engine, Mechanics};
-use crate::decision::{Outcome, RetryAfter};
+use crate::decision::Outcome;
 use crate::limit_error::LimitError;
 use crate::rate::{checked_period, write_per_window};
 use crate::time::Monotonic;
@@ -101,13 +100,12 @@ pub(crate) struct LogEngine {
     window: u64,
 }
 
-type Entries = VecDeque<(Monotonic, u64)>;
-
 impl LogEngine {
-    fn used(entries: &Entries) -> u64 {
-        entries
-            .iter()
-            .fold(0, |sum, (_, used)| sum.saturating_add(*used))
+    fn entries(usage: &Usage) -> Option<&Entries<Monotonic>> {
+        match usage {
+            Usage::SlidingLog { entries } => Some(entries),
+            _ => None,
+        }
     }
 
     /// How long `entry` counts from `now` on.
@@ -159,53 +157,28 @@ impl Mechanics for LogEngine {
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        if cost > self.limit {
-            return Outcome::Deny(RetryAfter::Never);
-        }
-        let Usage::SlidingLog { entries } = usage else {
-            return Outcome::Allow;
-        };
-        let room = self.limit - cost;
-        let mut kept = 0_u64;
-        for (instant, used) in entries.iter().rev() {
-            kept = kept.saturating_add(*used);
-            if kept > room {
-                let wait = self.left(*instant, at.now.monotonic);
-                return Outcome::Deny(RetryAfter::After(wait));
-            }
-        }
-        Outcome::Allow
+        let wait = |instant| self.left(instant, at.now.monotonic);
+        entries::check(Self::entries(usage), self.limit, cost, wait)
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
         let now = at.now.monotonic;
-        let Usage::SlidingLog { entries } = usage else {
+        if let Usage::SlidingLog { entries } = usage {
+            add(entries, now, cost);
+        } else {
             let entries = Entries::from([(now, cost)]);
             *usage = Usage::SlidingLog { entries };
-            return;
-        };
-        match entries.back_mut() {
-            Some((newest, sum)) if *newest >= now => *sum = sum.saturating_add(cost),
-            _ => entries.push_back((now, cost)),
         }
     }
 
     fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
-        match usage {
-            Usage::SlidingLog { entries } => self.limit.saturating_sub(Self::used(entries)),
-            _ => self.limit,
-        }
+        let used = entries::used(Self::entries(usage));
+        self.limit.saturating_sub(used)
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
-        match usage {
-            Usage::SlidingLog { entries } => {
-                entries.back().map_or(Duration::ZERO, |(newest, _)| {
-                    self.left(*newest, at.now.monotonic)
-                })
-            }
-            _ => Duration::ZERO,
-        }
+        let left = |instant| self.left(instant, at.now.monotonic);
+        entries::rest(Self::entries(usage), left)
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {

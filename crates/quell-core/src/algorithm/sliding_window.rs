@@ -21,12 +21,12 @@
 //!
 //! Bad at: exactness at low counts, where `sliding_log` costs no more.
 
-use alloc::collections::VecDeque;
 use core::fmt;
 use core::time::Duration;
 
+use super::entries::{self, Entries, add, drop_oldest, put_in_order};
 use super::{Algorithm, At, Engine, Mechanics};
-use crate::decision::{Outcome, RetryAfter};
+use crate::decision::Outcome;
 use crate::limit_error::LimitError;
 use crate::rate::{checked_period, write_per_window};
 use crate::time::{Monotonic, duration_from_nanos};
@@ -101,7 +101,7 @@ pub(crate) struct SegmentEngine {
     segments: u64,
 }
 
-type Segments = VecDeque<(u64, u64)>;
+type Segments = Entries<u64>;
 
 impl SegmentEngine {
     /// The segment that holds `instant`.
@@ -141,10 +141,11 @@ impl SegmentEngine {
         to.segment(self.last(segment).min(at.now.monotonic))
     }
 
-    fn used(segments: &Segments) -> u64 {
-        segments
-            .iter()
-            .fold(0, |sum, (_, used)| sum.saturating_add(*used))
+    fn segments(usage: &Usage) -> Option<&Segments> {
+        match usage {
+            Usage::SlidingWindow { segments } => Some(segments),
+            _ => None,
+        }
     }
 
     /// Takes over the segments of another such window; those on another grid lie in the segment
@@ -164,36 +165,6 @@ impl SegmentEngine {
         }
         Usage::SlidingWindow { segments }
     }
-}
-
-/// Adds `used` to `segment`, which is the newest or newer.
-fn add(segments: &mut Segments, segment: u64, used: u64) {
-    match segments.back_mut() {
-        Some((newest, sum)) if *newest >= segment => *sum = sum.saturating_add(used),
-        _ => segments.push_back((segment, used)),
-    }
-}
-
-/// Reads what does not stand in order (nonsense in a store) as charged with what follows it.
-pub(super) fn put_in_order<T: Copy + Ord>(entries: &mut VecDeque<(T, u64)>) {
-    if entries.iter().is_sorted_by_key(|(instant, _)| *instant) {
-        return;
-    }
-    let mut latest = entries.back().map(|(instant, _)| *instant);
-    for (instant, _) in entries.iter_mut().rev() {
-        latest = latest.map(|latest| latest.min(*instant));
-        *instant = latest.unwrap_or(*instant);
-    }
-}
-
-/// Forgets the oldest units until at most `limit` are left.
-pub(super) fn drop_oldest<T>(entries: &mut VecDeque<(T, u64)>, limit: u64) {
-    let mut room = limit;
-    for (_, used) in entries.iter_mut().rev() {
-        *used = (*used).min(room);
-        room -= *used;
-    }
-    entries.retain(|(_, used)| *used > 0);
 }
 
 impl Mechanics for SegmentEngine {
@@ -242,22 +213,8 @@ impl Mechanics for SegmentEngine {
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        if cost > self.limit {
-            return Outcome::Deny(RetryAfter::Never);
-        }
-        let Usage::SlidingWindow { segments } = usage else {
-            return Outcome::Allow;
-        };
-        let room = self.limit - cost;
-        let mut kept = 0_u64;
-        for (segment, used) in segments.iter().rev() {
-            kept = kept.saturating_add(*used);
-            if kept > room {
-                let wait = self.left(*segment, at.now.monotonic);
-                return Outcome::Deny(RetryAfter::After(wait));
-            }
-        }
-        Outcome::Allow
+        let wait = |segment| self.left(segment, at.now.monotonic);
+        entries::check(Self::segments(usage), self.limit, cost, wait)
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
@@ -271,21 +228,13 @@ impl Mechanics for SegmentEngine {
     }
 
     fn remaining(&self, usage: &Usage, _at: &At) -> u64 {
-        match usage {
-            Usage::SlidingWindow { segments } => self.limit.saturating_sub(Self::used(segments)),
-            _ => self.limit,
-        }
+        let used = entries::used(Self::segments(usage));
+        self.limit.saturating_sub(used)
     }
 
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration {
-        match usage {
-            Usage::SlidingWindow { segments } => {
-                segments.back().map_or(Duration::ZERO, |(newest, _)| {
-                    self.left(*newest, at.now.monotonic)
-                })
-            }
-            _ => Duration::ZERO,
-        }
+        let left = |segment| self.left(segment, at.now.monotonic);
+        entries::rest(Self::segments(usage), left)
     }
 
     fn shift(&self, usage: &mut Usage, nanos: i64) {
