@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::claim::Claim;
 use quell_core::end_hold::{Ending, forgive};
@@ -72,11 +71,7 @@ impl Model {
         };
         let calendar = to.limit.calendar();
         let edges = calendar.map(|unit| self.calendar.edges(unit, now.wall));
-        let at = At {
-            now,
-            since: to.since,
-            edges,
-        };
+        let at = to.at(now, edges);
         for state in self
             .states
             .values_mut()

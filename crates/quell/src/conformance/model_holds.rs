@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quell_core::algorithm::{At, Edges};
+use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim};
 use quell_core::cost::Cost;
@@ -149,11 +149,7 @@ impl Model {
             let Some(active) = self.limits.get(&state.limit) else {
                 continue;
             };
-            let at = At {
-                now,
-                since: active.since,
-                edges: place.edges,
-            };
+            let at = active.at(now, place.edges);
             let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
             found |= ended.found;
             stands |= ended.stands;

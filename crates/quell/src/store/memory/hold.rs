@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
 use quell_core::end_hold::{self, Ending};
@@ -104,11 +103,7 @@ impl MemoryStore {
             let Some((mut held, active)) = held else {
                 continue;
             };
-            let at = At {
-                now,
-                since: active.since,
-                edges: place.edges,
-            };
+            let at = active.at(now, place.edges);
             let limit = &active.limit;
             let ended = end_hold::end(&mut held.state, limit, &at, id, ending, place.scales);
             self.table.store(&mut chains, held, now, &keeper);

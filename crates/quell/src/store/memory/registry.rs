@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use quell_core::algorithm::{At, Edges};
+use quell_core::algorithm::Edges;
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
@@ -324,12 +324,7 @@ impl Limits {
             if next.active.limit.calendar() != from.calendar() {
                 break;
             }
-            let at = At {
-                now: then,
-                since: next.active.since,
-                edges: None,
-            };
-            state.carry(from, &next.active, &at);
+            state.carry(from, &next.active, &next.active.at(then, None));
             known = next;
         }
         Some(known)
@@ -357,11 +352,6 @@ impl Limits {
             if state.limit == charge.active.id {
                 return;
             }
-            let at = |now, to: &ActiveLimit| At {
-                now,
-                since: to.since,
-                edges: charge.edges,
-            };
             let last = charge.active;
             let Some(known) = self.known.get(&state.limit) else {
                 break;
@@ -372,12 +362,12 @@ impl Limits {
                 | LimitStatus::Restored(_)
                 | LimitStatus::Dropped(_)
                 | LimitStatus::Replaced { at: None, .. } => {
-                    state.carry(from, last, &at(now, last));
+                    state.carry(from, last, &charge.at(now));
                 }
                 LimitStatus::Replaced { to, at: Some(then) } => match self.known.get(&to) {
                     Some(next) => {
                         let next = &next.active;
-                        state.carry(from, next, &at(then, next));
+                        state.carry(from, next, &next.at(then, charge.edges));
                     }
                     None => break,
                 },
@@ -403,12 +393,7 @@ impl Limits {
         };
         let to = &to.active;
         if to.limit.calendar().is_none() || to.limit.calendar() == from.limit.calendar() {
-            let at = At {
-                now,
-                since: to.since,
-                edges: charge.edges,
-            };
-            state.carry(&from.limit, to, &at);
+            state.carry(&from.limit, to, &to.at(now, charge.edges));
         }
     }
 
@@ -426,11 +411,7 @@ impl Limits {
                 return Some(known.active.clone());
             };
             let next = &self.known.get(&to)?.active;
-            let at = At {
-                now: at.unwrap_or(now),
-                since: next.since,
-                edges,
-            };
+            let at = next.at(at.unwrap_or(now), edges);
             state.carry(&known.active.limit, next, &at);
         }
         None
