@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, KeylessCharge, Operation, decide_one};
 use quell_core::cost::Cost;
@@ -21,8 +20,13 @@ use quell_core::time::{Now, Wall};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock, read_again};
 use crate::store::memory::{DEFAULT_MAX_KEYS, Fingerprint, HashKey, Keeper, LoadKey, Table};
-use crate::wait_keyed::{self, LockedKey};
 use crate::waiters::Waiters;
+
+mod wait;
+
+/// Keys that the table of a limiter without keys has room for: never so few that its one key, for want
+/// of room, becomes an overflow state.
+const ROOM: usize = 64;
 
 /// One limit on many keys, in memory.
 ///
@@ -138,12 +142,12 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         most: Duration,
     ) -> Decision {
         let fingerprint = self.table.prefetch(key.borrow()).fingerprint;
-        let line = TableKey {
+        let key = LockedKey {
             limiter: self,
             fingerprint,
             cost,
         };
-        wait_keyed::acquire(&line, &self.waiters, &self.clock, most).await
+        wait::acquire(&key, most).await
     }
 
     fn ask(&self, operation: Operation, key: &K, cost: Cost) -> Decision {
@@ -167,63 +171,52 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         fingerprint: Fingerprint,
         cost: Cost,
     ) -> Decision {
-        let (now, edges) = instant(&self.active.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.active, cost);
-        charge.edges = edges;
-        self.decide_locked(operation, fingerprint, &charge, now, |now, state| {
-            let charge = &charge;
+        self.with_state(operation, fingerprint, cost, |now, charge, state| {
             decide_one(now, operation, &mut Entry { charge, state })
         })
     }
 
-    fn decide_locked<R>(
+    /// Works on the state of a key under its lock; for a peek, on a copy.
+    fn with_state<R>(
         &self,
         operation: Operation,
         fingerprint: Fingerprint,
-        charge: &Charge<'_>,
-        now: Now,
-        work: impl FnOnce(Now, &mut State) -> R,
+        cost: Cost,
+        work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R,
     ) -> R {
+        let limit = &self.active.limit;
+        let (now, edges) = instant(limit, &self.clock, &self.calendar);
+        let mut charge = Charge::alone(&self.active, cost);
+        charge.edges = edges;
         let key = LoadKey {
             fingerprint,
             scope: &[],
-            limit: charge.active.id,
+            limit: self.active.id,
         };
-        let limit = &self.active.limit;
         let keeper = OneLimit { limit, now };
-        let (mut chains, mut held) = self.table.load(&key, operation, now, &keeper);
+        let (chains, mut held) = self.table.load(&key, operation, now, &keeper);
         let now = read_again(now, &self.clock);
         let keeper = OneLimit { limit, now };
-        let result = work(now, &mut held.state);
+        let result = work(now, &charge, &mut held.state);
         if operation == Operation::Acquire {
-            let is_added = self.table.store(&mut chains, held, now, &keeper);
-            drop(chains);
-            if is_added {
-                self.table.make_way(now, &keeper);
-            }
+            self.table.put_back(chains, held, now, &keeper);
         }
         result
     }
 }
 
 /// A key of the table, for callers that wait on it.
-struct TableKey<'a, K: ?Sized, C> {
+struct LockedKey<'a, K: ?Sized, C> {
     limiter: &'a KeyedLimiter<K, C>,
     fingerprint: Fingerprint,
     cost: Cost,
 }
 
-impl<K: Hash + ?Sized, C: Clock> LockedKey for TableKey<'_, K, C> {
+impl<K: Hash + ?Sized, C: Clock> LockedKey<'_, K, C> {
+    /// Works on its state, under its lock, at the present instant.
     fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
-        let limiter = self.limiter;
-        let active = &limiter.active;
-        let (now, edges) = instant(&active.limit, &limiter.clock, &limiter.calendar);
-        let mut charge = Charge::alone(active, self.cost);
-        charge.edges = edges;
-        let acquire = Operation::Acquire;
-        limiter.decide_locked(acquire, self.fingerprint, &charge, now, |now, state| {
-            work(now, &charge, state)
-        })
+        let (operation, key) = (Operation::Acquire, self.fingerprint);
+        self.limiter.with_state(operation, key, self.cost, work)
     }
 }
 
@@ -258,13 +251,7 @@ impl Keeper for OneLimit<'_> {
 /// # Ok::<(), quell::LimitError>(())
 /// ```
 #[derive(Debug)]
-pub struct UnkeyedLimiter<C = SystemClock> {
-    state: Mutex<State>,
-    active: ActiveLimit,
-    clock: C,
-    calendar: SystemCalendar,
-    waiters: Waiters,
-}
+pub struct UnkeyedLimiter<C = SystemClock>(KeyedLimiter<(), C>);
 
 impl UnkeyedLimiter {
     /// A limiter on the system's clock.
@@ -282,73 +269,34 @@ impl<C: Clock> UnkeyedLimiter<C> {
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
     pub fn with(limit: impl Into<LimitSpec>, clock: C) -> Result<Self, LimitError> {
-        let active = activate(limit, clock.now())?;
-        Ok(Self {
-            state: Mutex::new(State::rest(active.id)),
-            active,
-            clock,
-            calendar: SystemCalendar::default(),
-            waiters: Waiters::default(),
-        })
+        KeyedLimiter::with(limit, ROOM, clock).map(Self)
     }
 
     /// Waits for its turn, however long that takes, and charges one unit then; as
     /// [`KeyedLimiter::acquire`].
     pub async fn acquire(&self) -> Decision {
-        self.acquire_timeout(Cost::ONE, Duration::MAX).await
+        self.0.acquire(&()).await
     }
 
     /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
     /// once and uncharged if it does not.
     pub async fn acquire_timeout(&self, cost: Cost, most: Duration) -> Decision {
-        let line = SingleKey {
-            limiter: self,
-            cost,
-        };
-        wait_keyed::acquire(&line, &self.waiters, &self.clock, most).await
+        self.0.acquire_timeout(&(), cost, most).await
     }
 
     /// Asks for one unit, and charges it if it fits.
     pub fn try_acquire(&self) -> Decision {
-        self.try_acquire_n(Cost::ONE)
+        self.0.try_acquire(&())
     }
 
     /// Asks for `cost` units, and charges them if they fit.
     pub fn try_acquire_n(&self, cost: Cost) -> Decision {
-        self.ask(Operation::Acquire, cost, &mut self.state.lock())
+        self.0.try_acquire_n(&(), cost)
     }
 
     /// Asks for `cost` units without charging.
     pub fn peek(&self, cost: Cost) -> Decision {
-        let mut copy = self.state.lock().clone();
-        self.ask(Operation::Peek, cost, &mut copy)
-    }
-
-    fn ask(&self, operation: Operation, cost: Cost, state: &mut State) -> Decision {
-        self.with_charge(cost, |now, charge| {
-            decide_one(now, operation, &mut Entry { charge, state })
-        })
-    }
-
-    fn with_charge<R>(&self, cost: Cost, work: impl FnOnce(Now, &Charge<'_>) -> R) -> R {
-        let (now, edges) = instant(&self.active.limit, &self.clock, &self.calendar);
-        let mut charge = Charge::alone(&self.active, cost);
-        charge.edges = edges;
-        work(now, &charge)
-    }
-}
-
-/// The one key of a limiter without keys.
-struct SingleKey<'a, C> {
-    limiter: &'a UnkeyedLimiter<C>,
-    cost: Cost,
-}
-
-impl<C: Clock> LockedKey for SingleKey<'_, C> {
-    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
-        let mut state = self.limiter.state.lock();
-        let with = |now, charge: &Charge<'_>| work(now, charge, &mut state);
-        self.limiter.with_charge(self.cost, with)
+        self.0.peek(&(), cost)
     }
 }
 

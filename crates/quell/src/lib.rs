@@ -40,7 +40,6 @@ mod limiter;
 #[cfg(all(test, feature = "conformance"))]
 mod schedules;
 mod sync;
-mod wait_keyed;
 mod waiters;
 
 pub use ad_hoc::AdHocMemo;

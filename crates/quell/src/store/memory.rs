@@ -382,7 +382,7 @@ impl MemoryStore {
             store: self,
             now: *now,
         };
-        let (mut chains, mut held) = self.table.load(&key, operation, *now, &keeper);
+        let (chains, mut held) = self.table.load(&key, operation, *now, &keeper);
         let read = *now;
         *now = self.read_again(*now);
         let now = *now;
@@ -399,11 +399,7 @@ impl MemoryStore {
             if decision.banned && !was_banned {
                 self.remember(held.fingerprint, name.as_bytes(), &held.state, now);
             }
-            let is_added = self.table.store(&mut chains, held, now, &keeper);
-            drop(chains);
-            if is_added {
-                self.table.make_way(now, &keeper);
-            }
+            self.table.put_back(chains, held, now, &keeper);
         }
         decision
     }
@@ -576,8 +572,7 @@ impl AdminStore for MemoryStore {
         for charge in set.charges() {
             let key = set.key(charge);
             let load_key = self.load_key(key, charge);
-            let (mut chains, mut held) =
-                self.table.load(&load_key, Operation::Acquire, now, &keeper);
+            let (chains, mut held) = self.table.load(&load_key, Operation::Acquire, now, &keeper);
             let now = self.read_again(now);
             self.carry(&mut held.state, charge, now);
             changed += usize::from(match action {
@@ -596,11 +591,7 @@ impl AdminStore for MemoryStore {
                 }
             });
             self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
-            let is_added = self.table.store(&mut chains, held, now, &keeper);
-            drop(chains);
-            if is_added {
-                self.table.make_way(now, &keeper);
-            }
+            self.table.put_back(chains, held, now, &keeper);
         }
         Ok(changed)
     }

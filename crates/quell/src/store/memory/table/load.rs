@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// [`Table::load_all`] of one key. Unless it is only asked about, [`Table::store`] must follow,
+    /// [`Table::load_all`] of one key. Unless it is only asked about, [`Table::put_back`] must follow,
     /// since its state may have been moved out of a box.
     pub(crate) fn load(
         &self,
@@ -189,11 +189,7 @@ impl Table {
             slot,
             is_overflow,
         };
-        let is_added = self.store(&mut chains, held, now, keeper);
-        drop(chains);
-        if is_added {
-            self.make_way(now, keeper);
-        }
+        self.put_back(chains, held, now, keeper);
     }
 
     /// Takes one state; `None` if it has become crowded since what is wanted was found out.
@@ -271,6 +267,21 @@ impl Table {
                     state.clone()
                 }
             }),
+        }
+    }
+
+    /// Writes back the one state that was loaded, under its lock; then makes room if it is new.
+    pub(crate) fn put_back(
+        &self,
+        mut chains: Chains<'_>,
+        held: LoadedState<'_>,
+        now: Now,
+        keeper: &impl Keeper,
+    ) {
+        let is_added = self.store(&mut chains, held, now, keeper);
+        drop(chains);
+        if is_added {
+            self.make_way(now, keeper);
         }
     }
 

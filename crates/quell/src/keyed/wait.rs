@@ -1,35 +1,28 @@
-//! Waiting on one key without rules, for [`KeyedLimiter`](crate::KeyedLimiter) and
-//! [`UnkeyedLimiter`](crate::UnkeyedLimiter).
+//! Wait: a caller waits for its turn on one key of a [`KeyedLimiter`](crate::KeyedLimiter).
 
+use std::hash::Hash;
 use std::time::Duration;
 
-use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::charge::{Entry, Operation, decide_one};
 use quell_core::claim::{self, Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::end_hold::{self, EndOutcome, Ending};
 use quell_core::hold::HoldId;
-use quell_core::state::State;
 use quell_core::time::Now;
 
+use super::LockedKey;
 use crate::clock::Clock;
 use crate::hold_calls::new_id;
-use crate::waiters::{Waiters, Wakeup};
-
-/// One key of one limit, whose state is read and changed under its lock.
-pub(crate) trait LockedKey {
-    /// Works on its state, under its lock, at the present instant.
-    fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R;
-}
+use crate::waiters::Wakeup;
 
 /// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn.
-struct WaitGuard<'a, L: LockedKey> {
-    key: &'a L,
-    waiters: &'a Waiters,
+struct WaitGuard<'a, K: Hash + ?Sized, C: Clock> {
+    key: &'a LockedKey<'a, K, C>,
     id: HoldId,
     is_placed: bool,
 }
 
-impl<L: LockedKey> WaitGuard<'_, L> {
+impl<K: Hash + ?Sized, C: Clock> WaitGuard<'_, K, C> {
     fn end(&self, ending: Ending) -> (Now, EndOutcome) {
         self.key.with(|now, charge, state| {
             let limit = &charge.active.limit;
@@ -39,28 +32,27 @@ impl<L: LockedKey> WaitGuard<'_, L> {
     }
 }
 
-impl<L: LockedKey> Drop for WaitGuard<'_, L> {
+impl<K: Hash + ?Sized, C: Clock> Drop for WaitGuard<'_, K, C> {
     fn drop(&mut self) {
-        self.waiters.leave(&self.id);
+        let waiters = &self.key.limiter.waiters;
+        waiters.leave(&self.id);
         if self.is_placed {
             let (_, ended) = self.end(Ending::Cancel);
-            self.waiters.wake(ended.next.as_slice());
+            waiters.wake(ended.next.as_slice());
         }
     }
 }
 
 /// Waits for a turn that comes within `most`; refused at once if it does not.
-pub(crate) async fn acquire(
-    key: &impl LockedKey,
-    waiters: &Waiters,
-    clock: &impl Clock,
+pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
+    key: &LockedKey<'_, K, C>,
     most: Duration,
 ) -> Decision {
+    let (waiters, clock) = (&key.limiter.waiters, &key.limiter.clock);
     let id = new_id("");
     let has_seat = waiters.enter(&id);
     let mut guard = WaitGuard {
         key,
-        waiters,
         id: id.clone(),
         is_placed: false,
     };
@@ -110,8 +102,8 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The refusal for a key that already has [`MAX_HOLDS`](hold::MAX_HOLDS) holds.
-fn refused(key: &impl LockedKey) -> Decision {
+/// The refusal for a key that already has [`MAX_HOLDS`](quell_core::hold::MAX_HOLDS) holds.
+fn refused<K: Hash + ?Sized, C: Clock>(key: &LockedKey<'_, K, C>) -> Decision {
     let decision = peek(key);
     let wait = RetryAfter::After(Duration::from_secs(1));
     Decision {
@@ -123,6 +115,6 @@ fn refused(key: &impl LockedKey) -> Decision {
     }
 }
 
-fn peek(key: &impl LockedKey) -> Decision {
+fn peek<K: Hash + ?Sized, C: Clock>(key: &LockedKey<'_, K, C>) -> Decision {
     key.with(|now, charge, state| decide_one(now, Operation::Peek, &mut Entry { charge, state }))
 }
