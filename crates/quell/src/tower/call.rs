@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use derive_where::derive_where;
 use quell_core::descriptor::Query;
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
@@ -35,9 +36,13 @@ use crate::store::{HoldStore, LocalStore};
 /// });
 /// # drop(layer);
 /// ```
+#[derive_where(Clone; D)]
+#[derive_where(Debug; S)]
 pub struct CallLayer<S, D, C = AsEstimated> {
     gate: Arc<Gate<S>>,
+    #[derive_where(skip(Debug))]
     describe: D,
+    #[derive_where(skip(Debug))]
     cost_after: Arc<C>,
 }
 
@@ -152,24 +157,6 @@ impl<S: HoldStore, D, C> CallLayer<S, D, C> {
     }
 }
 
-impl<S, D: Clone, C> Clone for CallLayer<S, D, C> {
-    fn clone(&self) -> Self {
-        Self {
-            gate: Arc::clone(&self.gate),
-            describe: self.describe.clone(),
-            cost_after: Arc::clone(&self.cost_after),
-        }
-    }
-}
-
-impl<S: fmt::Debug, D, C> fmt::Debug for CallLayer<S, D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallLayer")
-            .field("gate", &self.gate)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<S, D: Clone, C, Inner> Layer<Inner> for CallLayer<S, D, C> {
     type Service = CallService<S, D, Inner, C>;
 
@@ -183,18 +170,10 @@ impl<S, D: Clone, C, Inner> Layer<Inner> for CallLayer<S, D, C> {
 
 /// A service with limits in front of it, made by a [`CallLayer`].
 #[derive(Debug)]
+#[derive_where(Clone; D, Inner)]
 pub struct CallService<S, D, Inner, C = AsEstimated> {
     layer: CallLayer<S, D, C>,
     inner: Inner,
-}
-
-impl<S, D: Clone, Inner: Clone, C> Clone for CallService<S, D, Inner, C> {
-    fn clone(&self) -> Self {
-        Self {
-            layer: self.layer.clone(),
-            inner: self.inner.clone(),
-        }
-    }
 }
 
 /// What became of a call.

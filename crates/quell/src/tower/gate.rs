@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use derive_where::derive_where;
 use quell_core::claim::WaitLimits;
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
@@ -100,6 +101,8 @@ pub(super) enum Admission {
 type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 /// Admits calls.
+#[derive_where(Clone)]
+#[derive_where(Debug; S)]
 pub(super) struct Gate<S> {
     pub(super) limiter: Arc<Limiter<S>>,
     pub(super) on_failure: OnFailure,
@@ -108,6 +111,7 @@ pub(super) struct Gate<S> {
     pub(super) max_waiting: usize,
     /// Whether the cost is an estimate until the response has been sent.
     pub(super) pays_later: bool,
+    #[derive_where(skip(Debug))]
     pub(super) listener: Option<Listener>,
 }
 
@@ -192,33 +196,6 @@ impl<S: HoldStore> Gate<S> {
         if let Some(listener) = &self.listener {
             listener(failure);
         }
-    }
-}
-
-impl<S> Clone for Gate<S> {
-    fn clone(&self) -> Self {
-        Self {
-            limiter: Arc::clone(&self.limiter),
-            on_failure: self.on_failure,
-            max_wait: self.max_wait,
-            max_delay: self.max_delay,
-            max_waiting: self.max_waiting,
-            pays_later: self.pays_later,
-            listener: self.listener.clone(),
-        }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Gate<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
-            .field("limiter", &self.limiter)
-            .field("on_failure", &self.on_failure)
-            .field("max_wait", &self.max_wait)
-            .field("max_delay", &self.max_delay)
-            .field("max_waiting", &self.max_waiting)
-            .field("pays_later", &self.pays_later)
-            .finish_non_exhaustive()
     }
 }
 

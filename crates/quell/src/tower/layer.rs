@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use derive_where::derive_where;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, response};
 use quell_core::limit_error::LimitError;
@@ -48,15 +49,19 @@ const OWN_DOMAIN: &str = "layer";
 /// Clones share everything, the limiter too. All limits of one limiter are charged together or not at
 /// all. If one layer is inside another, each charges on its own, the outer one first.
 #[derive(Debug)]
+#[derive_where(Clone)]
 pub struct LimitLayer<S> {
     shared: Arc<Shared<S>>,
 }
 
+#[derive_where(Clone)]
+#[derive_where(Debug; S)]
 struct Shared<S> {
     gate: Gate<S>,
     domain: Arc<str>,
     entries: Entries,
     tell: Tell,
+    #[derive_where(skip(Debug))]
     cost_after: Option<CostAfter>,
 }
 
@@ -227,51 +232,12 @@ impl<S, Inner> Layer<Inner> for LimitLayer<S> {
     }
 }
 
-impl<S> Clone for LimitLayer<S> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
-
-impl<S> Clone for Shared<S> {
-    fn clone(&self) -> Self {
-        Self {
-            gate: self.gate.clone(),
-            domain: Arc::clone(&self.domain),
-            entries: self.entries.clone(),
-            tell: self.tell,
-            cost_after: self.cost_after.clone(),
-        }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Shared<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("gate", &self.gate)
-            .field("domain", &self.domain)
-            .field("entries", &self.entries)
-            .field("tell", &self.tell)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A service with limits in front of it, made by a [`LimitLayer`].
 #[derive(Debug)]
+#[derive_where(Clone; Inner)]
 pub struct LimitService<S, Inner> {
     shared: Arc<Shared<S>>,
     inner: Inner,
-}
-
-impl<S, Inner: Clone> Clone for LimitService<S, Inner> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            inner: self.inner.clone(),
-        }
-    }
 }
 
 /// The future of a response with limits in front of it. If it is dropped while it waits, its place and
