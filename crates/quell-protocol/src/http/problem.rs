@@ -13,115 +13,82 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// The field, and all it says, of an answer that is degraded: a boolean of RFC 9651.
 pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
 
-/// What kind of problem it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProblemKind {
-    /// A limit denies (429).
-    QuotaExceeded,
-    /// The store failed and the answer that was declared for that is no (503).
-    TemporarilyReduced,
-    /// The body is no JSON (400).
-    BadJson,
-    /// The body is JSON, but a member is wrong or missing (400).
-    InvalidField,
-    /// A parameter or header is missing or wrong (400).
-    InvalidRequest,
-    /// The rules know no such domain (404).
-    UnknownDomain,
-    /// There is nothing at this path (404).
-    NotFound,
-    /// The path does not have this method (405).
-    MethodNotAllowed,
-    /// An id stands for something else (409).
-    Conflict,
-    /// The request took too long to arrive (408).
-    RequestTimeout,
-    /// The body is longer than the server takes (413).
-    BodyTooLarge,
-    /// The body is of another type than JSON (415).
-    UnsupportedMediaType,
-    /// A credential is missing or wrong (401).
-    Unauthorized,
-    /// A page of a stranger may have sent it (403).
-    Forbidden,
-    /// The server has more to do than it can (503).
-    Overloaded,
-    /// The store answers, and has more to do than it can (503).
-    StoreOverloaded,
-    /// The store failed and nothing was declared, or the server is at fault (500).
-    Internal,
+/// Declares [`ProblemKind`]: each kind, its status, its URI and its title.
+macro_rules! problem_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $status:literal, $uri:literal, $title:literal;)*) => {
+        /// What kind of problem it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ProblemKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ProblemKind {
+            /// The URI that names it.
+            #[must_use]
+            pub const fn uri(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $uri,)*
+                }
+            }
+
+            /// A short text, always the same.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $title,)*
+                }
+            }
+
+            /// The HTTP status.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self {
+                    $(Self::$kind => $status,)*
+                }
+            }
+        }
+    };
 }
 
-impl ProblemKind {
-    /// The URI that names it.
-    #[must_use]
-    pub const fn uri(self) -> &'static str {
-        match self {
-            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            Self::TemporarilyReduced => {
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-            }
-            Self::BadJson => "urn:quell:problem:bad-json",
-            Self::InvalidField => "urn:quell:problem:invalid-field",
-            Self::InvalidRequest => "urn:quell:problem:invalid-request",
-            Self::UnknownDomain => "urn:quell:problem:unknown-domain",
-            Self::NotFound => "urn:quell:problem:not-found",
-            Self::MethodNotAllowed => "urn:quell:problem:method-not-allowed",
-            Self::Conflict => "urn:quell:problem:conflict",
-            Self::RequestTimeout => "urn:quell:problem:request-timeout",
-            Self::BodyTooLarge => "urn:quell:problem:body-too-large",
-            Self::UnsupportedMediaType => "urn:quell:problem:unsupported-media-type",
-            Self::Unauthorized => "urn:quell:problem:unauthorized",
-            Self::Forbidden => "urn:quell:problem:forbidden",
-            Self::Overloaded => "urn:quell:problem:overloaded",
-            Self::StoreOverloaded => "urn:quell:problem:store-overloaded",
-            Self::Internal => "urn:quell:problem:internal",
-        }
-    }
-
-    /// A short text, always the same.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::QuotaExceeded => "Quota exceeded",
-            Self::TemporarilyReduced => "Temporarily reduced capacity",
-            Self::BadJson => "The body is not JSON",
-            Self::InvalidField => "Something in the body is wrong",
-            Self::InvalidRequest => "Something in the request is wrong",
-            Self::UnknownDomain => "No rules for this domain",
-            Self::NotFound => "Nothing is here",
-            Self::MethodNotAllowed => "Method not allowed",
-            Self::Conflict => "The id is taken",
-            Self::RequestTimeout => "The request took too long",
-            Self::BodyTooLarge => "The body is too large",
-            Self::UnsupportedMediaType => "The body is of an unsupported type",
-            Self::Unauthorized => "A credential is needed",
-            Self::Forbidden => "The request may come from a stranger's page",
-            Self::Overloaded => "The server is overloaded",
-            Self::StoreOverloaded => "The store is overloaded",
-            Self::Internal => "The server failed",
-        }
-    }
-
-    /// The HTTP status.
-    #[must_use]
-    pub const fn status(self) -> u16 {
-        match self {
-            Self::QuotaExceeded => 429,
-            Self::BadJson | Self::InvalidField | Self::InvalidRequest => 400,
-            Self::Unauthorized => 401,
-            Self::Forbidden => 403,
-            Self::UnknownDomain | Self::NotFound => 404,
-            Self::MethodNotAllowed => 405,
-            Self::RequestTimeout => 408,
-            Self::Conflict => 409,
-            Self::BodyTooLarge => 413,
-            Self::UnsupportedMediaType => 415,
-            Self::Internal => 500,
-            Self::TemporarilyReduced | Self::Overloaded | Self::StoreOverloaded => 503,
-        }
-    }
+problem_kinds! {
+    /// A limit denies (429).
+    QuotaExceeded = 429, "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "Quota exceeded";
+    /// The store failed and the answer that was declared for that is no (503).
+    TemporarilyReduced = 503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        "Temporarily reduced capacity";
+    /// The body is no JSON (400).
+    BadJson = 400, "urn:quell:problem:bad-json", "The body is not JSON";
+    /// The body is JSON, but a member is wrong or missing (400).
+    InvalidField = 400, "urn:quell:problem:invalid-field", "Something in the body is wrong";
+    /// A parameter or header is missing or wrong (400).
+    InvalidRequest = 400, "urn:quell:problem:invalid-request", "Something in the request is wrong";
+    /// The rules know no such domain (404).
+    UnknownDomain = 404, "urn:quell:problem:unknown-domain", "No rules for this domain";
+    /// There is nothing at this path (404).
+    NotFound = 404, "urn:quell:problem:not-found", "Nothing is here";
+    /// The path does not have this method (405).
+    MethodNotAllowed = 405, "urn:quell:problem:method-not-allowed", "Method not allowed";
+    /// An id stands for something else (409).
+    Conflict = 409, "urn:quell:problem:conflict", "The id is taken";
+    /// The request took too long to arrive (408).
+    RequestTimeout = 408, "urn:quell:problem:request-timeout", "The request took too long";
+    /// The body is longer than the server takes (413).
+    BodyTooLarge = 413, "urn:quell:problem:body-too-large", "The body is too large";
+    /// The body is of another type than JSON (415).
+    UnsupportedMediaType = 415, "urn:quell:problem:unsupported-media-type",
+        "The body is of an unsupported type";
+    /// A credential is missing or wrong (401).
+    Unauthorized = 401, "urn:quell:problem:unauthorized", "A credential is needed";
+    /// A page of a stranger may have sent it (403).
+    Forbidden = 403, "urn:quell:problem:forbidden", "The request may come from a stranger's page";
+    /// The server has more to do than it can (503).
+    Overloaded = 503, "urn:quell:problem:overloaded", "The server is overloaded";
+    /// The store answers, and has more to do than it can (503).
+    StoreOverloaded = 503, "urn:quell:problem:store-overloaded", "The store is overloaded";
+    /// The store failed and nothing was declared, or the server is at fault (500).
+    Internal = 500, "urn:quell:problem:internal", "The server failed";
 }
 
 /// A problem document. Members that a later version adds are passed over when it is read.
