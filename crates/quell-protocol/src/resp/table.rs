@@ -4,32 +4,6 @@ use super::args::Args;
 use super::encode::Encoder;
 use super::error::CommandError;
 
-/// Which command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    Throttle,
-    Acquire,
-    Peek,
-    Reserve,
-    Settle,
-    Cancel,
-    Release,
-    Renew,
-    Ping,
-    Echo,
-    Hello,
-    Auth,
-    Client,
-    Command,
-    Info,
-    Select,
-    Multi,
-    Exec,
-    Discard,
-    Quit,
-    Reset,
-}
-
 /// A line of the table.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -39,6 +13,7 @@ pub(super) struct Row {
     /// Least and most arguments, the name included.
     arity: (usize, usize),
     kind: Kind,
+    summary: &'static str,
 }
 
 /// What commands have in common.
@@ -55,42 +30,64 @@ enum Kind {
     Transaction,
 }
 
-const fn row(name: Name, upper: &'static str, arity: (usize, usize), kind: Kind) -> Row {
-    Row {
-        name,
-        upper,
-        arity,
-        kind,
-    }
-}
-
 /// No upper bound of its own: the frame's bound holds.
 const MANY: usize = usize::MAX;
 
-/// The commands, the busiest first: a look-up goes through them in this order.
-const ROWS: [Row; 21] = [
-    row(Name::Throttle, "CL.THROTTLE", (5, 6), Kind::Charge),
-    row(Name::Acquire, "QUELL.ACQUIRE", (2, MANY), Kind::Charge),
-    row(Name::Peek, "QUELL.PEEK", (2, MANY), Kind::Ask),
-    row(Name::Reserve, "QUELL.RESERVE", (4, MANY), Kind::Charge),
-    row(Name::Settle, "QUELL.SETTLE", (4, 4), Kind::Charge),
-    row(Name::Cancel, "QUELL.CANCEL", (3, 3), Kind::Charge),
-    row(Name::Release, "QUELL.RELEASE", (3, 4), Kind::Charge),
-    row(Name::Renew, "QUELL.RENEW", (3, 3), Kind::Charge),
-    row(Name::Ping, "PING", (1, 2), Kind::Connection),
-    row(Name::Echo, "ECHO", (2, 2), Kind::Connection),
-    row(Name::Hello, "HELLO", (1, MANY), Kind::Open),
-    row(Name::Auth, "AUTH", (2, 3), Kind::Open),
-    row(Name::Client, "CLIENT", (2, MANY), Kind::Connection),
-    row(Name::Command, "COMMAND", (1, MANY), Kind::Server),
-    row(Name::Info, "INFO", (1, MANY), Kind::Server),
-    row(Name::Select, "SELECT", (2, 2), Kind::Connection),
-    row(Name::Multi, "MULTI", (1, 1), Kind::Transaction),
-    row(Name::Exec, "EXEC", (1, 1), Kind::Transaction),
-    row(Name::Discard, "DISCARD", (1, 1), Kind::Transaction),
-    row(Name::Quit, "QUIT", (1, MANY), Kind::Open),
-    row(Name::Reset, "RESET", (1, 1), Kind::Open),
-];
+/// Declares [`Name`] and [`ROWS`]: each command, its arguments, its kind and its summary.
+macro_rules! commands {
+    ($($name:ident = $upper:literal, $least:literal..=$most:expr, $kind:ident, $summary:literal;)*) => {
+        /// Which command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Name {
+            $($name,)*
+        }
+
+        /// The commands, the busiest first: a look-up goes through them in this order.
+        const ROWS: [Row; [$($upper),*].len()] = [$(
+            Row {
+                name: Name::$name,
+                upper: $upper,
+                arity: ($least, $most),
+                kind: Kind::$kind,
+                summary: $summary,
+            },
+        )*];
+    };
+}
+
+commands! {
+    Throttle = "CL.THROTTLE", 5..=6, Charge,
+        "Asks and charges a limit that comes with the call: key max_burst count period [quantity]";
+    Acquire = "QUELL.ACQUIRE", 2..=MANY, Charge,
+        "Asks and charges the rules of a domain: domain [COST n] name value [name value ..]";
+    Peek = "QUELL.PEEK", 2..=MANY, Ask,
+        "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]";
+    Reserve = "QUELL.RESERVE", 4..=MANY, Charge,
+        "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]";
+    Settle = "QUELL.SETTLE", 4..=4, Charge,
+        "Pays what a reservation cost in truth: domain id actual";
+    Cancel = "QUELL.CANCEL", 3..=3, Charge, "Gives back all that an id holds: domain id";
+    Release = "QUELL.RELEASE", 3..=4, Charge,
+        "Gives permits back; what was charged stays: domain id [FAILED]";
+    Renew = "QUELL.RENEW", 3..=3, Charge, "Begins a lease or a hold anew: domain id";
+    Ping = "PING", 1..=2, Connection, "Answers PONG, or the message";
+    Echo = "ECHO", 2..=2, Connection, "Answers the message";
+    Hello = "HELLO", 1..=MANY, Open,
+        "Chooses the protocol: [2|3 [AUTH user password] [SETNAME name]]";
+    Auth = "AUTH", 2..=3, Open, "Shows credentials: [user] password";
+    Client = "CLIENT", 2..=MANY, Connection,
+        "Names connections and tells about them: SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH";
+    Command = "COMMAND", 1..=MANY, Server,
+        "Tells about the commands: [COUNT | LIST | DOCS [name ..] | INFO [name ..]]";
+    Info = "INFO", 1..=MANY, Server, "Tells about the server: [section ..]";
+    Select = "SELECT", 2..=2, Connection, "Chooses a database; there is one, 0";
+    Multi = "MULTI", 1..=1, Transaction, "Begins to queue commands";
+    Exec = "EXEC", 1..=1, Transaction,
+        "Answers all queued commands, in order; other connections may come in between";
+    Discard = "DISCARD", 1..=1, Transaction, "Forgets the queued commands";
+    Quit = "QUIT", 1..=MANY, Open, "Closes the connection";
+    Reset = "RESET", 1..=1, Open, "Makes the connection as it was when it began";
+}
 
 impl Kind {
     const fn flags(self) -> &'static [&'static str] {
@@ -108,48 +105,6 @@ impl Kind {
             Self::Open | Self::Connection => "connection",
             Self::Server => "server",
             Self::Transaction => "transactions",
-        }
-    }
-}
-
-impl Name {
-    const fn summary(self) -> &'static str {
-        match self {
-            Name::Throttle => {
-                "Asks and charges a limit that comes with the call: key max_burst count period [quantity]"
-            }
-            Name::Acquire => {
-                "Asks and charges the rules of a domain: domain [COST n] name value [name value ..]"
-            }
-            Name::Peek => {
-                "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]"
-            }
-            Name::Reserve => {
-                "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]"
-            }
-            Name::Settle => "Pays what a reservation cost in truth: domain id actual",
-            Name::Cancel => "Gives back all that an id holds: domain id",
-            Name::Release => "Gives permits back; what was charged stays: domain id [FAILED]",
-            Name::Renew => "Begins a lease or a hold anew: domain id",
-            Name::Ping => "Answers PONG, or the message",
-            Name::Echo => "Answers the message",
-            Name::Hello => "Chooses the protocol: [2|3 [AUTH user password] [SETNAME name]]",
-            Name::Auth => "Shows credentials: [user] password",
-            Name::Client => {
-                "Names connections and tells about them: SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH"
-            }
-            Name::Command => {
-                "Tells about the commands: [COUNT | LIST | DOCS [name ..] | INFO [name ..]]"
-            }
-            Name::Info => "Tells about the server: [section ..]",
-            Name::Select => "Chooses a database; there is one, 0",
-            Name::Multi => "Begins to queue commands",
-            Name::Exec => {
-                "Answers all queued commands, in order; other connections may come in between"
-            }
-            Name::Discard => "Forgets the queued commands",
-            Name::Quit => "Closes the connection",
-            Name::Reset => "Makes the connection as it was when it began",
         }
     }
 }
@@ -206,7 +161,7 @@ impl Row {
         encoder.map(3);
         for text in [
             "summary",
-            self.name.summary(),
+            self.summary,
             "since",
             "0.1.0",
             "group",
