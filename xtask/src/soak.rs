@@ -18,7 +18,7 @@ const CHAOS_SECONDS: &str = "300";
 const FLEETS: &str = "500";
 
 /// Tests of the Redis store whose traces follow from `QUELL_SEED`.
-const TRACES: [&str; 3] = ["conformance::", "holds::", "holds_in_slots::"];
+const TRACES: [&str; 3] = ["conformance::", "hold_traces::", "hold_traces_in_slots::"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Length {

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::hold::HoldId;
+use quell_core::time::Wall;
 use redis::Value;
 
 use crate::encode::{LimitNumbers, number};
+use crate::link::Failure;
 use crate::ticks::{Span, Ticks};
 
 const FITS: u8 = 1;
@@ -215,6 +218,34 @@ impl<'a> Reply<'a> {
         self.rest = rest;
         Some(bytes)
     }
+}
+
+/// The ids at the end of a reply.
+pub(crate) fn ids(reply: &mut Reply<'_>) -> Vec<HoldId> {
+    let mut ids: Vec<_> = std::iter::from_fn(|| reply.bytes())
+        .filter_map(hold_id)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// The hold that these bytes name.
+pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
+    let at = bytes.iter().rposition(|byte| *byte == 0xFF)?;
+    let (domain, name) = bytes.split_at_checked(at)?;
+    let domain = std::str::from_utf8(domain).ok()?;
+    HoldId::new(domain, std::str::from_utf8(name.get(1..)?).ok()?)
+}
+
+/// The store's clock, of which scripts tell microseconds.
+pub(crate) const fn wall(micros: u64) -> Wall {
+    Wall::from_nanos(micros.saturating_mul(1_000))
+}
+
+/// A reply that cannot be read. The script may have charged before it was garbled.
+pub(crate) fn strange(reply: &Value) -> Failure {
+    Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
 }
 
 /// What the script answered.

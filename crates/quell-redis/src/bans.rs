@@ -16,15 +16,17 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use quell::store::Banned;
 use quell::store::memory::MAX_NAMED_BANS;
+use quell_core::charge::LimitSet;
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::time::Now;
 use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
-use crate::answer::Reply;
-use crate::batch::ScriptArgs;
+use crate::answer::{RawDecision, Reply};
 use crate::link::Failure;
-use crate::store::{Opcode, RedisStore, StoreClock};
+use crate::opcode::{Opcode, StoreClock};
+use crate::script::{SCRIPTS, ScriptArgs};
+use crate::servers::Servers;
 
 /// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
 /// of the server's time. Of the longest names (64 values of 8 KiB) they are half of the longest reply
@@ -34,21 +36,21 @@ const PAGE: usize = 64;
 /// The list of banned keys in one store.
 #[derive(Debug)]
 pub(crate) struct Bans<'a> {
-    store: &'a RedisStore,
+    servers: &'a Servers,
 }
 
 impl<'a> Bans<'a> {
-    pub(crate) const fn new(store: &'a RedisStore) -> Self {
-        Self { store }
+    pub(crate) const fn new(servers: &'a Servers) -> Self {
+        Self { servers }
     }
 
     /// Which list a key stands on, and as what.
     fn listing(&self, key: Key<'_>) -> (Vec<u8>, Vec<u8>) {
         match shortened(key.as_bytes(), &mark(key.as_bytes())) {
-            Cow::Borrowed(_) => (self.store.names.bans(), member(key)),
+            Cow::Borrowed(_) => (self.servers.names.bans(), member(key)),
             Cow::Owned(short) => (
-                self.store.names.cut_bans(),
-                cut(&self.store.names.of(key), &short),
+                self.servers.names.cut_bans(),
+                cut(&self.servers.names.of(key), &short),
             ),
         }
     }
@@ -61,6 +63,16 @@ impl<'a> Bans<'a> {
         }
     }
 
+    /// Lists keys whose ban began. The bans stand whether or not that works.
+    pub(crate) async fn list_new(&self, set: &LimitSet<'_>, raw: &[RawDecision]) {
+        for (charge, raw) in set.charges().iter().zip(raw) {
+            if raw.starts_ban() {
+                let until = raw.now().saturating_add(raw.ban_left());
+                self.add(set.key(charge), until, raw.now()).await;
+            }
+        }
+    }
+
     /// Lists `key` as banned until an instant of the store's clock.
     pub(crate) async fn add(&self, key: Key<'_>, until: u64, now: u64) {
         let (list, member) = self.listing(key);
@@ -70,11 +82,9 @@ impl<'a> Bans<'a> {
             text(until),
             text(now),
             text(MAX_NAMED_BANS as u64),
-            text(self.store.min_expiry()),
+            text(self.servers.clock.min_expiry()),
         ];
-        let named = self
-            .store
-            .run(&self.store.scripts.name_ban, &list, &arguments);
+        let named = self.servers.run(&SCRIPTS.name_ban, &list, &arguments);
         if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban stands but is not listed");
         }
@@ -84,7 +94,7 @@ impl<'a> Bans<'a> {
     pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
         let most = most.min(MAX_NAMED_BANS);
         let mut bans = Vec::new();
-        for list in [self.store.names.bans(), self.store.names.cut_bans()] {
+        for list in [self.servers.names.bans(), self.servers.names.cut_bans()] {
             bans.extend(self.listed(&list, most, now).await?);
         }
         bans.sort_by_key(|(_, ban)| std::cmp::Reverse(ban.left));
@@ -97,13 +107,13 @@ impl<'a> Bans<'a> {
 
     /// How many names are listed of bans that are not over.
     pub(crate) async fn count(&self, now: Now) -> Result<usize, Failure> {
-        let [whole, cut] = [self.store.names.bans(), self.store.names.cut_bans()];
+        let [whole, cut] = [self.servers.names.bans(), self.servers.names.cut_bans()];
         let counts = try_join(self.count_listed(&whole, now), self.count_listed(&cut, now));
         counts.await.map(|(whole, cut)| whole + cut)
     }
 
     async fn count_listed(&self, list: &[u8], now: Now) -> Result<usize, Failure> {
-        let now = match self.store.clock() {
+        let now = match self.servers.clock {
             StoreClock::Caller => now.monotonic.as_nanos() / 1_000,
             StoreClock::Own => self.clock(list).await?,
         };
@@ -113,7 +123,7 @@ impl<'a> Bans<'a> {
             .arg(list)
             .arg(format!("({now}"))
             .arg("+inf");
-        match self.store.call(list, &count).await {
+        match self.servers.call(list, &count).await {
             Ok(Value::Int(number)) => Ok(usize::try_from(number).unwrap_or_default()),
             // Something else stands there, until the next ban begins.
             Ok(_) | Err(Failure::Foreign(_)) => Ok(0),
@@ -126,7 +136,7 @@ impl<'a> Bans<'a> {
         let mut time = Cmd::new();
         time.arg("TIME");
         let number = |value: &Value| redis::from_redis_value::<u64>(value.clone()).ok();
-        let clock = match self.store.call(list, &time).await? {
+        let clock = match self.servers.call(list, &time).await? {
             Value::Array(parts) => match parts.as_slice() {
                 [seconds, micros] => number(seconds).zip(number(micros)),
                 _ => None,
@@ -182,7 +192,7 @@ impl<'a> Bans<'a> {
         let mut range = Cmd::new();
         range.arg("ZREVRANGE").arg(list);
         range.arg(start).arg(start + PAGE - 1);
-        match self.store.call(list, &range).await {
+        match self.servers.call(list, &range).await {
             // Something else stands there, until the next ban begins.
             Err(Failure::Foreign(_)) => Ok(Vec::new()),
             Err(failure) => Err(failure),
@@ -199,23 +209,23 @@ impl<'a> Bans<'a> {
 
     /// The name of the state that a member stands for, and its key as it is shown.
     fn read(&self, list: &[u8], member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
-        if list == self.store.names.cut_bans() {
+        if list == self.servers.names.cut_bans() {
             let (length, rest) = member.split_first_chunk::<2>()?;
             let length = usize::from(u16::from_be_bytes(*length));
             let (state, short) = rest.split_at_checked(length)?;
             return Some((state.to_vec(), KeyName::parse(short)?));
         }
         let (scope, key) = split(member)?;
-        let state = self.store.names.of_parts(key, scope);
+        let state = self.servers.names.of_parts(key, scope);
         Some((state, KeyName::parse(&shortened(key, &mark(key)))?))
     }
 
     /// How much longer the bans in these states stand, in microseconds.
     async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
-        let store = self.store;
-        let head = [store.head(Opcode::Look, Duration::ZERO, now)];
+        let servers = self.servers;
+        let head = [servers.head(Opcode::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
-        for keys in store.link.together(names) {
+        for keys in servers.link.together(names) {
             match self.left_of(keys, &head).await {
                 // Something else stands under one of them. It is no ban, and is replaced when its key
                 // is charged.
@@ -234,15 +244,12 @@ impl<'a> Bans<'a> {
     }
 
     async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
-        let store = self.store;
-        let first = keys.first().map_or(&[][..], Vec::as_slice);
-        let args = ScriptArgs {
+        let args = Arc::new(ScriptArgs {
             keys: keys.to_vec(),
             arguments: head.to_vec(),
-        };
-        let reply = store
-            .in_time(first, store.run_script(&Arc::new(args)))
-            .await?;
+        });
+        let looked = self.servers.run_script(&args, false);
+        let reply = self.servers.in_time(args.key(), looked).await?;
         let mut reply = Reply::of(&reply);
         // The clock, and then the bans.
         let mut number = || reply.as_mut()?.natural();
@@ -257,7 +264,7 @@ impl<'a> Bans<'a> {
     async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
         let mut remove = Cmd::new();
         remove.arg("ZREM").arg(list).arg(member);
-        self.store.call(list, &remove).await.map(|_| ())
+        self.servers.call(list, &remove).await.map(|_| ())
     }
 }
 

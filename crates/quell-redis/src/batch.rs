@@ -35,16 +35,15 @@ use futures_util::future::{Either, select};
 use redis::Value;
 use tokio::sync::oneshot;
 
+use crate::answer::strange;
 use crate::flow::{MAX_WAIT, Queue, Window};
 use crate::link::{Failure, Link};
-use crate::script::Scripts;
-use crate::script_request::strange;
-use crate::store::{Opcode, RedisStore};
+use crate::opcode::Opcode;
+use crate::script::{SCRIPTS, ScriptArgs};
 use crate::sync::{self, Mutex};
 
 mod script_args;
 
-pub(crate) use script_args::ScriptArgs;
 use script_args::{CallOutcome, combine, outcome_of};
 
 /// At most so many script calls are in flight; further calls wait for the next answer.
@@ -68,8 +67,10 @@ const MAX_KEYS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Batcher {
     link: Arc<Link>,
-    scripts: Arc<Scripts>,
     timeout: Duration,
+    /// Whether calls that wait at the same time may go together: they may not on a cluster, where a
+    /// script sees one slot.
+    is_batching: bool,
     state: Mutex<State>,
 }
 
@@ -223,28 +224,12 @@ impl Drop for SendTask {
     }
 }
 
-/// Runs the script for rates, in a batch if possible.
-pub(crate) async fn run_rate_script(
-    store: &RedisStore,
-    args: &Arc<ScriptArgs>,
-) -> Result<Value, Failure> {
-    let head = args.arguments.first().and_then(|head| head.first());
-    let is_question = head.is_some_and(|opcode| *opcode <= Opcode::Acquire as u8);
-    match store.batcher.as_ref().filter(|_| is_question) {
-        Some(batcher) => batcher.ask(args).await,
-        None => {
-            let script = &store.scripts.decide;
-            script.run(&store.link, &args.keys, &args.arguments).await
-        }
-    }
-}
-
 impl Batcher {
-    pub(crate) fn new(link: &Arc<Link>, scripts: &Arc<Scripts>, timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(link: &Arc<Link>, timeout: Duration, is_batching: bool) -> Arc<Self> {
         Arc::new(Self {
             link: Arc::clone(link),
-            scripts: Arc::clone(scripts),
             timeout,
+            is_batching: is_batching && !link.is_spread(),
             state: Mutex::new(State::new(timeout)),
         })
     }
@@ -260,7 +245,13 @@ impl Batcher {
         self.state.lock().waiting.is_full()
     }
 
-    async fn ask(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
+    /// Runs the script for rates, in a batch with other acquires and peeks if some wait.
+    pub(crate) async fn ask(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Value, Failure> {
+        let head = args.arguments.first().and_then(|head| head.first());
+        let is_question = head.is_some_and(|opcode| *opcode <= Opcode::Acquire as u8);
+        if !self.is_batching || !is_question {
+            return self.alone(args).await;
+        }
         let outcome = match self.enqueue(args)? {
             Entry::Alone(mut in_flight_call) => {
                 let answer = self.alone(args).await;
@@ -290,9 +281,11 @@ impl Batcher {
         }
     }
 
-    async fn alone(&self, args: &ScriptArgs) -> Result<Value, Failure> {
-        let script = &self.scripts.decide;
-        script.run(&self.link, &args.keys, &args.arguments).await
+    fn alone<'a>(
+        &'a self,
+        args: &'a ScriptArgs,
+    ) -> impl Future<Output = Result<Value, Failure>> + Send + 'a {
+        self.link.call(args.key(), args.command(&SCRIPTS.decide))
     }
 
     /// Decides whether a call is sent alone, and queues it if not.
@@ -383,8 +376,9 @@ impl Batcher {
         }
         let args = queued.iter().map(|call| &*call.args);
         let (keys, arguments) = combine(args);
-        let script = &self.scripts.decide_batch;
-        match script.run(&self.link, &keys, &arguments).await? {
+        let args = ScriptArgs { keys, arguments };
+        let call = args.command(&SCRIPTS.decide_batch);
+        match self.link.call(args.key(), call).await? {
             Value::Array(answers) if answers.len() == queued.len() => Ok(answers),
             reply => Err(strange(&reply)),
         }
@@ -456,7 +450,7 @@ mod tests {
 
     fn batcher(timeout: Duration) -> Arc<Batcher> {
         let link = Arc::new(Link::new(&"redis://localhost".parse().unwrap(), timeout));
-        Batcher::new(&link, &Arc::new(Scripts::new()), timeout)
+        Batcher::new(&link, timeout, true)
     }
 
     /// Queues a call for each number of keys, and returns what their callers will receive.

@@ -9,14 +9,15 @@ use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use crate::link::{Endpoint, Failure};
-use crate::store::RedisStore;
+use crate::script::SCRIPTS;
+use crate::servers::Servers;
 
-/// What somebody should change about the store: see [`RedisStore::warnings`].
-pub(crate) async fn warnings(store: &RedisStore) -> Result<Vec<String>, Failure> {
-    let endpoints = store.link.endpoints();
+/// What somebody should change about the store: see [`RedisStore::warnings`](crate::RedisStore::warnings).
+pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> {
+    let endpoints = servers.link.endpoints();
     let asked = endpoints.iter().map(async |endpoint| {
-        let missing = missing_rights(store, endpoint).await?;
-        let evicts = eviction(store, endpoint).await?;
+        let missing = missing_rights(servers, endpoint).await?;
+        let evicts = eviction(servers, endpoint).await?;
         Ok([missing, evicts])
     });
     let mut warnings: Vec<String> = Vec::new();
@@ -32,14 +33,14 @@ pub(crate) async fn warnings(store: &RedisStore) -> Result<Vec<String>, Failure>
 }
 
 async fn missing_rights(
-    store: &RedisStore,
+    servers: &Servers,
     endpoint: &Arc<Endpoint>,
 ) -> Result<Option<String>, Failure> {
-    let Some(tag) = store.link.tag_at(endpoint) else {
+    let Some(tag) = servers.link.tag_at(endpoint) else {
         return Ok(None);
     };
-    let keys = [store.names.rights(&tag)];
-    let missing = match store.run(&store.scripts.rights, &keys, &[]).await {
+    let keys = [servers.names.rights(&tag)];
+    let missing = match servers.run(&SCRIPTS.rights, &keys, &[]).await {
         Ok(Value::Array(missing)) => missing,
         // Not even that script may be run.
         Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
@@ -67,14 +68,14 @@ async fn missing_rights(
 }
 
 /// Whether a server drops states when it is full. One that does not say is not asked again.
-async fn eviction(store: &RedisStore, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
-    let Some(tag) = store.link.tag_at(endpoint) else {
+async fn eviction(servers: &Servers, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
+    let Some(tag) = servers.link.tag_at(endpoint) else {
         return Ok(None);
     };
-    let name = store.names.rights(&tag);
+    let name = servers.names.rights(&tag);
     let mut info = Cmd::new();
     info.arg("INFO").arg("memory");
-    let said = match store.call(&name, &info).await {
+    let said = match servers.call(&name, &info).await {
         Ok(Value::BulkString(said)) => String::from_utf8_lossy(&said).into_owned(),
         // It may be forbidden, which is fine.
         Ok(_) | Err(Failure::Refused(_)) => return Ok(None),

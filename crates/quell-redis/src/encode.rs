@@ -457,3 +457,81 @@ fn instant_up(instant: Monotonic) -> u64 {
 fn wall_up(wall: Wall) -> u64 {
     wall.as_nanos().div_ceil(1_000)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quell_core::algorithm::fixed_window::CalendarUnit;
+    use quell_core::cost::Cost;
+    use quell_core::limit::{ActiveLimit, LimitId};
+    use quell_core::limit_error::LimitError;
+    use quell_core::rate::Rate;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// One line for each limit below.
+    const BYTES: &str = "
+050501904ec80140dd4c0000000000413e848000000000
+040711808ece1c0707417885e6d00000004014000000000000418c9c38000000000000000000000000401c0000000000003ff0000000000000
+000741904ec801c80140dd4c00000000000000000000000000413e84800000000000000000000000003ff00000000000003ff0000000000000413e8480000000000000000000000000401c000000000000
+050581904ec80140dd4c0000000000413e848000000000
+04119280ade204e8070180b09dc2df0103e80740dd4c0000000000000000000000000040c38800000000000000000000000000408f4000000000003ff0000000000000
+0c0509904ec80140dd4c00000000000000000000000000413e84800000000000000000000000003ff00000000000003ff00000000000004008000000000000418c9c38000000004000000000000000418c9c3800000000419c9c3800000000
+0407030a808ece1c14400800000000000040340000000000004024000000000000418c9c3800000000
+050642c09a0c140841224f8000000000414e848000000000
+04060464808ece1c40080000000000004059000000000000418c9c3800000000
+040b05640299f0b5e419f71f7b400800000000000040590000000000000000000000000000000000000000000043300000000000004236a1924c000000
+0408066480ade204010640080000000000004059000000000000416312d0000000003ff00000000000004018000000000000
+04060764808ece1c40080000000000004059000000000000418c9c3800000000
+0408800a0a808ece1c0040080000000000004024000000000000418c9c3800000000
+0409c00a0a808ece1c000240080000000000004024000000000000418c9c3800000000
+";
+
+    fn written(limit: Result<Limit, LimitError>) -> String {
+        let active = ActiveLimit {
+            id: LimitId::default(),
+            limit: limit.unwrap(),
+            since: Monotonic::from_nanos(7_000),
+            place: Arc::default(),
+        };
+        let charge = Charge::alone(&active, Cost::new(3).unwrap());
+        let bytes = code(&charge).bytes.into_iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Servers of other versions read what is written here.
+    #[test]
+    fn the_bytes_of_each_algorithm_stay() {
+        let leaky = Limit::leaky_bucket(Rate::new(5, MINUTE / 60).unwrap());
+        let ban = Ban::new(3, Some(MINUTE), vec![MINUTE, MINUTE * 2]).unwrap();
+        let token = Limit::per_second(100).burst(200);
+        let window = Limit::sliding_window(100, MINUTE);
+        let permits = Limit::concurrency(10).lease(MINUTE);
+        let limits = [
+            token.clone().build(),
+            Limit::per_minute(7).build(),
+            token.clone().initial(0).build(),
+            token.clone().debt(true).build(),
+            Limit::per_second(100)
+                .warm_up(MINUTE)
+                .cold_factor(3)
+                .build(),
+            token.build().map(|limit| limit.with_ban(ban)),
+            TokenBucket::refill(10, MINUTE).burst(20).build(),
+            leaky.burst(20).delay_after(8).build(),
+            Limit::fixed_window(100, MINUTE).build(),
+            Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin").build(),
+            window.segments(6).build(),
+            Limit::sliding_log(100, MINUTE).build(),
+            permits.clone().build(),
+            permits.adaptive(2).build(),
+        ];
+        assert_eq!(BYTES.trim().lines().count(), limits.len());
+        for (limit, expected) in limits.into_iter().zip(BYTES.trim().lines()) {
+            assert_eq!(written(limit), expected);
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use redis::{RedisError, ServerErrorKind, Value};
 
 use crate::sync::sleep;
 use crate::url::{Address, Shape, StoreUrl};
@@ -32,7 +32,7 @@ mod shared_task;
 mod slot_tags;
 
 use cluster::{Cluster, slot_of};
-use command::Command;
+pub(crate) use command::Command;
 pub(crate) use endpoint::Endpoint;
 use node::Node;
 use search::Search;
@@ -227,64 +227,66 @@ impl Link {
     }
 
     /// Sends `command`, which is about `key`, to the server that has it, and tries again while servers
-    /// say that they ran nothing.
+    /// say that they ran nothing. A server that does not know a script gets its text.
     ///
-    /// All of it takes as long as a command may, not counting the time that it is with a connection,
+    /// Each attempt takes as long as a command may, not counting the time that it is with a connection,
     /// which limits that by itself. So whatever runs out of time here was not sent.
-    pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
-        let command = &Command::from(command);
-        let call = async {
-            match self {
-                Self::Single(node) => call_single(node, command).await,
-                Self::Sentinel(sentinel) => sentinel.call(command).await,
-                Self::Cluster(cluster) => cluster.call(key, command).await,
-            }
-        };
-        let timeout = self.timeout();
-        let (mut call, mut end) = (pin!(call), pin!(sleep(timeout)));
-        poll_fn(|context| {
-            if let Poll::Ready(answer) = call.as_mut().poll(context) {
-                return Poll::Ready(answer);
-            }
-            if command.is_on_connection() {
-                return Poll::Pending;
-            }
-            end.as_mut().poll(context).map(|()| {
-                let reason = command.reason().map(|reason| format!(": {reason}"));
-                let reason = reason.unwrap_or_default();
-                let reason = format!("no answer within {timeout:?}{reason}");
-                Err(Failure::Unreachable(reason))
-            })
-        })
-        .await
-    }
-
-    fn timeout(&self) -> Duration {
-        match self {
+    pub(crate) async fn call(&self, key: &[u8], mut command: Command) -> Result<Value, Failure> {
+        let timeout = match self {
             Self::Single(node) => node.settings().timeout,
             Self::Sentinel(sentinel) => sentinel.settings().timeout,
             Self::Cluster(cluster) => cluster.settings().timeout,
+        };
+        loop {
+            let attempt = async {
+                match self {
+                    Self::Single(node) => {
+                        let search = Search::begin(timeout);
+                        loop {
+                            let failure = match node.call(&command).await {
+                                Ok(value) => return Ok(value),
+                                Err(attempt) => again_at_one(attempt)?,
+                            };
+                            tracing::debug!(?node, %failure, "asking again");
+                            search.pause(failure).await?;
+                        }
+                    }
+                    Self::Sentinel(sentinel) => sentinel.call(&command).await,
+                    Self::Cluster(cluster) => cluster.call(key, &command).await,
+                }
+            };
+            let answer = {
+                let (mut attempt, mut end) = (pin!(attempt), pin!(sleep(timeout)));
+                let answer = poll_fn(|context| match attempt.as_mut().poll(context) {
+                    Poll::Pending if !command.is_on_connection() => {
+                        let late = || Failure::Unreachable(command.late(timeout));
+                        end.as_mut().poll(context).map(|()| Err(late()))
+                    }
+                    answer => answer,
+                });
+                answer.await
+            };
+            // Never loaded, flushed, or the server was started anew: it ran nothing.
+            match answer {
+                Err(Failure::NoScript) => match command.with_text() {
+                    Some(with_text) => command = with_text,
+                    None => return answer,
+                },
+                _ => return answer,
+            }
         }
     }
 }
 
-async fn call_single(node: &Arc<Node>, command: &Command) -> Result<Value, Failure> {
-    let search = Search::begin(node.settings().timeout);
-    loop {
-        match node.call(command).await {
-            Ok(value) => return Ok(value),
-            Err(AttemptFailure::Failed(failure)) => return Err(failure),
-            Err(AttemptFailure::Moved(_) | AttemptFailure::Ask(_)) => {
-                return Err(Failure::Refused(
-                    "this server is one of a cluster: write redis+cluster:// in place of redis://"
-                        .to_owned(),
-                ));
-            }
-            Err(AttemptFailure::Away(failure)) => {
-                tracing::debug!(?node, %failure, "asking again");
-                search.pause(failure).await?;
-            }
-        }
+/// Why a single server is asked again; an error if it is not.
+fn again_at_one(attempt: AttemptFailure) -> Result<Failure, Failure> {
+    match attempt {
+        AttemptFailure::Away(failure) => Ok(failure),
+        AttemptFailure::Failed(failure) => Err(failure),
+        AttemptFailure::Moved(_) | AttemptFailure::Ask(_) => Err(Failure::Refused(
+            "this server is one of a cluster: write redis+cluster:// in place of redis://"
+                .to_owned(),
+        )),
     }
 }
 

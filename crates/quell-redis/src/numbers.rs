@@ -1,8 +1,10 @@
-//! Counters of calls to the store, for metrics.
+//! Counters of calls to the store and of replaced values, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::link::{Endpoint, Failure};
 
@@ -33,6 +35,7 @@ pub(crate) struct Counts {
     parts: [AtomicU64; PARTS],
     nanos: AtomicU64,
     overloaded: AtomicU64,
+    pub(crate) replaced: ReplacedValues,
 }
 
 impl Counts {
@@ -85,8 +88,36 @@ impl Counts {
             overloaded: read(&self.overloaded),
             is_gone: endpoints.iter().any(|endpoint| endpoint.breaker.is_open()),
             servers,
-            replaced: 0,
+            replaced: self.replaced.count(),
         }
+    }
+}
+
+/// How often the log says that values are replaced.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Values that were replaced.
+#[derive(Debug, Default)]
+pub(crate) struct ReplacedValues {
+    count: AtomicU64,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl ReplacedValues {
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Counts some; returns whether that is worth a line now.
+    pub(crate) fn add(&self, count: u64, now: Instant) -> bool {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        let mut logged = self.logged.lock();
+        let is_due =
+            logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL);
+        if is_due && count > 0 {
+            *logged = Some(now);
+        }
+        is_due && count > 0
     }
 }
 
@@ -136,5 +167,16 @@ mod tests {
         );
         assert_eq!(read.parts.last(), Some(&(None, 3)));
         assert_eq!(read.failures.get(2), Some(&("refused", 1)));
+    }
+
+    #[test]
+    fn it_is_told_once_a_minute() {
+        let replaced = ReplacedValues::default();
+        let now = Instant::now();
+        assert!(!replaced.add(0, now), "nothing was replaced");
+        assert!(replaced.add(1, now));
+        assert!(!replaced.add(2, now + LOG_INTERVAL / 2));
+        assert!(replaced.add(1, now + LOG_INTERVAL));
+        assert_eq!(replaced.count(), 4);
     }
 }

@@ -6,18 +6,24 @@ use std::time::{Duration, Instant};
 use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
+use quell::store::split::{OwnedSet, run_to_end};
 use quell::store::{Action, Answer, Placed};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
-use quell_core::decision::Decision;
 use quell_core::time::{Now, Wall};
+use redis::Value;
 
+use crate::claim::hold_time;
 use crate::flow::MAX_WAIT;
-use crate::hold::HoldError;
+use crate::hold::hold;
 use crate::link::{Endpoint, Failure};
-use crate::script_request;
+use crate::script::SCRIPTS;
+use crate::script_request::{administer, decide, pay, whole};
+use crate::servers::gone_message;
 use crate::store::RedisStore;
-use crate::unpaid_nodes;
+
+/// A node counts as owing for this long after it said so; it says so again every half a second.
+const OWING_TTL: Duration = Duration::from_secs(3);
 
 /// One server of a store: an address, or the primary that sentinels or a cluster name.
 #[derive(Clone, Debug)]
@@ -47,51 +53,28 @@ impl From<Failure> for RemoteFailure {
     }
 }
 
-impl From<script_request::SetFailure> for SetFailure {
-    fn from(undecided: script_request::SetFailure) -> Self {
-        Self {
-            failure: undecided.failure.into(),
-            failed: undecided.failed,
-            uncertain: undecided.uncertain,
-        }
-    }
-}
-
-impl From<HoldError> for HoldFailure {
-    fn from(error: HoldError) -> Self {
-        match error {
-            HoldError::Failed(failure) => Self::Failed(failure.into()),
-            HoldError::Refused(error) => Self::Refused(error),
-        }
-    }
-}
-
-/// The store's clock, of which scripts tell microseconds.
-pub(crate) const fn wall(micros: u64) -> Wall {
-    Wall::from_nanos(micros.saturating_mul(1_000))
-}
-
-pub(crate) fn answer((decisions, clock): (Vec<Decision>, u64)) -> Answer {
-    Answer {
-        decisions: decisions.into(),
-        store_time: Some(wall(clock)),
-        ..Answer::default()
-    }
-}
-
 impl RemoteStore for RedisStore {
     type Server = Server;
 
     fn servers(&self) -> Vec<Server> {
-        self.link.endpoints().into_iter().map(Server).collect()
+        self.servers
+            .link
+            .endpoints()
+            .into_iter()
+            .map(Server)
+            .collect()
     }
 
     fn server_of(&self, key: &[u8], scope: usize) -> Server {
-        Server(self.link.endpoint_of(&self.names.of_parts(key, scope)))
+        Server(
+            self.servers
+                .link
+                .endpoint_of(&self.servers.names.of_parts(key, scope)),
+        )
     }
 
     fn is_spread(&self) -> bool {
-        self.link.is_spread()
+        self.servers.link.is_spread()
     }
 
     fn status(&self, server: &Server, now: Instant) -> ServerStatus {
@@ -102,7 +85,7 @@ impl RemoteStore for RedisStore {
     }
 
     fn is_any_gone(&self) -> bool {
-        self.link.is_any_gone()
+        self.servers.link.is_any_gone()
     }
 
     fn gone_reason(
@@ -111,20 +94,32 @@ impl RemoteStore for RedisStore {
         claim: Option<&Claim<'_>>,
         now: Instant,
     ) -> Option<String> {
-        Self::gone_reason(self, set, claim, now)
+        let (link, names) = (&self.servers.link, &self.servers.names);
+        if !link.is_any_gone() {
+            return None;
+        }
+        let keys = set.charges().iter().map(|charge| set.key(charge));
+        // Where its id points from, too.
+        let claim = claim.filter(|claim| hold_time(set, claim).is_some());
+        let pointer = claim.map(|claim| names.pointer(claim.id.as_bytes()));
+        let mut names = keys.map(|key| names.of(key)).chain(pointer);
+        names.find_map(|name| {
+            let (reason, _) = link.endpoint_of(&name).breaker.gone(now)?;
+            Some(gone_message(&reason))
+        })
     }
 
     fn longest_call(&self) -> Duration {
         // In the queue, and for its answer.
-        self.timeout * (MAX_WAIT + 2)
+        self.servers.timeout * (MAX_WAIT + 2)
     }
 
     async fn probe(&self, server: &Server) -> Result<(), RemoteFailure> {
-        Ok(Self::probe(self, &server.0).await?)
+        Ok(self.servers.probe(&server.0).await?)
     }
 
     async fn check(&self) -> Result<(), RemoteFailure> {
-        Ok(self.ping().await?)
+        Ok(self.servers.ping().await?)
     }
 
     async fn try_decide(
@@ -133,11 +128,31 @@ impl RemoteStore for RedisStore {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, SetFailure> {
-        Ok(answer(Self::try_decide(self, set, operation, now).await?))
+        let servers = &self.servers;
+        if servers.is_full(set) {
+            let failure = Failure::Overloaded;
+            servers.counts.called(Duration::ZERO, Some(&failure));
+            return Err(RemoteFailure::from(failure).into());
+        }
+        let is_one = !servers.link.is_spread() || set.charges().len() == 1;
+        let decided = if is_one || operation == Operation::Peek {
+            decide(servers, set, operation, now).await
+        } else {
+            let places = 0..set.charges().len();
+            let (servers, set) = (Arc::clone(servers), OwnedSet::new(set));
+            let decided =
+                run_to_end(async move { decide(&servers, &set.as_set(), operation, now).await });
+            decided.await.unwrap_or_else(|| {
+                let failure = Failure::Unknown("the runtime ended".to_owned());
+                Err(whole(failure, places))
+            })
+        };
+        decided.map_err(|undecided| undecided.map(Into::into))
     }
 
     async fn try_pay(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, SetFailure> {
-        Ok(answer(Self::try_pay(self, set, now).await?))
+        let paid = pay(&self.servers, set, now).await;
+        paid.map_err(|undecided| undecided.map(Into::into))
     }
 
     async fn try_hold(
@@ -146,8 +161,8 @@ impl RemoteStore for RedisStore {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<(Placed, Wall), HoldFailure> {
-        let (placed, clock) = Self::try_hold(self, set, claim, now).await?;
-        Ok((placed, wall(clock)))
+        let held = hold(&self.servers, set, claim, now).await;
+        held.map_err(|failure| failure.map(Into::into))
     }
 
     async fn try_administer(
@@ -156,10 +171,15 @@ impl RemoteStore for RedisStore {
         action: Action,
         now: Now,
     ) -> Result<usize, RemoteFailure> {
-        Ok(Self::try_administer(self, set, action, now).await?)
+        Ok(administer(&self.servers, set, action, now).await?)
     }
 
     async fn others_owe(&self, node: u64, owes: bool) -> Result<bool, RemoteFailure> {
-        Ok(unpaid_nodes::others_owe(self, node, owes).await?)
+        let kept = if owes { OWING_TTL.as_millis() } else { 0 };
+        let arguments = [format!("{node:016x}"), kept.to_string()].map(String::into_bytes);
+        let list = [self.servers.names.owing()];
+        let script = &SCRIPTS.unpaid_nodes;
+        let others = self.servers.run(script, &list, &arguments).await?;
+        Ok(matches!(others, Value::Int(others) if others > 0))
     }
 }

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use crate::link::{Failure, Link};
-use crate::script::Loaded;
+use crate::script::SCRIPTS;
 use crate::url::StoreUrl;
 
 mod read;
@@ -29,9 +29,6 @@ const PREFIX: &str = "quell:rules:1:{book}:";
 /// How long a call may take: no request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Adds a version, if nobody came first.
-const PUSH: &str = include_str!("script/push_rules.lua");
-
 /// Versions that are asked for at once when many are listed.
 const MAX_CONCURRENT: usize = 50;
 
@@ -40,7 +37,6 @@ const MAX_CONCURRENT: usize = 50;
 pub struct RuleVersions {
     link: Link,
     url: StoreUrl,
-    push: Loaded,
 }
 
 /// The version that is in force, or should be: its number and a digest of its text.
@@ -156,7 +152,6 @@ impl RuleVersions {
         Self {
             link: Link::new(&url, TIMEOUT),
             url,
-            push: Loaded::new(PUSH),
         }
     }
 
@@ -273,7 +268,8 @@ impl RuleVersions {
             draft.text.to_owned(),
         ]
         .map(String::into_bytes);
-        let answer = self.push.run(&self.link, &keys, &arguments).await?;
+        let push = SCRIPTS.push_rules.command(&keys, &arguments);
+        let answer = self.link.call(head_key().as_bytes(), push).await?;
         let stands = read::text(&answer).and_then(Head::parse);
         match stands {
             Some(head) if head == next => Ok(PushOutcome::Done(head)),
@@ -282,7 +278,7 @@ impl RuleVersions {
     }
 
     async fn call(&self, key: &str, command: &Cmd) -> Result<Value, RuleVersionsError> {
-        Ok(self.link.call(key.as_bytes(), command).await?)
+        Ok(self.link.call(key.as_bytes(), command.into()).await?)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The Lua scripts, and how they are run: by hash, with the text if the server does not have it.
 
-use redis::{Cmd, Script, Value};
+use std::sync::LazyLock;
 
-use crate::hold_hints::HoldHints;
-use crate::link::{Failure, Link};
+use crate::link::Command;
 
 /// What both scripts that decide know, in the order in which its parts need each other.
 macro_rules! algorithms {
@@ -75,74 +74,75 @@ const NAME_BAN: &str = include_str!("script/name_ban.lua");
 /// Says whether a node owes something, and hears whether others do.
 const UNPAID_NODES: &str = include_str!("script/unpaid_nodes.lua");
 
-/// Scripts by name; a server that does not know one gets its text in the same call.
+/// Adds a version of the rules, if nobody came first.
+const PUSH_RULES: &str = include_str!("script/push_rules.lua");
+
+/// All scripts. A server that does not know one gets its text.
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    decide: Script::new(DECIDE),
+    decide_batch: Script::new(DECIDE_BATCH),
+    hold: Script::new(HOLD),
+    name_ban: Script::new(NAME_BAN),
+    unpaid_nodes: Script::new(UNPAID_NODES),
+    point: Script::new(POINT),
+    rights: Script::new(RIGHTS),
+    push_rules: Script::new(PUSH_RULES),
+});
+
+/// Scripts by name.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    pub(crate) decide: Loaded,
-    pub(crate) hold: Loaded,
-    pub(crate) hold_hints: HoldHints,
-    pub(crate) decide_batch: Loaded,
-    pub(crate) name_ban: Loaded,
-    pub(crate) unpaid_nodes: Loaded,
-    pub(crate) point: Loaded,
-    pub(crate) rights: Loaded,
+    pub(crate) decide: Script,
+    pub(crate) decide_batch: Script,
+    pub(crate) hold: Script,
+    pub(crate) name_ban: Script,
+    pub(crate) unpaid_nodes: Script,
+    pub(crate) point: Script,
+    pub(crate) rights: Script,
+    pub(crate) push_rules: Script,
 }
 
 /// A script with its hash.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct Script {
     text: &'static str,
     hash: String,
 }
 
-impl Scripts {
-    pub(crate) fn new() -> Self {
-        Self {
-            decide: Loaded::new(DECIDE),
-            hold: Loaded::new(HOLD),
-            hold_hints: HoldHints::new(),
-            decide_batch: Loaded::new(DECIDE_BATCH),
-            name_ban: Loaded::new(NAME_BAN),
-            unpaid_nodes: Loaded::new(UNPAID_NODES),
-            point: Loaded::new(POINT),
-            rights: Loaded::new(RIGHTS),
-        }
-    }
-}
-
-impl Loaded {
-    pub(crate) fn new(text: &'static str) -> Self {
-        let hash = Script::new(text).get_hash().to_owned();
+impl Script {
+    fn new(text: &'static str) -> Self {
+        let hash = redis::Script::new(text).get_hash().to_owned();
         Self { text, hash }
     }
 
-    /// Runs the script on the server that has `keys`.
-    pub(crate) async fn run(
-        &self,
-        link: &Link,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
-    ) -> Result<Value, Failure> {
-        let first = keys.first().map_or(&[][..], Vec::as_slice);
-        let by_hash = command("EVALSHA", &self.hash, keys, arguments);
-        match link.call(first, &by_hash).await {
-            // Never loaded, flushed, or the server was started anew: it ran nothing.
-            Err(Failure::NoScript) => {
-                let with_text = command("EVAL", self.text, keys, arguments);
-                link.call(first, &with_text).await
-            }
-            answer => answer,
+    /// The command that runs the script on these keys.
+    pub(crate) fn command(&'static self, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Command {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.hash).arg(keys.len());
+        for bytes in keys.iter().chain(arguments) {
+            command.arg(bytes.as_slice());
         }
+        Command::of_script(&command, &self.hash, self.text)
     }
 }
 
-fn command(name: &str, script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Cmd {
-    let mut command = Cmd::new();
-    command.arg(name).arg(script).arg(keys.len());
-    for bytes in keys.iter().chain(arguments) {
-        command.arg(bytes.as_slice());
+/// What a script is called with: keys, and what follows them, the head first.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptArgs {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+impl ScriptArgs {
+    /// The key whose server is asked.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.keys.first().map_or(&[], Vec::as_slice)
     }
-    command
+
+    /// The command that runs `script` with these.
+    pub(crate) fn command(&self, script: &'static Script) -> Command {
+        script.command(&self.keys, &self.arguments)
+    }
 }
 
 #[cfg(test)]

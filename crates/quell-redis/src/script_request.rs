@@ -2,110 +2,207 @@
 //!
 //! Keys in one slot are decided by one script call, all or nothing. If a set spans slots, each slot is a
 //! part of it, and all or nothing over them is `quell`'s `split`.
+//!
+//! A state that cannot be read would make its key fail for ever, and how much was used is not known. So
+//! it is replaced by a state that is fully used: the limit is not exceeded, and after one full refill the
+//! key is back to normal. Permits, whose holders are not known, start at none held, as after a restart.
+//! The decision scripts only report such a value; it is replaced, and the call is sent again.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use quell::store::remote::SetFailure;
 use quell::store::split::{self, Part, PartOutcome};
+use quell::store::{self, Action};
 use quell_core::charge::{LimitSet, Operation};
+use quell_core::decision::Decision;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
 use redis::Value;
 
-use crate::answer::{Answer, RawDecision, Reply};
-use crate::batch::ScriptArgs;
-use crate::encode::{LimitNumbers, code};
+use crate::answer::{Answer, RawDecision, Reply, decisions, strange, wall};
+use crate::bans::Bans;
+use crate::encode::{LimitNumbers, code, micros_up};
 use crate::link::Failure;
-use crate::store::{Opcode, RedisStore, needs_holds};
+use crate::opcode::Opcode;
+use crate::script::ScriptArgs;
+use crate::servers::{Servers, needs_holds};
 
-/// How often the edges of calendar windows are looked up again for one call. Once is enough unless
-/// the store's clock runs past two edges in between.
-const MAX_EDGE_LOOKUPS: usize = 3;
+/// How often a script is run for one call. Twice is enough unless the store's clock runs past two
+/// calendar edges in between, or somebody writes foreign values all the time.
+const MAX_RUNS: usize = 6;
 
-/// A set that was not decided.
-#[derive(Clone, Debug)]
-pub(crate) struct SetFailure {
-    pub(crate) failure: Failure,
-    /// Places of those charges that `failure` was said of: of a set that spans servers, those of the
-    /// servers that said so. Empty if it was not said of a charge.
-    pub(crate) failed: Vec<usize>,
-    /// Places of those charges that were made all the same, or may have been.
-    pub(crate) uncertain: Vec<usize>,
-}
-
-impl SetFailure {
-    /// All of `places` were charged or none, as far as the failure says.
-    pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> Self {
-        let failed: Vec<usize> = places.collect();
-        Self {
-            uncertain: match failure {
-                Failure::Unknown(_) => failed.clone(),
-                _ => Vec::new(),
-            },
-            failed,
-            failure,
-        }
-    }
-
-    /// Adds that a part of the set on other servers failed, too.
-    fn and(mut self, other: Self) -> Self {
-        self.uncertain.extend(other.uncertain);
-        if self.failure == other.failure {
-            self.failed.extend(other.failed);
-        }
-        self
+/// All of `places` were charged or none, as far as the failure says.
+pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> SetFailure<Failure> {
+    let failed: Vec<usize> = places.collect();
+    SetFailure {
+        uncertain: match failure {
+            Failure::Unknown(_) => failed.clone(),
+            _ => Vec::new(),
+        },
+        failed,
+        failure,
     }
 }
 
-/// Nothing of it was charged.
-impl From<Failure> for SetFailure {
-    fn from(failure: Failure) -> Self {
-        Self {
-            failure,
-            failed: Vec::new(),
-            uncertain: Vec::new(),
+/// Adds that a part of the set on other servers failed, too.
+pub(crate) fn add_failure(
+    first: &mut Option<SetFailure<Failure>>,
+    failure: Failure,
+    group: &[usize],
+) {
+    let other = whole(failure, group.iter().copied());
+    match first {
+        None => *first = Some(other),
+        Some(first) => {
+            first.uncertain.extend(other.uncertain);
+            if first.failure == other.failure {
+                first.failed.extend(other.failed);
+            }
         }
     }
 }
 
-/// A set in the words of the script.
+/// Decides a set that is not empty. A set over several slots has to run to its end: slots may have to be
+/// refunded.
+pub(crate) async fn decide(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    operation: Operation,
+    now: Now,
+) -> Result<store::Answer, SetFailure<Failure>> {
+    servers.apply_limit_changes().await?;
+    let request = ScriptRequest::new(servers, set);
+    let raw = match request.groups.as_slice() {
+        [group] => {
+            let raw = request.decide(group, operation.into(), now).await;
+            raw.map_err(|failure| whole(failure, group.iter().copied()))?
+        }
+        _ => request.decide_in_slots(operation, now).await?,
+    };
+    let answer = request.answer(&raw, operation);
+    if operation == Operation::Acquire {
+        Bans::new(servers).list_new(set, &raw).await;
+        servers.note_charged(set, request.names);
+    }
+    Ok(answer)
+}
+
+/// Charges as much of a set of one limit as fits, and counts no refusal.
+pub(crate) async fn pay(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    now: Now,
+) -> Result<store::Answer, SetFailure<Failure>> {
+    let request = ScriptRequest::new(servers, set);
+    let raw = request.decide(&[0], Opcode::Pay, now).await;
+    let raw = raw.map_err(|failure| whole(failure, 0..1))?;
+    Ok(request.answer(&raw, Operation::Acquire))
+}
+
+/// Does something by hand to each key of a set; returns to how many it made a difference.
+pub(crate) async fn administer(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    action: Action,
+    now: Now,
+) -> Result<usize, Failure> {
+    servers.apply_limit_changes().await?;
+    let (opcode, length) = match action {
+        Action::Forgive => (Opcode::Forgive, Duration::ZERO),
+        Action::Ban(length) => (Opcode::Ban, length),
+        Action::Lift => (Opcode::Lift, Duration::ZERO),
+    };
+    let request = ScriptRequest::new(servers, set);
+    let (changed, clock) = request.administer(opcode, length, now).await?;
+    let bans = Bans::new(servers);
+    for charge in set.charges() {
+        let key = set.key(charge);
+        match opcode {
+            Opcode::Ban => {
+                let until = clock.saturating_add(micros_up(length));
+                bans.add(key, until, clock).await;
+            }
+            _ => bans.forget(key).await,
+        }
+    }
+    servers.note_charged(set, request.names);
+    Ok(changed)
+}
+
+impl From<Operation> for Opcode {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Acquire => Self::Acquire,
+            Operation::Peek => Self::Peek,
+        }
+    }
+}
+
+/// A set as the script reads it.
 #[derive(Debug)]
 pub(crate) struct ScriptRequest<'a> {
-    store: &'a RedisStore,
+    pub(crate) servers: &'a Servers,
     pub(crate) set: &'a LimitSet<'a>,
     pub(crate) names: Vec<Vec<u8>>,
-    numbers: Vec<LimitNumbers>,
+    pub(crate) numbers: Vec<LimitNumbers>,
     /// Which charges one script call may see together.
     pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) codes: Vec<Vec<u8>>,
 }
 
-impl<'a> ScriptRequest<'a> {
-    pub(crate) fn new(store: &'a RedisStore, set: &'a LimitSet<'a>) -> Self {
-        let charges = set.charges();
-        let names: Vec<_> = charges
-            .iter()
-            .map(|charge| store.names.of(set.key(charge)))
-            .collect();
-        let mut numbers = Vec::with_capacity(names.len());
-        let mut codes = Vec::with_capacity(names.len());
-        for charge in charges {
-            let code = code(charge);
-            numbers.push(code.numbers);
-            codes.push(code.bytes);
+/// Which of a script's keys and arguments are charges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupScript<'a> {
+    /// Indices of the charges in the set.
+    pub(crate) group: &'a [usize],
+    /// Whether the name of a hold's record stands before those of states.
+    pub(crate) has_record: bool,
+    /// The first argument that is an encoded charge, and how far it is from one to the next.
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+    /// Whether only the hold script can decide.
+    pub(crate) needs_holds: bool,
+}
+
+impl GroupScript<'_> {
+    /// What replaces the states of a call that cannot be read, and the hold's record if it cannot.
+    fn replacement(&self, args: &ScriptArgs) -> ScriptArgs {
+        let mut head = args.arguments.first().cloned().unwrap_or_default();
+        if let Some(opcode) = head.first_mut() {
+            *opcode = Opcode::Replace as u8;
         }
+        let codes = args.arguments.iter().skip(self.first).step_by(self.step);
+        let record = self.has_record.then(Vec::new);
+        ScriptArgs {
+            keys: args.keys.clone(),
+            arguments: std::iter::once(head)
+                .chain(record)
+                .chain(codes.cloned())
+                .collect(),
+        }
+    }
+}
+
+impl<'a> ScriptRequest<'a> {
+    pub(crate) fn new(servers: &'a Servers, set: &'a LimitSet<'a>) -> Self {
+        let charges = set.charges();
+        let names = charges
+            .iter()
+            .map(|charge| servers.names.of(set.key(charge)));
+        let names: Vec<_> = names.collect();
+        let codes = charges.iter().map(code);
+        let (codes, numbers) = codes.map(|code| (code.bytes, code.numbers)).unzip();
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
-            groups
-                .entry(store.link.group_of(name))
-                .or_default()
-                .push(index);
+            let group = groups.entry(servers.link.group_of(name)).or_default();
+            group.push(index);
         }
         Self {
-            store,
+            servers,
             set,
             names,
             numbers,
@@ -114,58 +211,74 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    pub(crate) const fn store(&self) -> &RedisStore {
-        self.store
+    /// What the store answers by what the script said, with the store's time.
+    fn answer(&self, raw: &[RawDecision], operation: Operation) -> store::Answer {
+        let clock = raw.iter().map(|raw| raw.now()).max();
+        store::Answer {
+            decisions: self.decisions(raw, operation).into(),
+            store_time: Some(wall(clock.unwrap_or(0))),
+            ..store::Answer::default()
+        }
     }
 
-    pub(crate) fn numbers(&self) -> &[LimitNumbers] {
-        &self.numbers
+    /// What the set's limits decide by what the script said.
+    pub(crate) fn decisions(&self, raw: &[RawDecision], operation: Operation) -> Vec<Decision> {
+        decisions(self.set.charges(), &self.numbers, raw, operation)
     }
 
-    pub(crate) fn into_names(self) -> Vec<Vec<u8>> {
-        self.names
+    /// What each limit of one slot says; charged if all that have a say allow.
+    fn decide(
+        &self,
+        group: &[usize],
+        opcode: Opcode,
+        now: Now,
+    ) -> impl Future<Output = Result<Vec<RawDecision>, Failure>> + Send {
+        let head = self.servers.head(opcode, Duration::ZERO, now);
+        let (script, args) = self.script(group, head);
+        self.run_script(script, args, move |reply| {
+            match Answer::read(reply, group.len())? {
+                Answer::Decisions(raw, expired) => {
+                    self.servers.hold_gauges.add_expired(expired);
+                    Some(raw)
+                }
+                Answer::OtherEdges { .. } => None,
+            }
+        })
     }
 
-    /// What each limit says, in the set's order; charged if all that have a say allow.
-    pub(crate) async fn charge(
+    /// What each limit of a set over several slots says, in the set's order.
+    pub(crate) async fn decide_in_slots(
         &self,
         operation: Operation,
         now: Now,
-    ) -> Result<Vec<RawDecision>, SetFailure> {
-        let opcode = match operation {
-            Operation::Acquire => Opcode::Acquire,
-            Operation::Peek => Opcode::Peek,
-        };
-        if let [group] = self.groups.as_slice() {
-            return self.charge_group(group, opcode, now).await;
-        }
+    ) -> Result<Vec<RawDecision>, SetFailure<Failure>> {
         let groups = self.groups.iter();
-        let slots: Vec<_> = groups.map(|group| self.slot(group, now)).collect();
+        let slots: Vec<_> = groups
+            .map(|group| SlotPart {
+                request: self,
+                group,
+                now,
+            })
+            .collect();
         let parts = match operation {
             Operation::Acquire => split::acquire(&slots).await.parts,
             Operation::Peek => {
-                let peeked = join_all(slots.iter().map(|slot| slot.decide(opcode))).await;
+                let each = self.groups.iter();
+                let peeked = each.map(|group| self.decide(group, Opcode::Peek, now));
+                let peeked = join_all(peeked).await;
                 peeked.into_iter().map(PartOutcome::from).collect()
             }
         };
         self.merge(parts)
     }
 
-    fn slot<'s>(&'s self, group: &'s [usize], now: Now) -> SlotPart<'s> {
-        SlotPart {
-            request: self,
-            group,
-            now,
-        }
-    }
-
     /// What all slots said, in the set's order.
     fn merge(
         &self,
         parts: Vec<PartOutcome<Vec<RawDecision>, Failure>>,
-    ) -> Result<Vec<RawDecision>, SetFailure> {
+    ) -> Result<Vec<RawDecision>, SetFailure<Failure>> {
         let mut all = vec![RawDecision::default(); self.names.len()];
-        let mut failed: Option<SetFailure> = None;
+        let mut failed = None;
         let mut kept = Vec::new();
         for (group, part) in self.groups.iter().zip(parts) {
             let raw = match part {
@@ -176,11 +289,7 @@ impl<'a> ScriptRequest<'a> {
                     answer
                 }
                 PartOutcome::Failed(failure) => {
-                    let other = SetFailure::whole(failure, group.iter().copied());
-                    failed = Some(match failed {
-                        Some(first) => first.and(other),
-                        None => other,
-                    });
+                    add_failure(&mut failed, failure, group);
                     continue;
                 }
             };
@@ -199,21 +308,6 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    async fn charge_group(
-        &self,
-        group: &[usize],
-        opcode: Opcode,
-        now: Now,
-    ) -> Result<Vec<RawDecision>, SetFailure> {
-        let raw = self.slot(group, now).decide(opcode).await;
-        raw.map_err(|failure| SetFailure::whole(failure, group.iter().copied()))
-    }
-
-    /// Charges as much of a set of one limit as fits.
-    pub(crate) async fn pay(&self, now: Now) -> Result<Vec<RawDecision>, SetFailure> {
-        self.charge_group(&[0], Opcode::Pay, now).await
-    }
-
     /// Does something by hand to each key; returns to how many it made a difference, and a clock.
     pub(crate) async fn administer(
         &self,
@@ -221,62 +315,125 @@ impl<'a> ScriptRequest<'a> {
         length: Duration,
         now: Now,
     ) -> Result<(usize, u64), Failure> {
-        let head = self.store.head(opcode, length, now);
+        let head = self.servers.head(opcode, length, now);
         let mut changed = 0;
         let mut clock = 0;
         for group in &self.groups {
-            let reply = self.in_time(group, self.run(group, &head)).await?;
-            let numbers = Reply::of(&reply).and_then(|mut reply| {
+            let (script, args) = self.script(group, head.clone());
+            let read = |reply: &Value| {
+                let mut reply = Reply::of(reply)?;
                 let (now, count) = (reply.natural()?, reply.natural()?);
                 Some((now, count, reply.natural().unwrap_or(0)))
-            });
-            let Some((now, count, expired)) = numbers else {
-                return Err(strange(&reply));
             };
+            let (now, count, expired) = self.run_script(script, args, read).await?;
             changed += usize::try_from(count).unwrap_or(0);
-            self.store.hold_gauges.add_expired(expired);
+            self.servers.hold_gauges.add_expired(expired);
             clock = now;
         }
         Ok((changed, clock))
     }
 
-    /// Awaits a call about some of the charges, all of whose keys one server has.
-    async fn in_time<T>(
-        &self,
-        group: &[usize],
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let name = group.first().and_then(|index| self.names.get(*index));
-        self.store
-            .in_time(name.map_or(&[], Vec::as_slice), call)
-            .await
-    }
-
-    /// Runs the script on some of the charges.
-    async fn run(&self, group: &[usize], head: &[u8]) -> Result<Value, Failure> {
+    /// The call of the script on some of the charges.
+    fn script<'g>(&self, group: &'g [usize], head: Vec<u8>) -> (GroupScript<'g>, ScriptArgs) {
         let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()
         };
-        let keys = pick(&self.names);
-        let mut arguments = vec![head.to_vec()];
-        arguments.extend(pick(&self.codes));
         let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
         let is_payment = head.first() == Some(&(Opcode::Pay as u8));
-        let is_of_holds = is_payment || charges.any(needs_holds);
-        let args = ScriptArgs { keys, arguments };
-        let charges = ChargePositions { first: 1, step: 1 };
         let script = GroupScript {
             group,
-            record: None,
-            charges,
-            is_of_holds,
+            has_record: false,
+            first: 1,
+            step: 1,
+            needs_holds: is_payment || charges.any(needs_holds),
         };
-        self.run_script(script, args).await
+        let mut arguments = vec![head];
+        arguments.extend(pick(&self.codes));
+        let keys = pick(&self.names);
+        (script, ScriptArgs { keys, arguments })
+    }
+
+    /// Runs a script on some of the charges, all of whose keys one server has: again with other calendar
+    /// edges if the store's clock is outside of those that were sent, and again once a value that the
+    /// script cannot read is replaced.
+    pub(crate) async fn run_script<T>(
+        &self,
+        script: GroupScript<'_>,
+        args: ScriptArgs,
+        read: impl Fn(&Value) -> Option<T> + Send + Sync,
+    ) -> Result<T, Failure> {
+        let key = args.key().to_vec();
+        let call = self.servers.admit(&key)?;
+        let mut args = Arc::new(args);
+        let mut is_replaced = false;
+        let answer = async {
+            for _ in 0..MAX_RUNS {
+                let mut found = None;
+                let reply = match self.servers.run_script(&args, script.needs_holds).await {
+                    Err(Failure::Foreign(reason)) if !is_replaced => {
+                        found = Some(reason);
+                        let replacement = Arc::new(script.replacement(&args));
+                        self.servers.run_script(&replacement, true).await?
+                    }
+                    reply => reply?,
+                };
+                if let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) {
+                    self.set_edges(script, Arc::make_mut(&mut args), wall);
+                } else if let Some(reason) = found {
+                    self.note_replaced(&reply, &reason)?;
+                    is_replaced = true;
+                } else {
+                    return read(&reply).ok_or_else(|| strange(&reply));
+                }
+            }
+            Err(Failure::Refused(
+                "its clock does not stand still for as long as a look at the calendar takes"
+                    .to_owned(),
+            ))
+        };
+        call.end(answer.await)
+    }
+
+    /// Counts values that were replaced, and says so in the log.
+    fn note_replaced(&self, reply: &Value, reason: &str) -> Result<(), Failure> {
+        let count = Reply::of(reply).and_then(|mut reply| {
+            reply.natural()?;
+            reply.natural()
+        });
+        let replaced = &self.servers.counts.replaced;
+        if replaced.add(count.ok_or_else(|| strange(reply))?, Instant::now()) {
+            tracing::warn!(
+                store = %self.servers.url,
+                values = replaced.count(),
+                reason,
+                "keys of ours held something that Quell did not write: each counts as used up now; \
+                 give Quell a database of its own"
+            );
+        }
+        Ok(())
+    }
+
+    /// Encodes charges on calendar windows anew, with the edges around `wall`, in microseconds.
+    fn set_edges(&self, script: GroupScript<'_>, args: &mut ScriptArgs, wall: u64) {
+        let wall = Wall::from_nanos(wall.saturating_mul(1_000));
+        let codes = args.arguments.iter_mut();
+        let codes = codes.skip(script.first).step_by(script.step);
+        let charges = script
+            .group
+            .iter()
+            .filter_map(|at| self.set.charges().get(*at));
+        for (bytes, charge) in codes.zip(charges) {
+            if let Some(calendar) = charge.active.limit.calendar() {
+                let mut charge = charge.clone();
+                charge.edges = Some(self.servers.calendar.edges(calendar, wall));
+                *bytes = code(&charge).bytes;
+            }
+        }
     }
 }
 
-/// The charges of a set that are in one slot of a cluster, or on one server: what one script decides.
+/// The charges of a set that are in one slot of a cluster: what one script decides.
 #[derive(Clone, Copy, Debug)]
 struct SlotPart<'a> {
     request: &'a ScriptRequest<'a>,
@@ -284,30 +441,17 @@ struct SlotPart<'a> {
     now: Now,
 }
 
-impl SlotPart<'_> {
-    async fn decide(&self, opcode: Opcode) -> Result<Vec<RawDecision>, Failure> {
-        let Self { request, group, .. } = *self;
-        let head = request.store.head(opcode, Duration::ZERO, self.now);
-        let decided = async {
-            let reply = request.run(group, &head).await?;
-            match Answer::read(&reply, group.len()) {
-                Some(Answer::Decisions(raw, expired)) => {
-                    request.store.hold_gauges.add_expired(expired);
-                    Ok(raw)
-                }
-                _ => Err(strange(&reply)),
-            }
-        };
-        request.in_time(group, decided).await
-    }
-}
-
 impl Part for SlotPart<'_> {
     type Answer = Vec<RawDecision>;
     type Failure = Failure;
 
     async fn acquire(&self) -> Result<Vec<RawDecision>, Failure> {
-        self.decide(Opcode::Acquire).await
+        let Self {
+            request,
+            group,
+            now,
+        } = *self;
+        request.decide(group, Opcode::Acquire, now).await
     }
 
     fn passes(&self, raw: &Vec<RawDecision>) -> bool {
@@ -320,19 +464,23 @@ impl Part for SlotPart<'_> {
 
     /// The charge is named by the instant at which it was made, by the clock of its server.
     async fn refund(&self, raw: &mut Vec<RawDecision>) -> Result<(), Failure> {
-        let charged: Vec<usize> = charged(self.group, raw).collect();
+        let Self {
+            request,
+            group,
+            now,
+        } = *self;
+        let charged: Vec<usize> = charged(group, raw).collect();
         if charged.is_empty() {
             return Ok(());
         }
         let at = raw.first().map_or(0, |raw| raw.now());
         let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
-        let request = self.request;
-        let head = request.store.head(Opcode::Refund, length, self.now);
-        let refund = request.run(&charged, &head);
-        request.in_time(&charged, refund).await?;
+        let head = request.servers.head(Opcode::Refund, length, now);
+        let (script, args) = request.script(&charged, head);
+        request.run_script(script, args, |_| Some(())).await?;
         // The numbers that leave the store are those with the charge; the others are not about it.
         if raw.iter().any(|raw| raw.complete().is_some())
-            && let Ok(peeked) = self.decide(Opcode::Peek).await
+            && let Ok(peeked) = request.decide(group, Opcode::Peek, now).await
         {
             for (place, peeked) in raw.iter_mut().zip(peeked) {
                 if place.allows() {
@@ -348,92 +496,6 @@ impl Part for SlotPart<'_> {
 fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> {
     let each = group.iter().zip(raw).filter(|(_, raw)| raw.allows());
     each.map(|(index, _)| *index)
-}
-
-/// Which of a script's arguments are encoded charges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChargePositions {
-    pub(crate) first: usize,
-    pub(crate) step: usize,
-}
-
-/// A script call on some of a set's charges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupScript<'a> {
-    /// Indices of the charges.
-    pub(crate) group: &'a [usize],
-    /// The name of the hold's record, if the script reads one.
-    pub(crate) record: Option<&'a [u8]>,
-    pub(crate) charges: ChargePositions,
-    /// Whether only the hold script can decide.
-    pub(crate) is_of_holds: bool,
-}
-
-impl ScriptRequest<'_> {
-    /// Runs a script on some of the charges. If it finds a value that it cannot read, that is replaced
-    /// and the script run once more.
-    pub(crate) async fn run_script(
-        &self,
-        script: GroupScript<'_>,
-        args: ScriptArgs,
-    ) -> Result<Value, Failure> {
-        let args = Arc::new(args);
-        match self.run_with_edges(script, Arc::clone(&args)).await {
-            Err(Failure::Foreign(reason)) => {
-                let head = args.arguments.first().map_or(&[][..], Vec::as_slice);
-                self.replace_foreign(script, head, &reason).await?;
-                self.run_with_edges(script, args).await
-            }
-            reply => reply,
-        }
-    }
-
-    /// Runs a script on some of the charges: again with other calendar edges, if the store's clock is
-    /// outside of those that were sent.
-    pub(crate) async fn run_with_edges(
-        &self,
-        script: GroupScript<'_>,
-        mut args: Arc<ScriptArgs>,
-    ) -> Result<Value, Failure> {
-        let GroupScript { group, charges, .. } = script;
-        for _ in 0..MAX_EDGE_LOOKUPS {
-            let reply = match script.is_of_holds {
-                true => self.store.run_hold_script(&args).await?,
-                false => self.store.run_script(&args).await?,
-            };
-            let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) else {
-                return Ok(reply);
-            };
-            let wall = Wall::from_nanos(wall.saturating_mul(1_000));
-            let arguments = &mut Arc::make_mut(&mut args).arguments;
-            let arguments = arguments
-                .iter_mut()
-                .skip(charges.first)
-                .step_by(charges.step);
-            for (argument, index) in arguments.zip(group) {
-                if let Some(other) = self.code_at(*index, wall) {
-                    *argument = other;
-                }
-            }
-        }
-        Err(Failure::Refused(
-            "its clock does not stand still for as long as a look at the calendar takes".to_owned(),
-        ))
-    }
-
-    /// What is charged, with the edges around `wall`, where the charge is on a calendar window.
-    fn code_at(&self, index: usize, wall: Wall) -> Option<Vec<u8>> {
-        let charge = self.set.charges().get(index)?;
-        let calendar = charge.active.limit.calendar()?;
-        let mut charge = charge.clone();
-        charge.edges = Some(self.store.calendar.edges(calendar, wall));
-        Some(code(&charge).bytes)
-    }
-}
-
-/// A reply that cannot be read. The script may have charged before it was garbled.
-pub(crate) fn strange(reply: &Value) -> Failure {
-    Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
 }
 
 #[cfg(test)]
@@ -454,7 +516,7 @@ mod tests {
     /// Keys of a set that spans slots, the last two of them in one.
     #[tokio::test]
     async fn a_failure_of_a_set_tells_which_of_its_charges_it_is_about() {
-        let store = RedisStore::new("redis+cluster://localhost".parse().unwrap());
+        let store = crate::RedisStore::new("redis+cluster://localhost".parse().unwrap());
         let active = ActiveLimit {
             id: LimitId::default(),
             limit: Limit::per_second(1).build().unwrap(),
@@ -465,7 +527,7 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             set.add(key, 0, &Charge::alone(&active, Cost::ONE));
         }
-        let mut request = ScriptRequest::new(&store, &set);
+        let mut request = ScriptRequest::new(&store.servers, &set);
         assert_eq!(request.groups.len(), 3);
         request.groups = vec![vec![1], vec![0, 2]];
         let full = || Failure::Refused("NOREPLICAS not enough".to_owned());

@@ -21,21 +21,22 @@ use std::time::Duration;
 use quell_core::claim::Claim;
 use quell_core::time::Now;
 
+use quell::store::StoreError;
+use quell::store::remote::HoldFailure;
+
 mod hold_location;
 mod hold_lookup;
-mod pointer;
 mod spread;
+pub(crate) mod stored_pointer;
 
-pub(crate) use hold_location::HoldLocation;
-pub(crate) use pointer::{Pointer, PointerCache};
+pub(crate) use hold_location::{HoldLocation, run_at};
 
-use crate::hold::{ClaimReply, HoldError, hold_time};
-use crate::script_request::ScriptRequest;
-use crate::store::RedisStore;
+use crate::claim::{ClaimReply, claim_at, hold_time};
+use crate::link::Failure;
+use crate::pointer::{MAX_STATES, Pointer};
+use crate::script_request::{ScriptRequest, whole};
+use crate::servers::Servers;
 use hold_lookup::look_up;
-use pointer::MAX_STATES;
-use quell::store::StoreError;
-pub(crate) use spread::SlotContext;
 use spread::SpreadClaim;
 
 /// How often a pointer is written while others write it, too.
@@ -69,9 +70,9 @@ pub(crate) async fn claim_in_slots(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
     now: Now,
-) -> Result<ClaimReply, HoldError> {
+) -> Result<ClaimReply, HoldFailure<Failure>> {
     if request.names.len() > MAX_STATES {
-        return Err(HoldError::Refused(StoreError::Unable(TOO_WIDE)));
+        return Err(HoldFailure::Refused(StoreError::Unable(TOO_WIDE)));
     }
     let group = match request.groups.as_slice() {
         [] => return claim_nothing(request, claim, now).await,
@@ -82,13 +83,13 @@ pub(crate) async fn claim_in_slots(
         PointerState::Answered(claimed) => return Ok(claimed),
         PointerState::Free(pointer) => pointer,
     };
-    let store = request.store();
-    let hold_location = HoldLocation::of(store, claim.id, request.names.clone());
-    let claimed = store.claim_at(request, group, claim, &hold_location.record, None, now);
-    let claimed = store.in_time(&hold_location.record, claimed).await?;
+    let servers = request.servers;
+    let location = HoldLocation::of(servers, claim.id, request.names.clone());
+    let claimed = claim_at(request, group, claim, &location.record, None, now).await;
+    let claimed = claimed.map_err(|failure| whole(failure, group.iter().copied()))?;
     let longest = claimed.longest_wait();
     if longest > FIRST_WAIT {
-        pointer.prolong(store, claim.id, longest).await;
+        stored_pointer::prolong(servers, claim.id, &pointer, longest).await;
     }
     Ok(claimed)
 }
@@ -99,7 +100,7 @@ async fn claim_spread(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
     now: Now,
-) -> Result<ClaimReply, HoldError> {
+) -> Result<ClaimReply, HoldFailure<Failure>> {
     for pause in RETRY_PAUSES {
         if let Some(claimed) = SpreadClaim::claim(request, claim, now).await? {
             return Ok(claimed);
@@ -116,11 +117,11 @@ async fn claim_nothing(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
     now: Now,
-) -> Result<ClaimReply, HoldError> {
-    let store = request.store();
-    let earlier = match store.pointer_cache.get(claim.id) {
+) -> Result<ClaimReply, HoldFailure<Failure>> {
+    let servers = request.servers;
+    let earlier = match servers.pointer_cache.get(claim.id) {
         Some(remembered) => Some(Pointer::clone(&remembered)),
-        None if claim.hold.is_some() => store.pointer(claim.id).await?,
+        None if claim.hold.is_some() => stored_pointer::fetch(servers, claim.id).await?,
         None => None,
     };
     let Some(earlier) = earlier else {
@@ -135,11 +136,11 @@ async fn claim_pointer(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
     now: Now,
-) -> Result<PointerState, HoldError> {
-    let store = request.store();
+) -> Result<PointerState, HoldFailure<Failure>> {
+    let servers = request.servers;
     let keep = hold_time(request.set, claim).unwrap_or_default();
     let is_one = request.groups.len() == 1;
-    let remembered = store.pointer_cache.get(claim.id);
+    let remembered = servers.pointer_cache.get(claim.id);
     let mut expected = remembered.as_ref().map(|pointer| pointer.write());
     let mut seen = remembered.as_ref().map(|pointer| Pointer::clone(pointer));
     for _ in 0..MAX_TRIES {
@@ -151,7 +152,7 @@ async fn claim_pointer(
             states: request.names.clone(),
         };
         if let Some(earlier) = &seen {
-            let is_here = is_one && is_one_slot(store, &earlier.states, &request.names);
+            let is_here = is_one && is_one_slot(servers, &earlier.states, &request.names);
             if !is_here && let Some(claimed) = look_up(earlier, request, claim, now).await? {
                 return Ok(PointerState::Answered(claimed));
             }
@@ -172,11 +173,11 @@ async fn claim_pointer(
                 let expected = expected.as_deref().unwrap_or_default();
                 let first = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
                 let first = first.min(FIRST_WAIT);
-                new.write_at(store, claim.id, expected, first).await?
+                stored_pointer::write(servers, claim.id, &new, expected, first).await?
             }
         };
         let Some(was) = written else {
-            store.pointer_cache.set(claim.id, new.clone());
+            servers.pointer_cache.set(claim.id, new.clone());
             return Ok(PointerState::Free(new));
         };
         let mut earlier = Pointer::parse(&was)?;
@@ -186,14 +187,14 @@ async fn claim_pointer(
         }
         seen = Some(earlier);
     }
-    Err(HoldError::Refused(StoreError::HoldTaken))
+    Err(HoldFailure::Refused(StoreError::HoldTaken))
 }
 
-fn is_one_slot(store: &RedisStore, states: &[Vec<u8>], others: &[Vec<u8>]) -> bool {
+fn is_one_slot(servers: &Servers, states: &[Vec<u8>], others: &[Vec<u8>]) -> bool {
     let mut slots = states
         .iter()
         .chain(others)
-        .map(|state| store.link.group_of(state));
+        .map(|state| servers.link.group_of(state));
     let first = slots.next();
     slots.all(|slot| Some(slot) == first)
 }

@@ -7,35 +7,32 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use quell_core::hold::HoldId;
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::Notify;
 
-use crate::hold::hold_id;
-use crate::store::RedisStore;
+use crate::answer::hold_id;
 
 /// How often the stream is read while anybody waits.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Streams that are read at a time: who waits in one of more hears of it later, and the servers have
 /// 3,200 of these calls a second from a process at the most.
 const MAX_STREAMS: usize = 64;
 
 /// Messages of one read.
-const MAX_MESSAGES: usize = 1_000;
+pub(crate) const MAX_MESSAGES: usize = 1_000;
 
 /// Those of this process that wait.
 #[derive(Debug, Default)]
 pub(crate) struct TurnNotifications {
     inner: Mutex<Inner>,
     /// Whoever has it reads the stream.
-    reader: tokio::sync::Mutex<()>,
+    pub(crate) reader: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -107,14 +104,14 @@ impl TurnNotifications {
         }
     }
 
-    fn notify_of(&self, id: &HoldId) -> Option<Arc<Notify>> {
+    pub(crate) fn notify_of(&self, id: &HoldId) -> Option<Arc<Notify>> {
         let inner = self.inner.lock();
         inner.waiting.get(id).map(|one| Arc::clone(&one.notify))
     }
 
     /// The streams that are to be read now, and from where on: those after the one that was read last,
     /// in turn.
-    fn due(&self) -> Vec<(Arc<[u8]>, String)> {
+    pub(crate) fn due(&self) -> Vec<(Arc<[u8]>, String)> {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
         let from = match &inner.read {
@@ -133,7 +130,7 @@ impl TurnNotifications {
     }
 
     /// Wakes the waiters that the stream of this name names.
-    fn dispatch(&self, name: &[u8], reply: &Value) {
+    pub(crate) fn dispatch(&self, name: &[u8], reply: &Value) {
         let Value::Array(streams) = reply else {
             return;
         };
@@ -159,38 +156,5 @@ impl TurnNotifications {
                 self.notify(&[id]);
             }
         }
-    }
-
-    /// Completes when `id` is called.
-    pub(crate) async fn wait(&self, store: &RedisStore, id: &HoldId) {
-        let Some(notify) = self.notify_of(id) else {
-            return std::future::pending().await;
-        };
-        let mut woken = pin!(notify.notified());
-        let reader = match select(woken.as_mut(), pin!(self.reader.lock())).await {
-            Either::Left(_) => return,
-            Either::Right((reader, _)) => reader,
-        };
-        loop {
-            self.read_streams(store).await;
-            let pause = pin!(tokio::time::sleep(POLL_INTERVAL));
-            if let Either::Left(_) = select(woken.as_mut(), pause).await {
-                break;
-            }
-        }
-        drop(reader);
-    }
-
-    async fn read_streams(&self, store: &RedisStore) {
-        let due = self.due();
-        let reads = due.iter().map(|(name, last)| async move {
-            let mut read = Cmd::new();
-            read.arg("XREAD").arg("COUNT").arg(MAX_MESSAGES);
-            read.arg("STREAMS").arg(&**name).arg(last);
-            if let Ok(reply) = store.call(name, &read).await {
-                self.dispatch(name, &reply);
-            }
-        });
-        join_all(reads).await;
     }
 }

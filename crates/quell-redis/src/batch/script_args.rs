@@ -3,16 +3,10 @@
 use redis::Value;
 
 use crate::link::{Failure, of_entry};
+use crate::script::ScriptArgs;
 
 /// Set beside the request if the caller gives the instants.
 const GIVEN: u8 = 8;
-
-/// One question as the script for one is asked it: keys, and what follows them, the head first.
-#[derive(Clone, Debug)]
-pub(crate) struct ScriptArgs {
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) arguments: Vec<Vec<u8>>,
-}
 
 /// What a caller hears.
 #[derive(Debug)]

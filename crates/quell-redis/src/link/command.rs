@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -12,16 +12,18 @@ use redis::Cmd;
 pub(crate) struct Command {
     bytes: Arc<Vec<u8>>,
     answers: usize,
+    /// The hash and the text of the script that it runs by its hash.
+    script: Option<(&'static str, &'static str)>,
     attempts: Arc<Attempts>,
 }
 
 #[derive(Debug, Default)]
 struct Attempts {
-    /// Whether a connection has it, waiting or on the way: that limits the time.
+    /// Whether a connection has it, waiting or in flight: that limits the time.
     is_on_connection: AtomicBool,
-    /// When it was on its way last.
+    /// When it was sent last.
     sent: Mutex<Option<Instant>>,
-    /// Why the last attempt came to nothing.
+    /// Why the last attempt failed.
     reason: Mutex<Option<String>>,
 }
 
@@ -30,8 +32,28 @@ impl Command {
         Self {
             bytes: Arc::new(bytes),
             answers: 1,
+            script: None,
             attempts: Arc::default(),
         }
+    }
+
+    /// `command`, which is `EVALSHA` with this hash of the script with this text.
+    pub(crate) fn of_script(command: &Cmd, hash: &'static str, text: &'static str) -> Self {
+        Self {
+            script: Some((hash, text)),
+            ..Self::from(command)
+        }
+    }
+
+    /// The same with the text of its script, for a server that does not know the hash.
+    pub(super) fn with_text(&self) -> Option<Self> {
+        let (hash, text) = self.script?;
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let (count, words) = self.bytes.split_at_checked(end + 1)?;
+        let by_hash = format!("$7\r\nEVALSHA\r\n${}\r\n{hash}\r\n", hash.len());
+        let by_text = format!("$4\r\nEVAL\r\n${}\r\n{text}\r\n", text.len());
+        let rest = words.strip_prefix(by_hash.as_bytes())?;
+        Some(Self::new([count, by_text.as_bytes(), rest].concat()))
     }
 
     /// The same, sent to a server that is about to get its key.
@@ -41,6 +63,7 @@ impl Command {
         Self {
             bytes: Arc::new(bytes),
             answers: self.answers + 1,
+            script: None,
             attempts: Arc::clone(&self.attempts),
         }
     }
@@ -64,12 +87,12 @@ impl Command {
         self.attempts.is_on_connection.load(Ordering::Acquire)
     }
 
-    /// Notes that it leaves for its server.
+    /// Notes that it is sent.
     pub(super) fn set_sent(&self, now: Instant) {
         *self.attempts.sent.lock() = Some(now);
     }
 
-    /// When it left for its server last; `None`: it waited, or there was no connection.
+    /// When it was sent last; `None`: it waited, or there was no connection.
     pub(super) fn sent(&self) -> Option<Instant> {
         *self.attempts.sent.lock()
     }
@@ -79,19 +102,39 @@ impl Command {
         self.is_on_connection() && self.sent().is_none()
     }
 
-    /// Notes why an attempt came to nothing.
+    /// Notes why an attempt failed.
     pub(super) fn note(&self, reason: &str) {
         *self.attempts.reason.lock() = Some(reason.to_owned());
     }
 
-    /// Why the last attempt came to nothing.
-    pub(super) fn reason(&self) -> Option<String> {
-        self.attempts.reason.lock().clone()
+    /// Says that nobody sent it within `timeout`, and why the last attempt failed.
+    pub(super) fn late(&self, timeout: Duration) -> String {
+        let reason = self.attempts.reason.lock();
+        let reason = reason.as_ref().map(|reason| format!(": {reason}"));
+        format!("no answer within {timeout:?}{}", reason.unwrap_or_default())
     }
 }
 
 impl From<&Cmd> for Command {
     fn from(command: &Cmd) -> Self {
         Self::new(command.get_packed_command())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_sent_by_its_hash_or_with_its_text() {
+        let mut by_hash = redis::cmd("EVALSHA");
+        by_hash.arg("cafe").arg(1).arg(b"a\r\nkey").arg("");
+        let mut by_text = redis::cmd("EVAL");
+        by_text.arg("return 1\n").arg(1).arg(b"a\r\nkey").arg("");
+        let command = Command::of_script(&by_hash, "cafe", "return 1\n");
+        assert_eq!(command.bytes(), by_hash.get_packed_command());
+        let with_text = command.with_text().unwrap();
+        assert_eq!(with_text.bytes(), by_text.get_packed_command());
+        assert!(with_text.with_text().is_none(), "it has its text");
     }
 }

@@ -164,6 +164,7 @@ impl Connection {
 
     /// Sends a command and waits for its last answer.
     pub(super) async fn call(&self, command: &Command) -> Result<Value, NoAnswer> {
+        tracing::trace!("a command enters its connection");
         let answer = self.end.traffic.lock().enter(command, Instant::now())?;
         command.set_on_connection(true);
         let answer = answer.await;

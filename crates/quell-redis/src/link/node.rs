@@ -38,7 +38,7 @@ pub(crate) struct Node {
 
 enum State {
     Idle,
-    Connecting(watch::Receiver<Option<Connected>>),
+    Connecting(Connecting),
     Live(Connection),
     Failed {
         until: Instant,
@@ -48,6 +48,9 @@ enum State {
 }
 
 type Connected = Result<Connection, String>;
+
+/// Hears what became of an attempt to connect.
+type Connecting = watch::Receiver<Option<Connected>>;
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +85,13 @@ impl Node {
 
     /// Sends a command and waits for the answer.
     pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, AttemptFailure> {
-        let answer = self.try_call(command).await;
+        let answer = match self.connection().await {
+            Err(reason) => Err(AttemptFailure::Failed(Failure::Unreachable(reason))),
+            Ok(connection) => match connection.call(command).await {
+                Ok(answer) => self.answered(answer, &connection),
+                Err(lost) => Err(self.lost(&lost, &connection)),
+            },
+        };
         if let Err(
             AttemptFailure::Failed(Failure::Unreachable(reason))
             | AttemptFailure::Away(Failure::NotReady(reason) | Failure::Moving(reason)),
@@ -93,28 +102,18 @@ impl Node {
         answer
     }
 
-    async fn try_call(self: &Arc<Self>, command: &Command) -> Result<Value, AttemptFailure> {
-        let connection = self.connection().await?;
-        let lost = match connection.call(command).await {
-            Ok(answer) => return self.answered(answer, &connection),
-            Err(lost) => lost,
-        };
-        if connection.is_over() {
-            self.forget(&connection);
+    /// What a missing answer means.
+    fn lost(&self, lost: &NoAnswer, from: &Connection) -> AttemptFailure {
+        if from.is_over() {
+            self.forget(from);
         }
-        let timeout = self.settings.timeout;
-        Err(match lost {
-            NoAnswer::Unsent => AttemptFailure::Away(Failure::NotReady(lost.to_string())),
-            NoAnswer::Silent => {
-                let reason = format!("no answer within {timeout:?} to the calls before it");
-                AttemptFailure::Failed(Failure::Unreachable(reason))
-            }
-            NoAnswer::Overloaded => AttemptFailure::Failed(Failure::Overloaded),
-            NoAnswer::Late => {
-                let reason = format!("no answer within {timeout:?}");
-                AttemptFailure::Failed(Failure::Unknown(reason))
-            }
-            NoAnswer::Broken(_) => AttemptFailure::Failed(Failure::Unknown(lost.to_string())),
+        let within = || format!("no answer within {:?}", self.settings.timeout);
+        AttemptFailure::Failed(match lost {
+            NoAnswer::Unsent => return AttemptFailure::Away(Failure::NotReady(lost.to_string())),
+            NoAnswer::Silent => Failure::Unreachable(within() + " to the calls before it"),
+            NoAnswer::Overloaded => Failure::Overloaded,
+            NoAnswer::Late => Failure::Unknown(within()),
+            NoAnswer::Broken(_) => Failure::Unknown(lost.to_string()),
         })
     }
 
@@ -180,35 +179,27 @@ impl Node {
     }
 
     /// A connection on which something can be sent.
-    async fn connection(self: &Arc<Self>) -> Result<Connection, AttemptFailure> {
-        let mut connecting = match self.live_or_connecting() {
+    async fn connection(self: &Arc<Self>) -> Connected {
+        let mut connecting = match self.live_or_connecting()? {
             Ok(live) => return Ok(live),
-            Err(connecting) => connecting?,
+            Err(connecting) => connecting,
         };
-        let unreachable = |reason| AttemptFailure::Failed(Failure::Unreachable(reason));
         let done = connecting.wait_for(Option::is_some).await;
-        match done.ok().and_then(|done| done.clone()) {
-            Some(connected) => connected.map_err(unreachable),
-            None => Err(unreachable(
-                "the attempt to connect was given up".to_owned(),
-            )),
-        }
+        let done = done.ok().and_then(|done| done.clone());
+        done.unwrap_or_else(|| Err("the attempt to connect was given up".to_owned()))
     }
 
-    fn live_or_connecting(
-        self: &Arc<Self>,
-    ) -> Result<Connection, Result<watch::Receiver<Option<Connected>>, AttemptFailure>> {
+    /// The connection, or who makes one; an error while nobody tries again.
+    fn live_or_connecting(self: &Arc<Self>) -> Result<Result<Connection, Connecting>, String> {
         let mut state = self.state.lock();
         let pause = match &*state {
-            State::Live(connection) if !connection.is_over() => return Ok(connection.clone()),
-            // The task that connected may have gone with its runtime.
+            State::Live(connection) if !connection.is_over() => return Ok(Ok(connection.clone())),
+            // The task that connected may have ended with its runtime.
             State::Connecting(connecting) if connecting.has_changed().is_ok() => {
-                return Err(Ok(connecting.clone()));
+                return Ok(Err(connecting.clone()));
             }
             State::Failed { until, reason, .. } if Instant::now() < *until => {
-                return Err(Err(AttemptFailure::Failed(Failure::Unreachable(
-                    reason.clone(),
-                ))));
+                return Err(reason.clone());
             }
             State::Failed { pause, .. } => (*pause * 2).min(MAX_PAUSE),
             State::Live(_) | State::Idle | State::Connecting(_) => FIRST_PAUSE,
@@ -228,7 +219,7 @@ impl Node {
             };
             let _ = sender.send(Some(connected));
         });
-        Err(Ok(connecting))
+        Ok(Err(connecting))
     }
 
     async fn connect(&self) -> Connected {

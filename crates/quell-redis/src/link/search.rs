@@ -12,14 +12,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::Command;
 use super::node::Node;
+use super::settings::ASK_TIME;
 use super::{AttemptFailure, Failure};
 use crate::sync::sleep;
 
 /// How long to wait before a server is asked again that said to come back later.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// How long one server may take to say who has the keys, before it counts as silent.
-pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
 /// The search of one call.
 #[derive(Clone, Copy, Debug)]

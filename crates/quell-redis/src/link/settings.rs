@@ -9,11 +9,13 @@ use redis::Cmd;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::search::ASK_TIME;
 use crate::url::StoreUrl;
 
 /// How long one attempt to connect may take. Calls do not wait for it: they have their own time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long one server may take to say who has the keys, before it counts as silent.
+pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
 /// The same for every server behind one URL.
 #[derive(Clone)]

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::join_all;
 use quell_core::hold::HoldId;
+use redis::Value;
 
-use super::pointer::Pointer;
 use crate::link::Failure;
-use crate::store::RedisStore;
+use crate::pointer::Pointer;
+use crate::script::SCRIPTS;
+use crate::servers::Servers;
 
 /// What one script may see of an id: the only one of a server, or one of each slot of a cluster.
 #[derive(Debug)]
@@ -28,44 +31,57 @@ impl HoldLocation {
     }
 
     /// The location of states that one script may see.
-    pub(crate) fn of(store: &RedisStore, id: &HoldId, states: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn of(servers: &Servers, id: &HoldId, states: Vec<Vec<u8>>) -> Self {
         let first = states.first().map_or(&[][..], Vec::as_slice);
-        let tag = store.link.tag_of(first);
-        let is_spread = store.link.is_spread();
+        let tag = servers.link.tag_of(first);
+        let is_spread = servers.link.is_spread();
         Self {
-            record: store.names.hold(id.as_bytes(), tag),
-            stream: store.names.turn_stream(tag),
+            record: servers.names.hold(id.as_bytes(), tag),
+            stream: servers.names.turn_stream(tag),
             states: if is_spread { states } else { Vec::new() },
         }
     }
 
     /// The locations of states wherever they are.
-    pub(crate) fn all(store: &RedisStore, id: &HoldId, states: &[Vec<u8>]) -> Vec<Self> {
+    pub(crate) fn all(servers: &Servers, id: &HoldId, states: &[Vec<u8>]) -> Vec<Self> {
         let mut slots: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
         for state in states {
-            let slot = slots.entry(store.link.group_of(state)).or_default();
+            let slot = slots.entry(servers.link.group_of(state)).or_default();
             slot.push(state.clone());
         }
         slots
             .into_values()
-            .map(|states| Self::of(store, id, states))
+            .map(|states| Self::of(servers, id, states))
             .collect()
     }
 
     /// The locations that an id points to: as this node remembers it, and else as `asked` says, which is
     /// not awaited before.
     pub(crate) async fn find(
-        store: &RedisStore,
+        servers: &Servers,
         id: &HoldId,
         asked: impl Future<Output = Result<Option<Pointer>, Failure>>,
     ) -> Result<Vec<Self>, Failure> {
-        if !store.link.is_spread() {
-            return Ok(vec![Self::of(store, id, Vec::new())]);
+        if !servers.link.is_spread() {
+            return Ok(vec![Self::of(servers, id, Vec::new())]);
         }
-        if let Some(pointer) = store.pointer_cache.get(id) {
-            return Ok(Self::all(store, id, &pointer.states));
+        if let Some(pointer) = servers.pointer_cache.get(id) {
+            return Ok(Self::all(servers, id, &pointer.states));
         }
         let pointer = asked.await?.unwrap_or_default();
-        Ok(Self::all(store, id, &pointer.states))
+        Ok(Self::all(servers, id, &pointer.states))
     }
+}
+
+/// Runs the hold script at each location, all at once.
+pub(crate) async fn run_at(
+    servers: &Servers,
+    locations: impl IntoIterator<Item = &HoldLocation>,
+    arguments: &[Vec<u8>],
+) -> Vec<Result<Value, Failure>> {
+    let calls = locations.into_iter().map(async |location| {
+        let keys = location.keys();
+        servers.run(&SCRIPTS.hold, &keys, arguments).await
+    });
+    join_all(calls).await
 }

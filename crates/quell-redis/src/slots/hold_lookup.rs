@@ -9,12 +9,14 @@ use quell_core::time::Now;
 use redis::Value;
 
 use super::hold_location::HoldLocation;
-use super::pointer::Pointer;
-use crate::answer::{RawDecision, Reply};
-use crate::hold::ClaimReply;
+use crate::answer::{RawDecision, Reply, strange};
+use crate::claim::ClaimReply;
 use crate::link::Failure;
-use crate::script_request::{ScriptRequest, strange};
-use crate::store::{Opcode, RedisStore};
+use crate::opcode::Opcode;
+use crate::pointer::Pointer;
+use crate::script::SCRIPTS;
+use crate::script_request::ScriptRequest;
+use crate::servers::Servers;
 use crate::ticks::MAX_UNITS;
 
 /// What one slot knows of an id.
@@ -54,15 +56,15 @@ impl HoldLookup {
     }
 
     async fn at(
-        store: &RedisStore,
+        servers: &Servers,
         id: &HoldId,
         location: &HoldLocation,
         now: Now,
     ) -> Result<Option<Self>, Failure> {
-        let head = store.head(Opcode::LookUp, Duration::ZERO, now);
+        let head = servers.head(Opcode::LookUp, Duration::ZERO, now);
         let arguments = [head, Vec::new(), id.as_bytes().to_vec()];
         let keys = std::slice::from_ref(&location.record);
-        let reply = store.run(&store.scripts.hold, keys, &arguments).await?;
+        let reply = servers.run(&SCRIPTS.hold, keys, &arguments).await?;
         Self::read(&reply).ok_or_else(|| strange(&reply))
     }
 }
@@ -75,11 +77,11 @@ pub(super) async fn look_up(
     claim: &Claim<'_>,
     now: Now,
 ) -> Result<Option<ClaimReply>, Failure> {
-    let store = request.store();
-    let locations = HoldLocation::all(store, claim.id, &earlier.states);
+    let servers = request.servers;
+    let locations = HoldLocation::all(servers, claim.id, &earlier.states);
     let looks = locations
         .iter()
-        .map(|location| HoldLookup::at(store, claim.id, location, now));
+        .map(|location| HoldLookup::at(servers, claim.id, location, now));
     let mut found = Vec::new();
     for look in join_all(looks).await {
         found.extend(look?);

@@ -6,21 +6,23 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use quell::store::remote::{HoldFailure, SetFailure};
 use quell::store::split::{self, Part, PartOutcome};
 use quell_core::charge::{Charge, Operation};
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::time::Now;
 
-use super::hold_location::HoldLocation;
-use super::pointer::Pointer;
-use super::{FIRST_WAIT, PointerState, claim_pointer};
-use crate::answer::{RawDecision, decisions};
+use super::hold_location::{HoldLocation, run_at};
+use super::{FIRST_WAIT, PointerState, claim_pointer, stored_pointer};
+use crate::answer::RawDecision;
+use crate::claim::{ClaimReply, SetVerdict, SlotContext, claim_at, hold_time};
 use crate::encode::number;
-use crate::hold::{ClaimReply, HoldError, hold_time};
 use crate::link::Failure;
-use crate::script_request::ScriptRequest;
-use crate::store::{Opcode, RedisStore};
+use crate::opcode::Opcode;
+use crate::pointer::Pointer;
+use crate::script_request::{ScriptRequest, add_failure};
+use crate::servers::Servers;
 
 /// Ends a part as if it had not been.
 const TAKE_BACK: u8 = 6;
@@ -31,32 +33,9 @@ const OVERTAKEN: u64 = 4;
 /// Charges for good what was only tried.
 const CONCLUDE: u8 = 7;
 
-/// What each slot is told of the whole set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SlotContext {
-    pub(crate) verdict: SetVerdict,
-    /// The longest hold or lease of the set.
-    pub(crate) stay: Option<Duration>,
-    /// The longest delay of the set, of a caller that waits for it.
-    pub(crate) delay: Duration,
-    pub(crate) attempt: u64,
-    /// Whether the hold is counted here, of all slots.
-    pub(crate) counts: bool,
-}
-
-/// How the whole set looked a moment ago.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetVerdict {
-    Passes = 0,
-    /// A limit refuses it: nothing is charged anywhere, and refusals count for bans.
-    Refused = 1,
-    /// The caller would not wait for its delay.
-    TooLong = 2,
-}
-
 /// A claim on its way through several slots.
 pub(super) struct SpreadClaim<'a> {
-    store: &'a RedisStore,
+    servers: &'a Servers,
     request: &'a ScriptRequest<'a>,
     claim: Claim<'a>,
     now: Now,
@@ -90,15 +69,13 @@ impl Part for ClaimPart<'_> {
 
     async fn acquire(&self) -> Result<ClaimReply, Failure> {
         let SpreadClaim {
-            store,
             request,
             claim,
             now,
             ..
         } = self.spread;
         let (record, context) = (&self.location.record, Some(self.context));
-        let claimed = store.claim_at(request, self.group, claim, record, context, *now);
-        let claimed = store.in_time(record, claimed).await;
+        let claimed = claim_at(request, self.group, claim, record, context, *now).await;
         if matches!(claimed, Err(Failure::Unknown(_))) {
             // The claim as a whole has failed by that, whether or not this is heard.
             self.take_back().await.ok();
@@ -127,21 +104,21 @@ impl<'a> SpreadClaim<'a> {
         request: &'a ScriptRequest<'a>,
         claim: &Claim<'a>,
         now: Now,
-    ) -> Result<Option<ClaimReply>, HoldError> {
-        let store = request.store();
+    ) -> Result<Option<ClaimReply>, HoldFailure<Failure>> {
+        let servers = request.servers;
         let claim_pointer = claim_pointer(request, claim, now);
-        let look = request.charge(Operation::Peek, now);
+        let look = request.decide_in_slots(Operation::Peek, now);
         let (pointing, peeked) = join(claim_pointer, look).await;
         let pointer = match pointing? {
             PointerState::Answered(claimed) => return Ok(Some(claimed)),
             PointerState::Free(pointer) => pointer,
         };
-        let peeked = decisions(
-            request.set.charges(),
-            request.numbers(),
-            &peeked.map_err(|undecided| undecided.failure)?,
-            Operation::Peek,
-        );
+        let peeked = peeked.map_err(|undecided| SetFailure {
+            // Nothing is claimed yet.
+            uncertain: Vec::new(),
+            ..undecided
+        })?;
+        let peeked = request.decisions(&peeked, Operation::Peek);
         // Nobody stands in several lines.
         let wait = claim.wait.map(|wait| WaitLimits {
             turn: Duration::ZERO,
@@ -149,12 +126,12 @@ impl<'a> SpreadClaim<'a> {
         });
         let locations = request.groups.iter().map(|group| {
             let names = group.iter().filter_map(|index| request.names.get(*index));
-            HoldLocation::of(store, claim.id, names.cloned().collect())
+            HoldLocation::of(servers, claim.id, names.cloned().collect())
         });
         let spread = Self {
             locations: locations.collect(),
             claim: Claim { wait, ..*claim },
-            store,
+            servers,
             request,
             now,
             pointer,
@@ -162,7 +139,10 @@ impl<'a> SpreadClaim<'a> {
         spread.decide(peeked).await
     }
 
-    async fn decide(&self, peeked: Vec<Decision>) -> Result<Option<ClaimReply>, HoldError> {
+    async fn decide(
+        &self,
+        peeked: Vec<Decision>,
+    ) -> Result<Option<ClaimReply>, HoldFailure<Failure>> {
         let delay = self.with_say(&peeked).map(|one| one.delay).max();
         let delay = self.claim.wait.and(delay).unwrap_or_default();
         let most = self.claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
@@ -178,8 +158,8 @@ impl<'a> SpreadClaim<'a> {
             attempt: self.pointer.attempt,
             counts: false,
         };
-        let answers = self.ask_all(context).await;
-        let mut claimed = self.merge(&answers)?;
+        let (answers, kept) = self.ask_all(context).await;
+        let mut claimed = self.merge(&answers, kept)?;
         let passes = self.passes(&claimed.decisions);
         match verdict {
             SetVerdict::Passes if claimed.is_sound() && passes => {
@@ -222,7 +202,8 @@ impl<'a> SpreadClaim<'a> {
         self.with_say(decisions).all(|one| one.outcome.is_allow())
     }
 
-    async fn ask_all(&self, context: SlotContext) -> Answers {
+    /// Makes the claim in all slots; also charges that were to be taken back and could not be.
+    async fn ask_all(&self, context: SlotContext) -> (Answers, Vec<usize>) {
         let groups = &self.request.groups;
         // Where something is held for certain.
         let counts = groups.iter().position(|group| {
@@ -244,18 +225,30 @@ impl<'a> SpreadClaim<'a> {
         let parts: Vec<_> = parts.collect();
         if context.verdict != SetVerdict::Passes {
             // Nothing is charged anywhere.
-            return join_all(parts.iter().map(Part::acquire)).await;
+            let answers = join_all(parts.iter().map(Part::acquire)).await;
+            return (answers, Vec::new());
         }
-        let claimed = split::acquire(&parts).await.parts.into_iter();
-        let claimed = claimed.map(|part| match part {
-            PartOutcome::Decided(answer) | PartOutcome::Kept { answer, .. } => Ok(answer),
-            PartOutcome::Failed(failure) => Err(failure),
-        });
-        claimed.collect()
+        let (mut answers, mut kept) = (Vec::new(), Vec::new());
+        for (group, part) in groups.iter().zip(split::acquire(&parts).await.parts) {
+            answers.push(match part {
+                PartOutcome::Decided(answer) => Ok(answer),
+                PartOutcome::Kept { answer, .. } => {
+                    kept.extend(group);
+                    Ok(answer)
+                }
+                PartOutcome::Failed(failure) => Err(failure),
+            });
+        }
+        (answers, kept)
     }
 
-    /// The replies of all slots as one, in the order of the set.
-    fn merge(&self, answers: &Answers) -> Result<ClaimReply, HoldError> {
+    /// The replies of all slots as one, in the order of the set; `kept` are charges that could not be
+    /// taken back.
+    fn merge(
+        &self,
+        answers: &Answers,
+        kept: Vec<usize>,
+    ) -> Result<ClaimReply, HoldFailure<Failure>> {
         let count = self.request.names.len();
         let nothing = self.request.groups.len();
         let mut all = ClaimReply {
@@ -263,8 +256,18 @@ impl<'a> SpreadClaim<'a> {
             ..ClaimReply::default()
         };
         let (mut repeated, mut held) = (0, 0);
+        let mut failed = None;
         for (group, answer) in self.request.groups.iter().zip(answers) {
-            let answer = answer.as_ref().map_err(Clone::clone)?;
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(failure) => {
+                    add_failure(&mut failed, failure.clone(), group);
+                    continue;
+                }
+            };
+            if failed.is_some() {
+                continue;
+            }
             if !answer.is_sound() {
                 all.status = answer.status;
                 return Ok(all);
@@ -283,6 +286,10 @@ impl<'a> SpreadClaim<'a> {
                 }
             }
         }
+        if let Some(mut failed) = failed {
+            failed.uncertain.extend(kept);
+            return Err(failed.into());
+        }
         all.status = u64::from(repeated == nothing);
         all.held = held;
         all.decisions = all.raw.iter().filter_map(|raw| raw.complete()).collect();
@@ -298,13 +305,12 @@ impl<'a> SpreadClaim<'a> {
         locations: impl Iterator<Item = &HoldLocation>,
         code: u8,
     ) -> Result<(), Failure> {
-        let store = self.store;
-        let head = store.head(Opcode::End, Duration::ZERO, self.now);
+        let head = self.servers.head(Opcode::End, Duration::ZERO, self.now);
         let mut ending = vec![code];
         ending.extend_from_slice(&number(0));
         ending.extend_from_slice(&number(self.pointer.attempt));
         let arguments = [head, ending, self.claim.id.as_bytes().to_vec()];
-        let ended = store.run_at(locations, &arguments).await;
+        let ended = run_at(self.servers, locations, &arguments).await;
         let ended = ended.into_iter().try_for_each(|ended| ended.map(|_| ()));
         ended.inspect_err(|failure| {
             tracing::debug!(%failure, "a part of a claim stands until its time is over");
@@ -312,16 +318,17 @@ impl<'a> SpreadClaim<'a> {
     }
 
     /// Says of limits that would have passed what they say now that nothing is charged.
-    async fn restate(&self, claimed: &mut ClaimReply, answers: &Answers) -> Result<(), Failure> {
-        let peeked = self.request.charge(Operation::Peek, self.now).await;
+    async fn restate(
+        &self,
+        claimed: &mut ClaimReply,
+        answers: &Answers,
+    ) -> Result<(), HoldFailure<Failure>> {
+        let peeked = self
+            .request
+            .decide_in_slots(Operation::Peek, self.now)
+            .await;
         let peeked = peeked.map_err(|undecided| undecided.failure)?;
-        let numbers = self.request.numbers();
-        let peeked = decisions(
-            self.request.set.charges(),
-            numbers,
-            &peeked,
-            Operation::Peek,
-        );
+        let peeked = self.request.decisions(&peeked, Operation::Peek);
         for (group, answer) in self.request.groups.iter().zip(answers) {
             if !answer.as_ref().is_ok_and(|answer| answer.held > 0) {
                 continue;
@@ -355,7 +362,7 @@ impl<'a> SpreadClaim<'a> {
         claimed: ClaimReply,
         answers: &Answers,
         context: SlotContext,
-    ) -> Result<Option<ClaimReply>, HoldError> {
+    ) -> Result<Option<ClaimReply>, HoldFailure<Failure>> {
         let mut done = self.pointer.clone();
         let mut answer = Vec::new();
         for raw in &claimed.raw {
@@ -366,7 +373,7 @@ impl<'a> SpreadClaim<'a> {
             let id = self.claim.id;
             let before = self.pointer.write();
             let wait = claimed.longest_wait().max(FIRST_WAIT);
-            match done.write_at(self.store, id, &before, wait).await {
+            match stored_pointer::write(self.servers, id, &done, &before, wait).await {
                 Ok(None) => {}
                 // Somebody else asked for the same, found what is charged, and has it now.
                 Ok(Some(_)) => return Ok(None),
@@ -375,11 +382,11 @@ impl<'a> SpreadClaim<'a> {
                     let held = all.filter(|(_, one)| one.as_ref().is_ok_and(|one| one.held > 0));
                     let held = held.map(|(location, _)| location);
                     self.end_parts(held, TAKE_BACK).await.ok();
-                    return Err(HoldError::Failed(failure));
+                    return Err(failure.into());
                 }
             }
         }
-        self.store.pointer_cache.set(self.claim.id, done);
+        self.servers.pointer_cache.set(self.claim.id, done);
         if self.claim.hold.is_none() && context.delay.is_zero() {
             let is_tried = |group: &[usize]| {
                 let mut charges = self.charges(group);

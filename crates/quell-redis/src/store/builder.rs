@@ -3,25 +3,42 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{RedisStore, StoreClock};
+use super::RedisStore;
 use crate::batch::Batcher;
-use crate::key::Names;
+use crate::hold_hints::HoldHints;
+use crate::key::{Names, PREFIX};
 use crate::link::Link;
-use crate::script::Scripts;
+use crate::opcode::StoreClock;
+use crate::servers::Servers;
 use crate::url::StoreUrl;
+
+/// How long a call may take unless said: a store beside its servers answers in one, and nobody's
+/// request should hang on a limit for longer.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Puts a [`RedisStore`] together.
 #[derive(Debug)]
 pub struct RedisStoreBuilder {
-    pub(super) url: StoreUrl,
-    pub(super) clock: StoreClock,
-    pub(super) prefix: String,
-    pub(super) timeout: Duration,
-    pub(super) is_test_isolation: bool,
-    pub(super) is_batching: bool,
+    url: StoreUrl,
+    clock: StoreClock,
+    prefix: String,
+    timeout: Duration,
+    is_test_isolation: bool,
+    is_batching: bool,
 }
 
 impl RedisStoreBuilder {
+    pub(super) fn new(url: StoreUrl) -> Self {
+        Self {
+            url,
+            clock: StoreClock::Own,
+            prefix: PREFIX.to_owned(),
+            timeout: DEFAULT_TIMEOUT,
+            is_test_isolation: false,
+            is_batching: true,
+        }
+    }
+
     /// Takes other instants than the store's.
     #[must_use]
     pub const fn clock(mut self, clock: StoreClock) -> Self {
@@ -66,25 +83,23 @@ impl RedisStoreBuilder {
     #[must_use]
     pub fn build(self) -> RedisStore {
         let link = Arc::new(Link::new(&self.url, self.timeout));
-        let scripts = Arc::new(Scripts::new());
-        // On a cluster keys lie in slots, and what one script sees has to lie in one.
-        let may_batch = self.is_batching && !link.is_spread();
-        let batcher = may_batch.then(|| Batcher::new(&link, &scripts, self.timeout));
-        RedisStore {
+        let servers = Servers {
+            batcher: Batcher::new(&link, self.timeout, self.is_batching),
             link,
             names: Names::new(&self.prefix),
-            scripts,
-            batcher,
-            url: Arc::new(self.url),
+            url: self.url,
             clock: self.clock,
             timeout: self.timeout,
-            calendar: Arc::default(),
-            test_isolation: self.is_test_isolation.then(Arc::default),
-            turn_notifications: Arc::default(),
-            pointer_cache: Arc::default(),
-            hold_gauges: Arc::default(),
-            counts: Arc::default(),
-            replaced: Arc::default(),
+            calendar: Default::default(),
+            test_isolation: self.is_test_isolation.then(Default::default),
+            turn_notifications: Default::default(),
+            pointer_cache: Default::default(),
+            hold_gauges: Default::default(),
+            hold_hints: HoldHints::new(),
+            counts: Default::default(),
+        };
+        RedisStore {
+            servers: Arc::new(servers),
         }
     }
 }

@@ -192,31 +192,36 @@ fn sizes(cluster: &Cluster) -> Vec<u64> {
     sizes.collect()
 }
 
+/// A user whose two limits are on different servers, each of which was charged once; and the servers.
+async fn two_servers(cluster: &Cluster, limits: &[Limit; 2]) -> (String, [usize; 2]) {
+    let single =
+        [0, 1].map(|number| limiter(cluster, vec![rule(number, &["user"], &limits[number])]));
+    let mut places = [0, 0];
+    for number in 0.. {
+        let user = format!("user-{number}");
+        for (subject, place) in single.iter().zip(&mut places) {
+            let before = sizes(cluster);
+            let query = Query::new("d").entry("user", user.as_str());
+            assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+            let after = sizes(cluster);
+            *place = (0..before.len())
+                .find(|index| before[*index] < after[*index])
+                .unwrap();
+        }
+        if places[0] != places[1] {
+            return (user, places);
+        }
+    }
+    unreachable!("every user has both limits on one server")
+}
+
 /// Of two servers one takes no writes. It is known which: the other one is not charged any more, and what
 /// it refuses is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_of_a_set_that_takes_no_writes_is_remembered() {
     let cluster = Cluster::start(0);
     let limits = [hourly(1), hourly(100)];
-    let single =
-        [0, 1].map(|number| limiter(&cluster, vec![rule(number, &["user"], &limits[number])]));
-    let mut places = [0, 0];
-    let mut user = String::new();
-    for number in 0.. {
-        user = format!("user-{number}");
-        for (subject, place) in single.iter().zip(&mut places) {
-            let before = sizes(&cluster);
-            let query = Query::new("d").entry("user", user.as_str());
-            assert!(subject.try_acquire(&query).await.unwrap().is_allow());
-            let after = sizes(&cluster);
-            *place = (0..before.len())
-                .find(|index| before[*index] < after[*index])
-                .unwrap();
-        }
-        if places[0] != places[1] {
-            break;
-        }
-    }
+    let (user, places) = two_servers(&cluster, &limits).await;
     // Each of so many nodes has no share of the first limit, so that nothing is owed.
     let node = Node::new(cluster.store(), declaring(&limits, share(1_000)));
     cluster.servers[places[1]].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -227,4 +232,34 @@ async fn the_server_of_a_set_that_takes_no_writes_is_remembered() {
             "the first limit refuses: {verdict:?}"
         );
     }
+}
+
+/// The same of reservations: the server that takes writes is claimed once, and never again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_of_a_claim_that_takes_no_writes_is_remembered() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(100), hourly(100)];
+    let (user, places) = two_servers(&cluster, &limits).await;
+    // Each of so many nodes has no share, so that nothing is owed.
+    let node = Node::new(cluster.store(), declaring(&limits, share(1_000)));
+    cluster.servers[places[1]].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let writes = || -> u64 {
+        let stats = cluster.servers[places[0]].command(&["INFO", "commandstats"]);
+        let calls = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_psetex:calls="));
+        let calls = calls.filter_map(|rest| rest.split(',').next());
+        calls.map(|calls| calls.parse::<u64>().unwrap()).sum()
+    };
+    let mut claimed = 0;
+    // Ids whose pointer would be on the server that takes no writes claim nothing anywhere.
+    for number in 0..20 {
+        let query = Query::new("d").entry("user", user.as_str());
+        let (name, before) = (format!("job-{number}"), writes());
+        let reserved = node.limiter.reserve(&query, 60 * SECOND, Some(&name)).await;
+        let verdict = reserved.unwrap();
+        assert!(verdict.degraded && !verdict.is_allow(), "{verdict:?}");
+        claimed += usize::from(writes() > before);
+    }
+    assert_eq!(claimed, 1);
 }

@@ -210,3 +210,26 @@ async fn what_is_being_reserved_is_no_part_of_a_share() {
     assert!(first.await.unwrap().is_allow());
     assert_eq!(ask().await, 3, "and after it was answered");
 }
+
+/// A node that never heard of a key asks a store that refuses to write what is left, for a reservation
+/// too; what is used up is refused, and not degraded.
+#[tokio::test]
+async fn a_reservation_hears_what_is_left_from_a_store_that_takes_no_writes() {
+    let server = Server::start(&[]);
+    let rules = declaring(&[rate()], share(1));
+    let [first, second] = [(); 2].map(|()| Node::new(server.store(), rules.clone()));
+    assert!(first.ask("a", 7).await.is_allow());
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mut passed = 0;
+    for _ in 0..10 {
+        let verdict = second.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+        assert!(verdict.degraded && verdict.id.is_none());
+        passed += u64::from(verdict.is_allow());
+    }
+    assert_eq!(passed, 3, "of 10, of which 7 are used");
+    for _ in 0..2 {
+        let node = Node::new(server.store(), rules.clone());
+        let verdict = node.limiter.reserve(&query(4), HOLD, None).await.unwrap();
+        assert!(!verdict.is_allow() && !verdict.degraded, "{verdict:?}");
+    }
+}

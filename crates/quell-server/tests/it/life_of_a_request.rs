@@ -2,15 +2,19 @@
 //! that order, and no others.
 //!
 //! The server runs on a clock that notes who reads it. A store in memory reads it with the key locked, a
-//! store beside it when it heard the answer.
+//! store beside it when it heard the answer. The connection to Redis tells of each command that enters it.
 
 use std::backtrace::Backtrace;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
+use std::thread::ThreadId;
 
 use quell::clock::{Clock, SystemClock};
 use quell_core::time::Now;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::harness::{Fixture, send};
 use crate::overload::Redis;
@@ -35,14 +39,46 @@ type Function = (String, String);
 struct Witness {
     clock: SystemClock,
     is_looking: AtomicBool,
-    seen: Mutex<Vec<String>>,
+    seen: Mutex<Vec<(ThreadId, String)>>,
+}
+
+/// Where commands entered the connections of this process to Redis.
+static SENT: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
+
+/// Notes where commands enter a connection.
+struct SentCommands;
+
+impl Subscriber for SentCommands {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "quell_redis::link::connection" && *metadata.level() == Level::TRACE
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        SENT.lock().unwrap().push(here());
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn here() -> (ThreadId, String) {
+    let trace = Backtrace::force_capture().to_string();
+    (std::thread::current().id(), trace)
 }
 
 impl Clock for Witness {
     fn now(&self) -> Now {
         if self.is_looking.load(Ordering::SeqCst) {
-            let trace = Backtrace::force_capture().to_string();
-            self.seen.lock().unwrap().push(trace);
+            self.seen.lock().unwrap().push(here());
         }
         self.clock.now()
     }
@@ -121,8 +157,11 @@ fn not_listed(ours: &[Function], listed: &[Function]) -> Vec<Function> {
     missing
 }
 
-/// Sends what `ask` says to a server with these settings, and checks who reads the clock last.
-fn check(settings: &str, reader: &str, calls: usize, files: usize, ask: fn(&Fixture, &Keys)) {
+/// Sends what `ask` says to a server with these settings; where its clock was read, and where commands
+/// for Redis were sent in the same threads.
+fn watch(settings: &str, ask: fn(&Fixture, &Keys)) -> [Vec<Vec<Function>>; 2] {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| tracing::subscriber::set_global_default(SentCommands).unwrap());
     let keys = Keys::default();
     let witness = Arc::new(Witness {
         clock: SystemClock::new(),
@@ -130,16 +169,27 @@ fn check(settings: &str, reader: &str, calls: usize, files: usize, ask: fn(&Fixt
         seen: Mutex::default(),
     });
     let server = Fixture::with_other_clock(RULES, settings, Arc::clone(&witness) as _);
+    SENT.lock().unwrap().clear();
     witness.is_looking.store(true, Ordering::SeqCst);
     ask(&server, &keys);
     witness.is_looking.store(false, Ordering::SeqCst);
-    let (seen, listed) = (witness.seen.lock().unwrap(), listed());
-    let traces = seen.iter().map(|trace| ours(trace));
-    let traces: Vec<_> = traces
-        .filter(|ours| ours.iter().any(|(file, _)| file == reader))
-        .collect();
-    assert!(!traces.is_empty(), "{reader} reads the clock: {seen:?}");
-    for ours in &traces {
+    let read = std::mem::take(&mut *witness.seen.lock().unwrap());
+    let mut sent = std::mem::take(&mut *SENT.lock().unwrap());
+    // Other tests have threads of their own.
+    sent.retain(|(thread, _)| read.iter().any(|(other, _)| other == thread));
+    [read, sent].map(|traces| traces.iter().map(|(_, trace)| ours(trace)).collect())
+}
+
+/// Checks those of `traces` that begin in the task of a connection and end in `file`.
+fn check(traces: &[Vec<Function>], file: &str, calls: usize, files: usize) {
+    let is_it = |ours: &&Vec<Function>| {
+        let first = ours.first().map(|(first, _)| &**first);
+        let is_connection = first.is_some_and(|first| first.ends_with("/connection.rs"));
+        is_connection && ours.iter().any(|(other, _)| other == file)
+    };
+    let (found, listed): (Vec<_>, _) = (traces.iter().filter(is_it).collect(), listed());
+    assert!(!found.is_empty(), "{file} is passed: {traces:#?}");
+    for ours in &found {
         let missing = not_listed(ours, &listed);
         assert!(
             missing.is_empty(),
@@ -149,8 +199,8 @@ fn check(settings: &str, reader: &str, calls: usize, files: usize, ask: fn(&Fixt
         assert!(passed.len() <= files, "{ours:#?}");
     }
     // The first is the task of the connection. A command that is not recognised takes two calls more.
-    let shortest = traces.iter().map(|ours| ours.len() - 1).min();
-    assert!(shortest <= Some(calls), "{traces:#?}");
+    let shortest = found.iter().map(|ours| ours.len() - 1).min();
+    assert!(shortest <= Some(calls), "{found:#?}");
 }
 
 /// Asks by RESP four times at once, since a connection recognises calls that differ in the key alone.
@@ -196,16 +246,19 @@ impl Keys {
 
 #[test]
 fn to_a_store_in_memory() {
-    let reader = "quell/src/store/memory.rs";
-    check("", reader, 12, 20, by_resp);
-    check("", reader, 12, 20, by_http);
+    for ask in [by_resp, by_http] {
+        let [read, _] = watch("", ask);
+        check(&read, "quell/src/store/memory.rs", 12, 20);
+    }
 }
 
 #[test]
 fn to_a_store_in_redis() {
     let redis = Redis::start();
     let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
-    let reader = "quell/src/store/fallback/in_flight.rs";
-    check(&settings, reader, 20, 30, by_resp);
-    check(&settings, reader, 20, 30, by_http);
+    for ask in [by_resp, by_http] {
+        let [read, sent] = watch(&settings, ask);
+        check(&read, "quell/src/store/fallback/in_flight.rs", 20, 30);
+        check(&sent, "quell-redis/src/link/connection.rs", 20, 30);
+    }
 }

@@ -283,15 +283,27 @@ impl<S: RemoteStore> Inner<S> {
         };
         // Who asks the share is not in its way.
         drop(in_flight);
+        // In a box: nearly no call comes here.
+        Box::pin(self.answer_undecided(set, operation, now, undecided)).await
+    }
+
+    /// Answers a set that the store did not decide. A server that only refuses to write is asked what is
+    /// left of keys that this node never heard of.
+    async fn answer_undecided(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        undecided: SetFailure,
+    ) -> Result<Answer, StoreError> {
         self.note_write_refusal(set, &undecided);
-        if writes
+        if operation == Operation::Acquire
             && undecided.failure.kind == FailureKind::TakesNoWrites
             && undecided.uncertain.is_empty()
             && self.is_news(set, now)
             && let Some(failure) = self.write_refusal(set)
         {
-            // In a box: nearly no call comes here.
-            return Box::pin(self.decide_without_writes(set, now, failure)).await;
+            return self.decide_without_writes(set, now, failure).await;
         }
         self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
     }
@@ -353,7 +365,7 @@ impl<S: RemoteStore> Inner<S> {
         refusal.filter(|_| is_shared(set))
     }
 
-    /// Remembers that servers take no writes: those that said so, or the only one of the set.
+    /// Remembers that servers take no writes: those that said so.
     fn note_write_refusal(&self, set: &LimitSet<'_>, undecided: &SetFailure) {
         let SetFailure {
             failure, failed, ..
@@ -361,17 +373,9 @@ impl<S: RemoteStore> Inner<S> {
         if failure.kind != FailureKind::TakesNoWrites {
             return;
         }
-        let mut servers: Vec<_> = self.servers(set).collect();
-        if let Some(first) = servers.first()
-            && servers.iter().all(|other| other == first)
-        {
-            servers.truncate(1);
-        } else {
-            let failed = failed.iter().filter_map(|place| servers.get(*place));
-            servers = failed.cloned().collect();
-        }
-        for server in servers {
-            self.recovery.takes_no_writes(&server, failure);
+        let servers: Vec<_> = self.servers(set).collect();
+        for server in failed.iter().filter_map(|place| servers.get(*place)) {
+            self.recovery.takes_no_writes(server, failure);
         }
     }
 

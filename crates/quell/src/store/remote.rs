@@ -58,19 +58,30 @@ impl std::error::Error for RemoteFailure {}
 
 /// A set that a remote store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetFailure {
+pub struct SetFailure<F = RemoteFailure> {
     /// Why not.
-    pub failure: RemoteFailure,
+    pub failure: F,
     /// Places in the set of the charges that the failure is about: of a set over several servers, those
-    /// on the servers that failed. Empty if that is not known.
+    /// on the servers that failed. Empty if it is about no charge.
     pub failed: Vec<usize>,
     /// Places in the set of those charges that were made all the same, or may have been.
     pub uncertain: Vec<usize>,
 }
 
-/// Nothing of the set was charged.
-impl From<RemoteFailure> for SetFailure {
-    fn from(failure: RemoteFailure) -> Self {
+impl<F> SetFailure<F> {
+    /// The same with another failure.
+    pub fn map<G>(self, to: impl FnOnce(F) -> G) -> SetFailure<G> {
+        SetFailure {
+            failure: to(self.failure),
+            failed: self.failed,
+            uncertain: self.uncertain,
+        }
+    }
+}
+
+/// The failure is about no charge, and nothing of the set was charged.
+impl<F> From<F> for SetFailure<F> {
+    fn from(failure: F) -> Self {
         Self {
             failure,
             failed: Vec::new(),
@@ -81,11 +92,33 @@ impl From<RemoteFailure> for SetFailure {
 
 /// Why a remote store holds nothing for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HoldFailure {
+pub enum HoldFailure<F = RemoteFailure> {
     /// The store fails.
-    Failed(RemoteFailure),
+    Failed(SetFailure<F>),
     /// The store works, and refuses.
     Refused(StoreError),
+}
+
+impl<F> HoldFailure<F> {
+    /// The same with another failure.
+    pub fn map<G>(self, to: impl FnOnce(F) -> G) -> HoldFailure<G> {
+        match self {
+            Self::Failed(undecided) => HoldFailure::Failed(undecided.map(to)),
+            Self::Refused(error) => HoldFailure::Refused(error),
+        }
+    }
+}
+
+impl<F> From<SetFailure<F>> for HoldFailure<F> {
+    fn from(undecided: SetFailure<F>) -> Self {
+        Self::Failed(undecided)
+    }
+}
+
+impl<F> From<F> for HoldFailure<F> {
+    fn from(failure: F) -> Self {
+        Self::Failed(failure.into())
+    }
 }
 
 /// Whether calls are sent to a server of a remote store.

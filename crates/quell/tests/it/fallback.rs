@@ -204,7 +204,7 @@ impl RemoteStore for RemoteModel {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<(Placed, Wall), HoldFailure> {
-        self.answers().map_err(HoldFailure::Failed)?;
+        self.answers()?;
         let placed = self.hold(set, claim, now).await;
         let placed = placed.map_err(HoldFailure::Refused)?;
         Ok((placed, now.wall))

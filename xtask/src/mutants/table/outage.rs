@@ -70,7 +70,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a refused set that stays charged since its caller went away",
-        file: "crates/quell-redis/src/store.rs",
+        file: "crates/quell-redis/src/remote.rs",
         original: "if is_one || operation == Operation::Peek {",
         replacement: "if is_one || !set.charges().is_empty() {",
         package: "quell-redis",
@@ -87,10 +87,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a server that takes no writes forgotten since a set has two",
         file: "crates/quell/src/store/fallback.rs",
-        original: "servers = failed.cloned().collect();",
-        replacement: "servers = failed.take(0).cloned().collect();",
+        original: "failed.iter().filter_map(|place| servers.get(*place))",
+        replacement: "failed.iter().take(0).filter_map(|place| servers.get(*place))",
         package: "quell-redis",
         caught_by: "colocated::the_server_of_a_set_that_takes_no_writes_is_remembered",
+    },
+    Mutant {
+        name: "a claim that stays made in the slot whose answer was lost",
+        file: "crates/quell-redis/src/slots/spread.rs",
+        original: "self.take_back().await.ok();",
+        replacement: "let _ = self.take_back();",
+        package: "quell-redis",
+        caught_by: "hold_nodes_in_slots::a_part_whose_answer_is_lost_takes_itself_back",
+    },
+    Mutant {
+        name: "a server that takes no writes forgotten since a claim has two",
+        file: "crates/quell-redis/src/slots/spread.rs",
+        original: "add_failure(&mut failed, failure.clone(), group);",
+        replacement: "add_failure(&mut failed, failure.clone(), &group[..0]);",
+        package: "quell-redis",
+        caught_by: "colocated::the_server_of_a_claim_that_takes_no_writes_is_remembered",
     },
     Mutant {
         name: "the whole limit for each node of a share",

@@ -61,7 +61,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "learned.skip = before == after and 0 or before + after",
         replacement: "learned.skip = 0",
         package: "quell-redis",
-        caught_by: "holds::a_ceiling_is_learned_as_in_one_process",
+        caught_by: "hold_traces::a_ceiling_is_learned_as_in_one_process",
     },
     Mutant {
         name: "bytes that no server wrote are a debt: script",
@@ -85,7 +85,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if flag % 8 >= COUNTED then state.lapsed",
         replacement: "if flag then state.lapsed",
         package: "quell-redis",
-        caught_by: "held_numbers::what_nobody_ends_is_counted_once_in_all",
+        caught_by: "hold_numbers::what_nobody_ends_is_counted_once_in_all",
     },
     Mutant {
         name: "a server of before forgets holds in columns: script",
@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "above * (limit.factor - 1), above",
         replacement: "0, above",
         package: "quell-redis",
-        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+        caught_by: "hold_traces::a_bucket_warms_up_as_in_one_process",
     },
     Mutant {
         name: "a bucket cools for longer than it was idle: script",
@@ -109,7 +109,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "return idle * to.fine - (over > 0 and parts + 1 or parts)",
         replacement: "return idle * to.fine - parts",
         package: "quell-redis",
-        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+        caught_by: "hold_traces::a_bucket_warms_up_as_in_one_process",
     },
     Mutant {
         name: "a bucket that rests before it is cold: script",
@@ -117,7 +117,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "return micros(limit, plus(limit, ahead, ahead_r, in_parts(limit, quanta)))",
         replacement: "return micros(limit, ahead, ahead_r)",
         package: "quell-redis",
-        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+        caught_by: "hold_traces::a_bucket_warms_up_as_in_one_process",
     },
     Mutant {
         name: "how warm it was is forgotten with a changed limit: script",
@@ -125,6 +125,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if from.warm then",
         replacement: "if not from then",
         package: "quell-redis",
-        caught_by: "holds::a_bucket_warms_up_as_in_one_process",
+        caught_by: "hold_traces::a_bucket_warms_up_as_in_one_process",
     },
 ];

@@ -15,8 +15,8 @@ use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
 use super::{FallbackReason, Inner, passes};
-use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore, SetFailure};
-use crate::store::{Finished, Placed, StoreError};
+use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
+use crate::store::{Answer, Finished, Placed, StoreError};
 
 impl<S: RemoteStore> Inner<S> {
     pub(super) async fn hold(
@@ -26,7 +26,8 @@ impl<S: RemoteStore> Inner<S> {
         now: Now,
     ) -> Result<Placed, StoreError> {
         if let Some(failure) = self.write_refusal(set) {
-            return self.fallback(set, claim, now, &FallbackReason::Failed(failure.into()));
+            let answer = self.decide_without_writes(set, now, failure).await?;
+            return Ok(placed(claim, answer));
         }
         let in_flight = match self
             .prepare(set, Some(claim), Operation::Acquire, now)
@@ -45,22 +46,16 @@ impl<S: RemoteStore> Inner<S> {
                 Ok(placed)
             }
             Err(HoldFailure::Refused(error)) => Err(error),
-            Err(HoldFailure::Failed(failure)) => {
+            Err(HoldFailure::Failed(undecided)) => {
                 // Perhaps it was made, and what is answered in its place holds nothing. A name that its
                 // caller may say again, here or on another node, would end what that one holds.
-                if failure.kind == FailureKind::Unknown && !claim.is_named {
+                if undecided.failure.kind == FailureKind::Unknown && !claim.is_named {
                     self.store.abandon(claim.id, Ending::Cancel, now);
                 }
                 drop(in_flight);
-                let is_uncertain = failure.kind == FailureKind::Unknown;
-                let places = 0..set.charges().len();
-                let undecided = SetFailure {
-                    failure,
-                    failed: Vec::new(),
-                    uncertain: places.filter(|_| is_uncertain).collect(),
-                };
-                self.note_write_refusal(set, &undecided);
-                self.fallback(set, claim, now, &FallbackReason::Failed(undecided))
+                let operation = Operation::Acquire;
+                let answer = self.answer_undecided(set, operation, now, undecided);
+                Ok(placed(claim, answer.await?))
             }
         }
     }
@@ -73,18 +68,7 @@ impl<S: RemoteStore> Inner<S> {
         reason: &FallbackReason,
     ) -> Result<Placed, StoreError> {
         let answer = self.fall_back(set, Operation::Acquire, now, reason)?;
-        let mut decisions = answer.decisions.into_vec();
-        for decision in &mut decisions {
-            let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
-            decision.delay = decision.delay.min(most);
-        }
-        Ok(Placed {
-            decisions,
-            held: false,
-            wait: None,
-            repeated: false,
-            degraded: true,
-        })
+        Ok(placed(claim, answer))
     }
 
     /// What is declared for a caller that has waited in line until the store failed. Its place is
@@ -129,5 +113,21 @@ impl<S: RemoteStore> Inner<S> {
         if let StoreError::Unavailable(reason) = error {
             self.degraded(reason);
         }
+    }
+}
+
+/// The answer to a claim for which nothing is held.
+fn placed(claim: &Claim<'_>, answer: Answer) -> Placed {
+    let mut decisions = answer.decisions.into_vec();
+    for decision in &mut decisions {
+        let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
+        decision.delay = decision.delay.min(most);
+    }
+    Placed {
+        decisions,
+        held: false,
+        wait: None,
+        repeated: false,
+        degraded: answer.degraded,
     }
 }

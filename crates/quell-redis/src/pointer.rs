@@ -11,18 +11,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell::store::memory::RETENTION;
 use quell_core::hold::HoldId;
-use redis::{Cmd, Value};
 
 use crate::link::Failure;
-use crate::script_request::strange;
-use crate::store::RedisStore;
 
 /// Of which kind the bytes are: another layout gets another number.
 const LAYOUT: u8 = 1;
 
 /// States that one id may point to. A set has far fewer; an id that is asked for again with other sets
 /// collects them.
-pub(super) const MAX_STATES: usize = 256;
+pub(crate) const MAX_STATES: usize = 256;
 
 /// Ids that a node remembers: more than there are callers that may wait at a time
 /// ([`MAX_WAITING`](quell::MAX_WAITING)), about 8 MB.
@@ -94,7 +91,7 @@ impl Pointer {
     }
 
     /// Points to these as well.
-    pub(super) fn add(&mut self, states: &[Vec<u8>]) {
+    pub(crate) fn add(&mut self, states: &[Vec<u8>]) {
         for state in states {
             if !self.states.contains(state) {
                 self.states.push(state.clone());
@@ -103,12 +100,12 @@ impl Pointer {
     }
 
     /// Whether all of `states` are pointed to.
-    pub(super) fn has(&self, states: &[Vec<u8>]) -> bool {
+    pub(crate) fn has(&self, states: &[Vec<u8>]) -> bool {
         states.iter().all(|state| self.states.contains(state))
     }
 
     /// How long it stands if what it points to begins to be held after `wait`, in milliseconds.
-    pub(super) fn expiry(&self, wait: Duration) -> u64 {
+    pub(crate) fn expiry(&self, wait: Duration) -> u64 {
         let lasts = [wait, self.keep, RETENTION, SLACK];
         let lasts = lasts
             .iter()
@@ -125,60 +122,9 @@ impl Pointer {
     ///
     /// # Errors
     /// [`Failure::Foreign`] if these bytes are none of ours.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Failure> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Failure> {
         let foreign = || Failure::Foreign("what says where an id points to".to_owned());
         Self::read(bytes).ok_or_else(foreign)
-    }
-
-    /// What stands in the store of where an id points to.
-    pub(crate) async fn fetch(store: &RedisStore, id: &HoldId) -> Result<Option<Self>, Failure> {
-        let name = store.names.pointer(id.as_bytes());
-        let mut get = Cmd::new();
-        get.arg("GET").arg(name.as_slice());
-        match store.link.call(&name, &get).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(bytes) => Self::parse(&bytes).map(Some),
-            reply => Err(strange(&reply)),
-        }
-    }
-
-    /// Lets it stand as long as what begins to be held after `wait`. Should that fail it stands
-    /// for three minutes longer than the lease that is renewed, and the next renewal tries again.
-    pub(crate) async fn prolong(&self, store: &RedisStore, id: &HoldId, wait: Duration) {
-        if self.keep.is_zero() {
-            return;
-        }
-        let written = self.write();
-        if let Err(failure) = self.write_at(store, id, &written, wait).await {
-            tracing::debug!(%failure, ?id, "where it points to is not written anew");
-        }
-    }
-
-    /// Writes it to the store if nothing stands there or what is expected; else returns what does.
-    pub(super) async fn write_at(
-        &self,
-        store: &RedisStore,
-        id: &HoldId,
-        expected: &[u8],
-        wait: Duration,
-    ) -> Result<Option<Vec<u8>>, Failure> {
-        let name = store.names.pointer(id.as_bytes());
-        if let Some(isolation) = &store.test_isolation {
-            isolation.note_names([name.clone()]);
-        }
-        let written = self.write();
-        let expiry = self.expiry(wait).max(store.min_expiry());
-        let keys = [name];
-        let arguments = [
-            expiry.to_string().into_bytes(),
-            expected.to_vec(),
-            written.clone(),
-        ];
-        match store.run(&store.scripts.point, &keys, &arguments).await? {
-            Value::BulkString(stands) if stands == written => Ok(None),
-            Value::BulkString(stands) => Ok(Some(stands)),
-            reply => Err(strange(&reply)),
-        }
     }
 }
 

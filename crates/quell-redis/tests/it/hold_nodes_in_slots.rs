@@ -15,9 +15,10 @@ use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
-use crate::held::{self, node, permits, query};
+use crate::hold_nodes::{self, node, permits, query};
 use crate::limits::{SECOND, built, rule};
-use crate::patience::{PATIENCE, after_fail_over};
+use crate::patience::{PATIENCE, after_fail_over, until, until_it};
+use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -40,29 +41,29 @@ async fn left(subject: &Limiter<RedisStore>) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
     let cluster = Cluster::start(0);
-    held::killed(cluster.store().build(), &cluster.url()).await;
+    hold_nodes::killed(cluster.store().build(), &cluster.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_tasks_of_two_nodes_never_hold_more_than_there_is_and_end_at_none() {
     let cluster = Cluster::start(0);
-    held::two_hundred(|| cluster.store()).await;
+    hold_nodes::two_hundred(|| cluster.store()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_hears_of_what_another_node_gives_back() {
     let cluster = Cluster::start(0);
-    held::heard(&servers(&cluster), || cluster.store()).await;
+    hold_nodes::heard(&servers(&cluster), || cluster.store()).await;
     for server in &cluster.servers {
         server.command(&["FLUSHALL"]);
     }
-    held::given_back(&servers(&cluster), || cluster.store()).await;
+    hold_nodes::given_back(&servers(&cluster), || cluster.store()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_key_of_a_hold_expires() {
     let cluster = Cluster::start(0);
-    let worst = held::expires(&servers(&cluster), || cluster.store()).await;
+    let worst = hold_nodes::expires(&servers(&cluster), || cluster.store()).await;
     // A pointer stands for three minutes longer than the longest lease, and first of all for as long
     // as a minute's wait would take.
     assert!(worst <= 2 * 153_000, "{worst}");
@@ -113,7 +114,7 @@ async fn a_set_over_many_slots_is_refused_where_it_would_have_to_wait() {
     assert!(first.is_allow());
     let refused = nodes[1].acquire(&query(1)).await.unwrap();
     assert!(!refused.is_allow() && refused.id.is_none());
-    let wait = held::wait_of(&refused);
+    let wait = hold_nodes::wait_of(&refused);
     assert!(wait > HOUR - PATIENCE && wait <= HOUR, "{wait:?}");
     assert_eq!(left(&nodes[1]).await, [0, 9], "and charged nothing");
     nodes[1].release("d", &first.id.unwrap()).await.unwrap();
@@ -362,4 +363,53 @@ async fn holds_outlive_a_primary() {
     assert_eq!(left(&nodes[1]).await, [1_000 - 20, 1_000]);
     let again = nodes[0].reserve(&query(1_000), HOUR, None).await.unwrap();
     assert!(matches!(again.retry_after, Some(RetryAfter::After(_))));
+}
+
+/// The answer of one slot is lost: what it claimed is taken back there, and what the others claimed too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_whose_answer_is_lost_takes_itself_back() {
+    let cluster = Cluster::start(0);
+    let limits = [hourly(1_000), hourly(1_001), hourly(1_002)];
+    let sure = node(cluster.store().build(), &limits);
+    assert_eq!(left(&sure).await, [1_000, 1_001, 1_002]);
+    // Found by others from now on only through a proxy that answers nothing for a while.
+    let lossy = &cluster.servers[0];
+    let proxy = Proxy::new(lossy.port()).await;
+    let port = proxy.port.to_string();
+    lossy.command(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    let slots = |server: &Server| server.command(&["CLUSTER", "SLOTS"]);
+    until("all know of the proxy", || {
+        let mut servers = cluster.servers.iter();
+        servers.all(|server| slots(server).contains(&port))
+    });
+    let weak = node(cluster.store().timeout(SECOND).build(), &limits);
+    let mut lost = 0;
+    for number in 0..40 {
+        let user = format!("user-{number}");
+        let query = Query::new("d").entry("user", user.as_str());
+        // The script is known, and the connection stands.
+        let name = format!("before-{number}");
+        weak.reserve(&query, HOUR, Some(&name)).await.unwrap();
+        // The slots are looked at, and claimed 200 ms later: those answers are lost.
+        proxy.set(Weather::Slow);
+        let name = format!("job-{number}");
+        let claim = weak.reserve(&query, HOUR, Some(&name));
+        let (claim, ()) = tokio::join!(claim, async {
+            tokio::time::sleep(SECOND / 10).await;
+            proxy.set(Weather::NoAnswers);
+        });
+        proxy.set(Weather::Fine);
+        lost += usize::from(claim.is_err());
+        let used = u64::from(claim.is_ok()) + 1;
+        until_it("all of it is taken back", async || {
+            let peeked = sure.peek(&query).await.unwrap();
+            let mut each = peeked.decisions.iter();
+            each.all(|one| one.decision.remaining + used == one.decision.limit)
+        })
+        .await;
+        if lost == 2 {
+            break;
+        }
+    }
+    assert_eq!(lost, 2, "claims of which a part was lost");
 }

@@ -73,7 +73,7 @@ async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_b
 pub(crate) async fn killed(store: RedisStore, url: &str) {
     let subject = node(store, &[permits(1, LEASE)]);
     let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "held::a_holder", "--nocapture"])
+        .args(["--exact", "hold_nodes::a_holder", "--nocapture"])
         .env(STORE, url)
         .stdout(Stdio::piped())
         .spawn()

@@ -1,0 +1,203 @@
+//! A claim as a script call: what the script is asked, and what it answers.
+
+use std::time::Duration;
+
+use quell_core::charge::{Charge, LimitSet};
+use quell_core::claim::Claim;
+use quell_core::decision::Decision;
+use quell_core::hold::OnExpiry;
+use quell_core::time::Now;
+use redis::Value;
+
+use crate::answer::{RawDecision, Reply};
+use crate::encode::{micros_up, number};
+use crate::link::Failure;
+use crate::opcode::Opcode;
+use crate::script::ScriptArgs;
+use crate::script_request::{GroupScript, ScriptRequest};
+use crate::ticks::MAX_UNITS;
+
+/// What each slot is told of the whole set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotContext {
+    pub(crate) verdict: SetVerdict,
+    /// The longest hold or lease of the set.
+    pub(crate) stay: Option<Duration>,
+    /// The longest delay of the set, of a caller that waits for it.
+    pub(crate) delay: Duration,
+    pub(crate) attempt: u64,
+    /// Whether the hold is counted here, of all slots.
+    pub(crate) counts: bool,
+}
+
+/// How the whole set looked a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetVerdict {
+    Passes = 0,
+    /// A limit refuses it: nothing is charged anywhere, and refusals count for bans.
+    Refused = 1,
+    /// The caller would not wait for its delay.
+    TooLong = 2,
+}
+
+/// What the script is told of one charge beside its limit: units, lease (-1: none), and 1 if it is
+/// released when its time is over, 2 if it can be settled.
+fn charge_argument(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
+    let limit = &charge.active.limit;
+    let is_released = match (limit.lease(), claim.hold) {
+        (Some(_), _) => true,
+        (None, Some(_)) => limit.at_expiry() == OnExpiry::Release,
+        (None, None) => false,
+    };
+    let mut bytes = number(charge.cost.get().min(MAX_UNITS)).to_vec();
+    bytes.extend_from_slice(&optional_micros(limit.lease()));
+    bytes.push(u8::from(is_released) + 2 * u8::from(!charge.counts_calls));
+    bytes
+}
+
+/// A duration in microseconds; -1 for none.
+fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
+    duration.map_or((-1.0_f64).to_be_bytes(), |duration| {
+        number(micros_up(duration))
+    })
+}
+
+/// What is asked beyond an acquire, and what is said of the whole set to one that has a part of it.
+fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
+    let mut claim_argument = optional_micros(claim.hold).to_vec();
+    match claim.wait {
+        Some(wait) => {
+            claim_argument.extend_from_slice(&number(micros_down(wait.turn)));
+            claim_argument.extend_from_slice(&number(micros_down(wait.in_all)));
+        }
+        None => claim_argument
+            .extend_from_slice(&[optional_micros(None), optional_micros(None)].concat()),
+    }
+    if let Some(context) = context {
+        claim_argument.push(context.verdict as u8);
+        claim_argument.extend_from_slice(&optional_micros(context.stay));
+        claim_argument.extend_from_slice(&number(micros_up(context.delay)));
+        claim_argument.extend_from_slice(&number(context.attempt));
+        claim_argument.push(u8::from(context.counts));
+    }
+    claim_argument
+}
+
+/// A duration in microseconds, rounded down: who would wait for so long does not wait for longer.
+fn micros_down(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// How long what a claim holds lasts, where others can end it: reservations and permits.
+pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
+    let leases = set.charges().iter();
+    let leases = leases.filter_map(|charge| charge.active.limit.lease());
+    leases.chain(claim.hold).max()
+}
+
+/// Makes a claim on charges that one script may see, under the record of this name.
+pub(crate) async fn claim_at(
+    request: &ScriptRequest<'_>,
+    group: &[usize],
+    claim: &Claim<'_>,
+    record: &[u8],
+    context: Option<SlotContext>,
+    now: Now,
+) -> Result<ClaimReply, Failure> {
+    let mut keys = vec![record.to_vec()];
+    let mut arguments = vec![
+        request.servers.head(Opcode::Claim, Duration::ZERO, now),
+        claim_argument(claim, context),
+        claim.id.as_bytes().to_vec(),
+    ];
+    for index in group {
+        let name = request.names.get(*index);
+        let (code, charge) = (request.codes.get(*index), request.set.charges().get(*index));
+        let (Some(name), Some(code), Some(charge)) = (name, code, charge) else {
+            continue;
+        };
+        keys.push(name.clone());
+        arguments.push(code.clone());
+        arguments.push(charge_argument(charge, claim));
+    }
+    let script = GroupScript {
+        group,
+        has_record: true,
+        first: 3,
+        step: 2,
+        needs_holds: true,
+    };
+    let args = ScriptArgs { keys, arguments };
+    request.run_script(script, args, ClaimReply::read).await
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClaimReply {
+    pub(crate) clock: u64,
+    /// 0 if it is new, 1 if it was answered before, 2 if the id stands for something else, 3 if there
+    /// are too many holds, 4 if a later attempt at the same has it.
+    pub(crate) status: u64,
+    pub(crate) wait: Option<Duration>,
+    /// 0 if nothing is held, 1 if something is, 2 if it is until the whole set is known to pass.
+    pub(crate) held: u64,
+    /// Holds that were over, whosever they were.
+    pub(crate) expired: u64,
+    pub(crate) raw: Vec<RawDecision>,
+    pub(crate) decisions: Vec<Decision>,
+}
+
+impl ClaimReply {
+    fn read(reply: &Value) -> Option<Self> {
+        let mut reply = Reply::of(reply)?;
+        let clock = reply.natural()?;
+        let status = reply.natural()?;
+        let wait = u64::try_from(reply.number()?).ok();
+        let held = reply.natural()?;
+        let expired = reply.natural()?;
+        let mut raw = Vec::new();
+        while !reply.is_over() {
+            raw.push(RawDecision::read(&mut reply, clock)?);
+        }
+        Some(Self {
+            wait: wait.map(Duration::from_micros),
+            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
+            clock,
+            status,
+            held,
+            expired,
+            raw,
+        })
+    }
+
+    /// The id stands for something else.
+    pub(crate) fn taken() -> Self {
+        Self {
+            status: 2,
+            ..Self::default()
+        }
+    }
+
+    /// What was answered before.
+    pub(crate) fn repeated(raw: Vec<RawDecision>, clock: u64) -> Self {
+        Self {
+            clock,
+            status: 1,
+            held: 1,
+            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
+            raw,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is an answer to what was asked.
+    pub(crate) const fn is_sound(&self) -> bool {
+        self.status < 2
+    }
+
+    /// How long its caller waits, if it does.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let delays = self.decisions.iter().map(|decision| decision.delay);
+        delays.max().max(self.wait).unwrap_or_default()
+    }
+}

@@ -1,0 +1,70 @@
+//! What a script is told before all charges: what to do, and by whose clock.
+
+use std::time::Duration;
+
+use quell_core::time::Now;
+
+use crate::encode::{micros_up, number};
+
+/// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
+const MIN_GIVEN_EXPIRY: Duration = Duration::from_secs(600);
+
+/// Whose instants decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreClock {
+    /// The store's, one for all servers. What a caller says of the time is not looked at.
+    #[default]
+    Own,
+    /// The caller's, for tests; to the microsecond, rounded down. Real expiries are at least ten
+    /// minutes.
+    Caller,
+}
+
+/// What the script is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Peek = 0,
+    Acquire = 1,
+    Forgive = 2,
+    Ban = 3,
+    Lift = 4,
+    Carry = 5,
+    Look = 6,
+    Refund = 7,
+    Claim = 8,
+    End = 9,
+    Advance = 10,
+    LookUp = 11,
+    Replace = 12,
+    Pay = 13,
+}
+
+impl StoreClock {
+    /// The first argument of a script: the opcode, and the instants where they do not follow from the
+    /// store's clock.
+    pub(crate) fn head(self, opcode: Opcode, length: Duration, now: Now) -> Vec<u8> {
+        let mut head = vec![opcode as u8];
+        let is_short = !matches!(opcode, Opcode::Ban | Opcode::Refund);
+        let length = number(micros_up(length));
+        let micros = |nanos: u64| number(nanos / 1_000);
+        let none = (-1.0_f64).to_be_bytes();
+        match self {
+            Self::Own if is_short => return head,
+            Self::Own => head.extend_from_slice(&[none, none, number(0), length].concat()),
+            Self::Caller => {
+                let (mono, wall) = (now.monotonic.as_nanos(), now.wall.as_nanos());
+                let least = number(self.min_expiry());
+                head.extend_from_slice(&[micros(mono), micros(wall), least, length].concat());
+            }
+        }
+        head
+    }
+
+    /// The shortest expiry of a key, in milliseconds.
+    pub(crate) const fn min_expiry(self) -> u64 {
+        match self {
+            Self::Own => 0,
+            Self::Caller => MIN_GIVEN_EXPIRY.as_secs() * 1_000,
+        }
+    }
+}

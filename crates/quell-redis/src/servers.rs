@@ -1,0 +1,366 @@
+//! The servers of a store, and what this node remembers of them: scripts and commands are sent to the
+//! server that has a key, within a time limit, unless that server is known to be gone.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quell::calendar::SystemCalendar;
+use quell_core::algorithm::Algorithm;
+use quell_core::charge::{Charge, LimitSet};
+use quell_core::cost::Cost;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::rule::CalendarEdges;
+use quell_core::time::{Monotonic, Now};
+use redis::{Cmd, Value};
+
+use crate::batch::Batcher;
+use crate::breaker::{Admission, Transition};
+use crate::encode::code;
+use crate::hold_gauges::HoldGauges;
+use crate::hold_hints::{HoldHints, needs_hold_script};
+use crate::key::Names;
+use crate::link::{Command, Endpoint, Failure, Link};
+use crate::numbers::Counts;
+use crate::opcode::{Opcode, StoreClock};
+use crate::pointer::PointerCache;
+use crate::script::{SCRIPTS, Script, ScriptArgs};
+use crate::test_isolation::TestIsolation;
+use crate::turn_notifications::TurnNotifications;
+use crate::url::StoreUrl;
+
+/// The servers of one store.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) url: StoreUrl,
+    pub(crate) link: Arc<Link>,
+    pub(crate) names: Names,
+    /// Calls that wait at the same time, where they may go together.
+    pub(crate) batcher: Arc<Batcher>,
+    pub(crate) clock: StoreClock,
+    pub(crate) timeout: Duration,
+    pub(crate) calendar: SystemCalendar,
+    pub(crate) test_isolation: Option<TestIsolation>,
+    pub(crate) turn_notifications: TurnNotifications,
+    /// Where ids of this node's holds point to, on a cluster.
+    pub(crate) pointer_cache: PointerCache,
+    pub(crate) hold_gauges: HoldGauges,
+    pub(crate) hold_hints: HoldHints,
+    pub(crate) counts: Counts,
+}
+
+impl Servers {
+    /// What the script is told before all charges.
+    pub(crate) fn head(&self, opcode: Opcode, length: Duration, now: Now) -> Vec<u8> {
+        self.clock.head(opcode, length, now)
+    }
+
+    /// Runs the script for rates, or the hold script if only that can decide: since `needs_holds`, or
+    /// since one of the states has holds.
+    pub(crate) async fn run_script(
+        &self,
+        args: &Arc<ScriptArgs>,
+        needs_holds: bool,
+    ) -> Result<Value, Failure> {
+        if !needs_holds && !self.hold_hints.has(&args.keys) {
+            let reply = self.batcher.ask(args).await?;
+            if !needs_hold_script(&reply) {
+                return Ok(reply);
+            }
+            self.hold_hints.add(&args.keys);
+        }
+        self.link
+            .call(args.key(), args.command(&SCRIPTS.hold))
+            .await
+    }
+
+    /// Runs a script on the server that has `keys`, as [`Self::in_time`] awaits it.
+    pub(crate) async fn run(
+        &self,
+        script: &'static Script,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, Failure> {
+        let first = keys.first().map_or(&[][..], Vec::as_slice);
+        self.send(first, script.command(keys, arguments)).await
+    }
+
+    /// Sends a command to the server that has `key`, as [`Self::in_time`] awaits it.
+    pub(crate) async fn call(&self, key: &[u8], command: &Cmd) -> Result<Value, Failure> {
+        self.send(key, command.into()).await
+    }
+
+    async fn send(&self, key: &[u8], command: Command) -> Result<Value, Failure> {
+        self.in_time(key, self.link.call(key, command)).await
+    }
+
+    /// Awaits `call`, which is about `key` and limits its time itself, or fails at once while the server
+    /// that has the key is gone. Notes what the outcome says of the server.
+    pub(crate) async fn in_time<T>(
+        &self,
+        key: &[u8],
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let admitted = self.admit(key)?;
+        admitted.end(call.await)
+    }
+
+    /// Asks for leave to call the server that has `key`; fails while that is gone.
+    pub(crate) fn admit<'a>(&'a self, key: &'a [u8]) -> Result<AdmittedCall<'a>, Failure> {
+        let endpoint = self.link.endpoint_of(key);
+        let began = Instant::now();
+        match endpoint.breaker.admit(began) {
+            Admission::Reject(reason) => Err(Failure::Unreachable(gone_message(&reason))),
+            admission => Ok(AdmittedCall {
+                servers: self,
+                key,
+                endpoint,
+                admission: Some(admission),
+                began,
+            }),
+        }
+    }
+
+    pub(crate) async fn delete(&self, names: Vec<Vec<u8>>) -> Result<(), Failure> {
+        for name in names {
+            self.call(&name, redis::cmd("DEL").arg(name.as_slice()))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a set would be refused as too many wait already. Known before anything is written for
+    /// the store: what is refused should cost little just when there is too much to do.
+    pub(crate) fn is_full(&self, set: &LimitSet<'_>) -> bool {
+        self.batcher.is_full() && !set.charges().iter().any(needs_holds)
+    }
+
+    /// Applies changed limits to all keys, under
+    /// [`RedisStoreBuilder::test_isolation`](crate::RedisStoreBuilder::test_isolation).
+    pub(crate) async fn apply_limit_changes(&self) -> Result<(), Failure> {
+        let Some(isolation) = &self.test_isolation else {
+            return Ok(());
+        };
+        for change in isolation.take_changes() {
+            self.delete(change.forgotten).await?;
+            let Some((to, at)) = change.carried_to else {
+                continue;
+            };
+            let mut charge = Charge::alone(&to, Cost::ONE);
+            let calendar = to.limit.calendar();
+            charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
+            let head = self.head(Opcode::Carry, Duration::ZERO, at);
+            let arguments = vec![head, code(&charge).bytes];
+            for name in change.carried {
+                let args = Arc::new(ScriptArgs {
+                    keys: vec![name.clone()],
+                    arguments: arguments.clone(),
+                });
+                let carried = self.run_script(&args, needs_holds(&charge));
+                self.in_time(&name, carried).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note_charged(&self, set: &LimitSet<'_>, names: Vec<Vec<u8>>) {
+        if let Some(isolation) = &self.test_isolation {
+            let limits = set.charges().iter().map(|charge| charge.active.id);
+            isolation.note_states(names.into_iter().zip(limits));
+        }
+    }
+
+    /// Asks whether every server that is asked anything decides: charges a key of its own. One that
+    /// answers and refuses to write does not pass.
+    pub(crate) async fn ping(&self) -> Result<(), Failure> {
+        let endpoints = self.link.endpoints();
+        let probes = endpoints.iter().map(|endpoint| self.probe(endpoint));
+        let answers = join_all(probes).await;
+        // One that has more to do than it can answers.
+        let is_well = |answer: &Result<(), _>| matches!(answer, Ok(()) | Err(Failure::Overloaded));
+        if let Some(failed) = answers.into_iter().find(|answer| !is_well(answer)) {
+            return failed;
+        }
+        if self.clock == StoreClock::Caller {
+            // It would stay for minutes.
+            let tags = endpoints
+                .iter()
+                .filter_map(|endpoint| self.link.tag_at(endpoint));
+            let names = tags.map(|tag| self.names.probe(&tag)).collect();
+            self.delete(names).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether a server is back: whether it decides, which a replica does not.
+    pub(crate) async fn probe(&self, endpoint: &Arc<Endpoint>) -> Result<(), Failure> {
+        let Some(tag) = self.link.tag_at(endpoint) else {
+            // Others have its keys.
+            return Ok(());
+        };
+        let Ok(limit) = Limit::per_second(1_000_000).build() else {
+            return Ok(());
+        };
+        let active = ActiveLimit {
+            id: LimitId::default(),
+            limit,
+            since: Monotonic::ORIGIN,
+            place: Arc::default(),
+        };
+        let head = self.head(Opcode::Acquire, Duration::ZERO, Now::default());
+        let arguments = [head, code(&Charge::alone(&active, Cost::ONE)).bytes];
+        let keys = [self.names.probe(&tag)];
+        let probe = self.run(&SCRIPTS.decide, &keys, &arguments);
+        probe.await.map(|_| ())
+    }
+
+    /// Tells the server that was asked about `key` from the one that was asked first, if the key moved
+    /// meanwhile, and notes whether it answered.
+    fn note_outcome(
+        &self,
+        key: &[u8],
+        first: &Arc<Endpoint>,
+        admission: Admission,
+        failure: Option<&Failure>,
+    ) {
+        let mut admission = admission;
+        let endpoint = self.link.endpoint_of(key);
+        if !Arc::ptr_eq(&endpoint, first) {
+            if admission == Admission::Probe {
+                let reason = "it has not answered yet";
+                let now = Instant::now();
+                first.breaker.failed(&admission, now, jitter(), reason);
+            }
+            admission = Admission::Allow;
+        }
+        let transition = match failure {
+            Some(
+                failure @ (Failure::Unreachable(_) | Failure::Unknown(_) | Failure::NotReady(_)),
+            ) => {
+                let reason = failure.to_string();
+                let now = Instant::now();
+                let transition = endpoint.breaker.failed(&admission, now, jitter(), &reason);
+                if admission == Admission::Probe {
+                    // Perhaps nobody is at the other end any more: the next look is on a new
+                    // connection.
+                    self.link.hang_up(&endpoint);
+                }
+                if transition.is_some() || admission == Admission::Probe {
+                    self.find_successor(&endpoint);
+                }
+                transition
+            }
+            _ => endpoint.breaker.answered(),
+        };
+        let server = endpoint.name();
+        match transition {
+            None => {}
+            Some(Transition::Opened) => tracing::error!(
+                store = %self.url,
+                server,
+                failure = failure.map(tracing::field::display),
+                "the store is gone: calls about this server's keys fail at once until it is back"
+            ),
+            // Whether callers are answered by it again is the guard's to tell.
+            Some(Transition::Closed) => tracing::info!(
+                store = %self.url,
+                server,
+                refusal = failure.map(tracing::field::display),
+                "this server of the store answers again"
+            ),
+        }
+    }
+
+    /// Looks whether others have the keys of a server that does not answer. Nobody waits for that.
+    fn find_successor(&self, endpoint: &Arc<Endpoint>) {
+        if !self.link.is_single() {
+            let (link, endpoint) = (Arc::clone(&self.link), Arc::clone(endpoint));
+            tokio::spawn(async move { link.find_successor(&endpoint).await });
+        }
+    }
+}
+
+/// A call that is tried. If it is dropped before its end, nothing is known of the server.
+#[derive(Debug)]
+pub(crate) struct AdmittedCall<'a> {
+    servers: &'a Servers,
+    key: &'a [u8],
+    endpoint: Arc<Endpoint>,
+    admission: Option<Admission>,
+    began: Instant,
+}
+
+impl AdmittedCall<'_> {
+    /// Notes what the answer, or that there is none, says of the server. A call that was not sent since
+    /// too many wait says nothing.
+    pub(crate) fn end<T>(mut self, answer: Result<T, Failure>) -> Result<T, Failure> {
+        let (servers, failure) = (self.servers, answer.as_ref().err());
+        servers.counts.called(self.began.elapsed(), failure);
+        if failure != Some(&Failure::Overloaded)
+            && let Some(admission) = self.admission.take()
+        {
+            servers.note_outcome(self.key, &self.endpoint, admission, failure);
+        }
+        answer
+    }
+}
+
+impl Drop for AdmittedCall<'_> {
+    fn drop(&mut self) {
+        if let Some(admission) = &self.admission {
+            self.endpoint.breaker.cancelled(admission, Instant::now());
+        }
+    }
+}
+
+/// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
+pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
+    match charge.active.limit.algorithm() {
+        Algorithm::Concurrency(_) => true,
+        Algorithm::TokenBucket(spec) => spec.is_on_credit(),
+        _ => false,
+    }
+}
+
+pub(crate) fn gone_message(reason: &str) -> String {
+    format!("it decided nothing a moment ago: {reason}")
+}
+
+/// Anything from 0 to 255.
+fn jitter() -> u8 {
+    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Whoever looks whether a store is back may go away; the next one looks in its place.
+    #[tokio::test]
+    async fn a_look_that_is_given_up_leaves_the_next_to_go() {
+        let store = crate::RedisStore::new("redis://localhost".parse().unwrap());
+        let store = &store.servers;
+        let now = Instant::now();
+        let long_ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        let breaker = &store.link.endpoint_of(b"").breaker;
+        for seconds in [20, 19, 18, 17, 16] {
+            breaker.failed(&Admission::Allow, long_ago(seconds), 0, "gone");
+        }
+        assert!(breaker.is_open());
+        let mut look = Box::pin(store.in_time(b"", std::future::pending::<Result<(), Failure>>()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(look.as_mut().poll(&mut context).is_pending());
+        let others = store.in_time(b"", async { Ok(()) }).await;
+        assert!(
+            matches!(others, Err(Failure::Unreachable(_))),
+            "one at a time"
+        );
+        drop(look);
+        assert_eq!(store.in_time(b"", async { Ok(()) }).await, Ok(()));
+        assert!(!breaker.is_open());
+    }
+}

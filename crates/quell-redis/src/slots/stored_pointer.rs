@@ -1,0 +1,89 @@
+//! Pointers in the store: read, written, prolonged, and left to expire.
+
+use std::time::Duration;
+
+use quell_core::hold::HoldId;
+use redis::Value;
+
+use crate::answer::strange;
+use crate::link::Failure;
+use crate::pointer::Pointer;
+use crate::script::SCRIPTS;
+use crate::servers::Servers;
+
+/// How long it may take to shorten the life of a pointer, which nobody waits for.
+const EXPIRE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the store says of where an id points to.
+pub(crate) async fn fetch(servers: &Servers, id: &HoldId) -> Result<Option<Pointer>, Failure> {
+    let name = servers.names.pointer(id.as_bytes());
+    servers.in_time(&name, fetch_unawaited(servers, id)).await
+}
+
+/// The same for a call that nobody waits for, also while the server is known to be gone.
+pub(crate) async fn fetch_unawaited(
+    servers: &Servers,
+    id: &HoldId,
+) -> Result<Option<Pointer>, Failure> {
+    let name = servers.names.pointer(id.as_bytes());
+    let get = (&*redis::cmd("GET").arg(name.as_slice())).into();
+    match servers.link.call(&name, get).await? {
+        Value::Nil => Ok(None),
+        Value::BulkString(bytes) => Pointer::parse(&bytes).map(Some),
+        reply => Err(strange(&reply)),
+    }
+}
+
+/// Writes a pointer to the store if nothing is there, or what is `expected`; else returns what is there.
+pub(crate) async fn write(
+    servers: &Servers,
+    id: &HoldId,
+    pointer: &Pointer,
+    expected: &[u8],
+    wait: Duration,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let name = servers.names.pointer(id.as_bytes());
+    if let Some(isolation) = &servers.test_isolation {
+        isolation.note_names([name.clone()]);
+    }
+    let written = pointer.write();
+    let expiry = pointer.expiry(wait).max(servers.clock.min_expiry());
+    let arguments = [
+        expiry.to_string().into_bytes(),
+        expected.to_vec(),
+        written.clone(),
+    ];
+    match servers.run(&SCRIPTS.point, &[name], &arguments).await? {
+        Value::BulkString(stands) if stands == written => Ok(None),
+        Value::BulkString(stands) => Ok(Some(stands)),
+        reply => Err(strange(&reply)),
+    }
+}
+
+/// Keeps a pointer for as long as what begins to be held after `wait`. If that fails it lives for three
+/// minutes longer than the lease that is renewed, and the next renewal tries again.
+pub(crate) async fn prolong(servers: &Servers, id: &HoldId, pointer: &Pointer, wait: Duration) {
+    if pointer.keep.is_zero() {
+        return;
+    }
+    if let Err(failure) = write(servers, id, pointer, &pointer.write(), wait).await {
+        tracing::debug!(%failure, ?id, "where it points to is not written anew");
+    }
+}
+
+/// Lets the pointer of a hold that is over expire as soon as what is known of the hold; nobody waits.
+pub(crate) fn expire(servers: &Servers, id: &HoldId, pointer: &Pointer) {
+    if pointer.keep.is_zero() {
+        return;
+    }
+    let name = servers.names.pointer(id.as_bytes());
+    let expiry = Pointer::rest().max(servers.clock.min_expiry());
+    let link = servers.link.clone();
+    tokio::spawn(async move {
+        let mut expire = redis::cmd("PEXPIRE");
+        expire.arg(name.as_slice()).arg(expiry);
+        // If that fails it lives as long as what it pointed to would have.
+        let call = tokio::time::timeout(EXPIRE_TIMEOUT, link.call(&name, (&expire).into()));
+        call.await.ok();
+    });
+}
