@@ -71,23 +71,13 @@ impl CompleteDecision {
         bytes.extend_from_slice(&numbers.concat());
     }
 
-    fn decision(self, raw: RawDecision) -> Decision {
-        let left = Duration::from_micros(raw.left);
-        let mut outcome = match self.wait {
-            _ if raw.fits() => Outcome::Allow,
-            None => Outcome::Deny(RetryAfter::Never),
-            Some(wait) => Outcome::Deny(RetryAfter::After(Duration::from_micros(wait))),
-        };
-        if raw.is_banned() {
-            outcome = Outcome::Deny(later(outcome, left));
-        }
-        Decision {
-            outcome,
+    fn view(self) -> LimitView {
+        LimitView {
             limit: self.limit,
-            remaining: if raw.is_banned() { 0 } else { self.remaining },
-            reset_after: Duration::from_micros(self.reset_after).max(left),
+            remaining: self.remaining,
+            wait: self.wait.map(Duration::from_micros),
+            reset_after: Duration::from_micros(self.reset_after),
             delay: Duration::from_micros(self.delay),
-            banned: raw.is_banned(),
         }
     }
 }
@@ -139,7 +129,7 @@ impl RawDecision {
 
     /// The decision, where the script that knows holds said it.
     pub(crate) fn complete(self) -> Option<Decision> {
-        self.complete.map(|complete| complete.decision(self))
+        self.complete.map(|complete| complete.view().decision(self))
     }
 
     pub(crate) const fn fits(self) -> bool {
@@ -288,59 +278,30 @@ pub(crate) fn decisions(
         .all(|(charge, raw)| raw.allows() || charge.shadow);
     let each = charges.iter().zip(numbers).zip(raw);
     each.map(|((charge, numbers), raw)| {
-        if let Some(mut decision) = raw.complete() {
-            // Another slot may refuse what this one would let pass.
-            if !passes {
-                decision.delay = Duration::ZERO;
+        let is_charged = raw.allows() && passes;
+        let mut view = match raw.complete {
+            Some(complete) => complete.view(),
+            None => {
+                let is_taken = is_charged && operation == Operation::Acquire;
+                let cost = charge.cost.get();
+                numbers.view(*raw, cost, if is_taken { cost } else { 0 }, raw.now)
             }
-            return decision;
-        }
-        let taken = if raw.allows() && passes && operation == Operation::Acquire {
-            charge.cost.get()
-        } else {
-            0
         };
-        let cost = charge.cost.get();
-        let view = numbers.view(*raw, cost, taken, raw.now);
-        let left = Duration::from_micros(raw.left);
-        let mut outcome = match raw.fits() {
-            true => Outcome::Allow,
-            false if cost > view.limit => Outcome::Deny(RetryAfter::Never),
-            false => Outcome::Deny(RetryAfter::After(view.wait)),
-        };
-        if raw.is_banned() {
-            outcome = Outcome::Deny(later(outcome, left));
+        // Another slot may refuse what this one would let pass.
+        if !is_charged {
+            view.delay = Duration::ZERO;
         }
-        Decision {
-            outcome,
-            limit: view.limit,
-            remaining: if raw.is_banned() { 0 } else { view.remaining },
-            reset_after: view.reset_after.max(left),
-            delay: if raw.allows() && passes {
-                view.delay
-            } else {
-                Duration::ZERO
-            },
-            banned: raw.is_banned(),
-        }
+        view.decision(*raw)
     })
     .collect()
 }
 
-/// The later of a ban's end and the wait that the limit asks for.
-fn later(by_limit: Outcome, left: Duration) -> RetryAfter {
-    let ban = RetryAfter::After(left);
-    match by_limit {
-        Outcome::Allow => ban,
-        Outcome::Deny(wait) => wait.max(ban),
-    }
-}
-
-/// What the algebra gives, whatever is made of it.
+/// What a limit says, whatever is made of it.
 struct LimitView {
     limit: u64,
     remaining: u64,
-    wait: Duration,
+    /// How long until the cost fits; `None`: never.
+    wait: Option<Duration>,
     reset_after: Duration,
     delay: Duration,
 }
@@ -434,13 +395,33 @@ fn view_bucket(
     LimitView {
         limit: burst,
         remaining: narrow(full.saturating_sub(after) / interval).min(burst),
-        wait: time(excess),
+        wait: (cost <= burst).then(|| time(excess)),
         reset_after: time(after),
         delay: time(queue),
     }
 }
 
 impl LimitView {
+    /// The decision, with the ban that stands, if one does.
+    fn decision(self, raw: RawDecision) -> Decision {
+        let left = Duration::from_micros(raw.left);
+        let wait = self.wait.map_or(RetryAfter::Never, RetryAfter::After);
+        let outcome = match (raw.fits(), raw.is_banned()) {
+            (true, false) => Outcome::Allow,
+            (true, true) => Outcome::Deny(RetryAfter::After(left)),
+            (false, false) => Outcome::Deny(wait),
+            (false, true) => Outcome::Deny(wait.max(RetryAfter::After(left))),
+        };
+        Decision {
+            outcome,
+            limit: self.limit,
+            remaining: if raw.is_banned() { 0 } else { self.remaining },
+            reset_after: self.reset_after.max(left),
+            delay: self.delay,
+            banned: raw.is_banned(),
+        }
+    }
+
     /// For limits that count units used: `x` says how many were. `wait` is given how many too many
     /// there are, `reset` how many are used after the answer, if any.
     fn of_window(
@@ -456,7 +437,7 @@ impl LimitView {
         Self {
             limit,
             remaining: limit.saturating_sub(used),
-            wait: wait(before.saturating_add(cost).saturating_sub(limit)),
+            wait: (cost <= limit).then(|| wait(before.saturating_add(cost).saturating_sub(limit))),
             reset_after: if used == 0 {
                 Duration::ZERO
             } else {

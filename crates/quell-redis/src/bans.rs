@@ -19,13 +19,13 @@ use quell::store::memory::MAX_NAMED_BANS;
 use quell_core::charge::LimitSet;
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::time::Now;
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{RawDecision, Reply};
 use crate::link::Failure;
 use crate::opcode::{Opcode, StoreClock};
-use crate::script::{SCRIPTS, ScriptArgs};
+use crate::script::{NAME_BAN, ScriptArgs};
 use crate::servers::Servers;
 
 /// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
@@ -55,7 +55,7 @@ impl<'a> Bans<'a> {
         }
     }
 
-    /// Takes `key`, which is banned no more, off its list.
+    /// Removes `key`, whose ban was lifted, from its list.
     pub(crate) async fn forget(&self, key: Key<'_>) {
         let (list, member) = self.listing(key);
         if let Err(failure) = self.drop(&list, &member).await {
@@ -84,7 +84,7 @@ impl<'a> Bans<'a> {
             text(MAX_NAMED_BANS as u64),
             text(self.servers.clock.min_expiry()),
         ];
-        let named = self.servers.run(&SCRIPTS.name_ban, &list, &arguments);
+        let named = self.servers.run(&NAME_BAN, &list, &arguments);
         if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban stands but is not listed");
         }
@@ -98,7 +98,7 @@ impl<'a> Bans<'a> {
             bans.extend(self.listed(&list, most, now).await?);
         }
         bans.sort_by_key(|(_, ban)| std::cmp::Reverse(ban.left));
-        // A server of before may list a key that is on the other list, too.
+        // An older server may list a key that is on the other list, too.
         let mut seen = HashSet::new();
         bans.retain(|(state, _)| seen.insert(state.clone()));
         bans.truncate(most);
@@ -117,34 +117,30 @@ impl<'a> Bans<'a> {
             StoreClock::Caller => now.monotonic.as_nanos() / 1_000,
             StoreClock::Own => self.clock(list).await?,
         };
-        let mut count = Cmd::new();
-        count
-            .arg("ZCOUNT")
-            .arg(list)
-            .arg(format!("({now}"))
-            .arg("+inf");
-        match self.servers.call(list, &count).await {
-            Ok(Value::Int(number)) => Ok(usize::try_from(number).unwrap_or_default()),
-            // Something else stands there, until the next ban begins.
-            Ok(_) | Err(Failure::Foreign(_)) => Ok(0),
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(list).arg(format!("({now}")).arg("+inf");
+        Ok(self.read_list(list, &count).await?.unwrap_or_default())
+    }
+
+    /// Asks about a list; `None` if something else has its name, until the next ban begins.
+    async fn read_list<T: FromRedisValue>(
+        &self,
+        list: &[u8],
+        command: &Cmd,
+    ) -> Result<Option<T>, Failure> {
+        match self.servers.call(list, command).await {
+            Ok(reply) => Ok(redis::from_redis_value(reply).ok()),
+            Err(Failure::Foreign(_)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
     /// The clock of the server that has `list`, in microseconds.
     async fn clock(&self, list: &[u8]) -> Result<u64, Failure> {
-        let mut time = Cmd::new();
-        time.arg("TIME");
-        let number = |value: &Value| redis::from_redis_value::<u64>(value.clone()).ok();
-        let clock = match self.servers.call(list, &time).await? {
-            Value::Array(parts) => match parts.as_slice() {
-                [seconds, micros] => number(seconds).zip(number(micros)),
-                _ => None,
-            },
-            _ => None,
-        };
-        let clock = clock.map(|(seconds, micros)| seconds.saturating_mul(1_000_000) + micros);
-        clock.ok_or_else(|| Failure::Refused("no time".to_owned()))
+        let time = self.servers.call(list, &redis::cmd("TIME")).await?;
+        let time = redis::from_redis_value::<(u64, u64)>(time);
+        let (seconds, micros) = time.map_err(|_| Failure::Refused("no time".to_owned()))?;
+        Ok(seconds.saturating_mul(1_000_000) + micros)
     }
 
     /// The first bans of one list that stand, with the names of their states.
@@ -189,22 +185,9 @@ impl<'a> Bans<'a> {
 
     /// The members from rank `start` on, the last to end first.
     async fn page(&self, list: &[u8], start: usize) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut range = Cmd::new();
-        range.arg("ZREVRANGE").arg(list);
-        range.arg(start).arg(start + PAGE - 1);
-        match self.servers.call(list, &range).await {
-            // Something else stands there, until the next ban begins.
-            Err(Failure::Foreign(_)) => Ok(Vec::new()),
-            Err(failure) => Err(failure),
-            Ok(Value::Array(members)) => Ok(members
-                .into_iter()
-                .filter_map(|member| match member {
-                    Value::BulkString(bytes) => Some(bytes),
-                    _ => None,
-                })
-                .collect()),
-            Ok(_) => Ok(Vec::new()),
-        }
+        let mut range = redis::cmd("ZREVRANGE");
+        range.arg(list).arg(start).arg(start + PAGE - 1);
+        Ok(self.read_list(list, &range).await?.unwrap_or_default())
     }
 
     /// The name of the state that a member stands for, and its key as it is shown.
@@ -262,8 +245,8 @@ impl<'a> Bans<'a> {
     }
 
     async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
-        let mut remove = Cmd::new();
-        remove.arg("ZREM").arg(list).arg(member);
+        let mut remove = redis::cmd("ZREM");
+        remove.arg(list).arg(member);
         self.servers.call(list, &remove).await.map(|_| ())
     }
 }

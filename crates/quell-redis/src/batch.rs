@@ -39,7 +39,7 @@ use crate::answer::strange;
 use crate::flow::{MAX_WAIT, Queue, Window};
 use crate::link::{Failure, Link};
 use crate::opcode::Opcode;
-use crate::script::{SCRIPTS, ScriptArgs};
+use crate::script::{DECIDE, DECIDE_BATCH, ScriptArgs};
 use crate::sync::{self, Mutex};
 
 mod script_args;
@@ -285,7 +285,7 @@ impl Batcher {
         &'a self,
         args: &'a ScriptArgs,
     ) -> impl Future<Output = Result<Value, Failure>> + Send + 'a {
-        self.link.call(args.key(), args.command(&SCRIPTS.decide))
+        self.link.call(args.key(), args.command(&DECIDE))
     }
 
     /// Decides whether a call is sent alone, and queues it if not.
@@ -377,7 +377,7 @@ impl Batcher {
         let args = queued.iter().map(|call| &*call.args);
         let (keys, arguments) = combine(args);
         let args = ScriptArgs { keys, arguments };
-        let call = args.command(&SCRIPTS.decide_batch);
+        let call = args.command(&DECIDE_BATCH);
         match self.link.call(args.key(), call).await? {
             Value::Array(answers) if answers.len() == queued.len() => Ok(answers),
             reply => Err(strange(&reply)),

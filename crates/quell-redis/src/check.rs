@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
 
 use crate::link::{Endpoint, Failure};
-use crate::script::SCRIPTS;
+use crate::script::RIGHTS;
 use crate::servers::Servers;
 
-/// What somebody should change about the store: see [`RedisStore::warnings`](crate::RedisStore::warnings).
+/// What an operator should change about the store: see [`RedisStore::warnings`](crate::RedisStore::warnings).
 pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> {
     let endpoints = servers.link.endpoints();
     let asked = endpoints.iter().map(async |endpoint| {
@@ -40,25 +39,20 @@ async fn missing_rights(
         return Ok(None);
     };
     let keys = [servers.names.rights(&tag)];
-    let missing = match servers.run(&SCRIPTS.rights, &keys, &[]).await {
-        Ok(Value::Array(missing)) => missing,
-        // Not even that script may be run.
+    let missing: Vec<String> = match servers.run(&RIGHTS, &keys, &[]).await {
+        Ok(missing) => redis::from_redis_value(missing).unwrap_or_default(),
+        // The user may not even run that script.
         Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
             return Ok(Some(format!(
                 "the store's user has too few rights: {reason}"
             )));
         }
-        reply => return reply.map(|_| None),
+        Err(failure) => return Err(failure),
     };
-    let missing: Vec<_> = missing
+    let missing = missing
         .iter()
-        .filter_map(|command| match command {
-            Value::BulkString(name) => {
-                Some(format!("+{}", String::from_utf8_lossy(name).to_lowercase()))
-            }
-            _ => None,
-        })
-        .collect();
+        .map(|name| format!("+{}", name.to_lowercase()));
+    let missing: Vec<_> = missing.collect();
     Ok((!missing.is_empty()).then(|| {
         format!(
             "the store's user lacks rights that some calls need: give it {} on its keys",
@@ -73,12 +67,10 @@ async fn eviction(servers: &Servers, endpoint: &Arc<Endpoint>) -> Result<Option<
         return Ok(None);
     };
     let name = servers.names.rights(&tag);
-    let mut info = Cmd::new();
-    info.arg("INFO").arg("memory");
-    let said = match servers.call(&name, &info).await {
-        Ok(Value::BulkString(said)) => String::from_utf8_lossy(&said).into_owned(),
+    let said = match servers.call(&name, redis::cmd("INFO").arg("memory")).await {
+        Ok(said) => redis::from_redis_value::<String>(said).unwrap_or_default(),
         // It may be forbidden, which is fine.
-        Ok(_) | Err(Failure::Refused(_)) => return Ok(None),
+        Err(Failure::Refused(_)) => return Ok(None),
         Err(failure) => return Err(failure),
     };
     let policy = eviction_policy(&said);

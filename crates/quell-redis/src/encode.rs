@@ -142,6 +142,9 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
     if let Some(ban) = limit.ban() {
         writer.ban(ban);
     }
+    if let Some(first) = writer.bytes.first_mut() {
+        *first = writer.flags;
+    }
     EncodedCharge {
         bytes: writer.bytes,
         numbers,
@@ -151,6 +154,8 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
 /// Builds up the bytes of one charge.
 struct Writer {
     bytes: Vec<u8>,
+    /// The first byte.
+    flags: u8,
     has_ban: bool,
 }
 
@@ -158,15 +163,14 @@ impl Writer {
     fn new(charge: &Charge<'_>) -> Self {
         let has_ban = charge.active.limit.ban().is_some();
         let mut bytes = Vec::with_capacity(64);
-        bytes.push(FAST_SET);
-        let mut writer = Self { bytes, has_ban };
-        if charge.shadow {
-            writer.set(SHADOW);
+        bytes.push(0);
+        let shadow = if charge.shadow { SHADOW } else { 0 };
+        let bans = if has_ban { BANS } else { 0 };
+        Self {
+            bytes,
+            flags: FAST_SET | shadow | bans,
+            has_ban,
         }
-        if has_ban {
-            writer.set(BANS);
-        }
-        writer
     }
 
     /// The limit, with its length before it.
@@ -187,18 +191,6 @@ impl Writer {
         let length = u8::try_from(self.bytes.len() - at - 1).unwrap_or(u8::MAX);
         if let Some(place) = self.bytes.get_mut(at) {
             *place = length;
-        }
-    }
-
-    fn set(&mut self, flag: u8) {
-        if let Some(flags) = self.bytes.first_mut() {
-            *flags |= flag;
-        }
-    }
-
-    fn clear(&mut self, flag: u8) {
-        if let Some(flags) = self.bytes.first_mut() {
-            *flags &= !flag;
         }
     }
 
@@ -265,7 +257,7 @@ impl Writer {
             }
         };
         if is_plain {
-            self.set(FAST_BUCKET);
+            self.flags |= FAST_BUCKET;
             self.number(need.units);
             self.number(full.units);
         } else {
@@ -284,7 +276,7 @@ impl Writer {
         let rate = (spec.count, spec.period);
         let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
         if let Some(missing) = missing {
-            self.clear(FAST_SET);
+            self.flags &= !FAST_SET;
             self.span(ticks.span(missing));
             self.number(instant_up(charge.active.since));
         }
@@ -308,7 +300,7 @@ impl Writer {
         self.number(amount);
         self.number(every);
         if missing.is_some() {
-            self.clear(FAST_SET);
+            self.flags &= !FAST_SET;
             self.number(instant_up(charge.active.since));
         }
         LimitNumbers::Batches {
@@ -367,7 +359,7 @@ impl Writer {
         // Where the script multiplies a part of a segment's length by what is on the other side.
         let most = u128::from(parts) + u128::from(segments) + 1;
         if most * u128::from(length) >= 1 << 53 {
-            self.clear(FAST_SET);
+            self.flags &= !FAST_SET;
         }
         LimitNumbers::Segments {
             limit,

@@ -15,7 +15,7 @@ use crate::encode::number;
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
-use crate::script::SCRIPTS;
+use crate::script::HOLD;
 use crate::servers::Servers;
 use crate::slots::{HoldLocation, run_at, stored_pointer};
 use crate::ticks::MAX_UNITS;
@@ -67,7 +67,7 @@ const fn restarts(ending: Ending) -> bool {
     matches!(ending, Ending::Renew | Ending::Arrive)
 }
 
-/// Looks whether the turn of a hold comes sooner now; how long until then, and who is behind it.
+/// Checks whether the turn of a hold comes sooner now: how long until then, and the holds behind it.
 pub(crate) async fn advance(
     servers: &Servers,
     id: &HoldId,
@@ -181,7 +181,7 @@ async fn end_unawaited(
     let fetched = stored_pointer::fetch_unawaited(servers, id);
     let locations = HoldLocation::find(servers, id, fetched).await?;
     let ended = locations.iter().map(async |location| {
-        let command = SCRIPTS.hold.command(&location.keys(), arguments);
+        let command = HOLD.command(&location.keys(), arguments);
         servers.link.call(&location.record, command).await
     });
     let ended: Result<Vec<_>, _> = join_all(ended).await.into_iter().collect();
@@ -219,8 +219,7 @@ fn arguments_about(
     vec![head, argument, id.as_bytes().to_vec()]
 }
 
-/// What one script says of an ending, nothing if the id is not known there; and how many holds were
-/// over by themselves.
+/// One script's reply about an ending, `None` if it does not know the id; and how many holds expired.
 fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     let mut reply = Reply::of(reply)?;
     reply.natural()?;
@@ -245,8 +244,8 @@ fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     Some((finished, expired))
 }
 
-/// What became of a hold of which several slots say something: it stands if it does in any, and is
-/// expired only if it is in all.
+/// The state of a hold from the replies of several slots: it stands if it does in any, and is expired
+/// only if it is in all.
 fn merge(all: Vec<Finished>) -> Option<Finished> {
     all.into_iter().reduce(|mut one, other| {
         let rank = |status| match status {

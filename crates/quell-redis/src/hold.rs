@@ -26,7 +26,7 @@ use crate::servers::Servers;
 use crate::slots::{HoldLocation, claim_in_slots};
 use crate::turn_notifications::{MAX_MESSAGES, POLL_INTERVAL};
 
-/// Holds whose time was over that are asked about at once.
+/// Most overdue holds that one call asks the store about.
 const MAX_OVERDUE: usize = 64;
 
 /// Makes a claim; with the store's time.
@@ -85,7 +85,7 @@ pub(crate) async fn hold(
     Ok((placed, wall(answer.clock)))
 }
 
-/// A failure that is about no charge, with all charges as uncertain if nobody knows whether the call ran.
+/// A failure that is about no charge: all charges are uncertain if it is unknown whether the call ran.
 fn with_uncertain(failure: HoldFailure<Failure>, all: &[usize]) -> HoldFailure<Failure> {
     match failure {
         HoldFailure::Failed(SetFailure {
@@ -101,8 +101,8 @@ fn with_uncertain(failure: HoldFailure<Failure>, all: &[usize]) -> HoldFailure<F
     }
 }
 
-/// How many holds of this process there are. Asks about some whose time was over, so that those count as
-/// expired on keys that nobody asks about.
+/// How many holds of this process there are. Asks the store about some that are overdue, so that
+/// expired holds are counted also on keys without calls.
 pub(crate) async fn totals(servers: &Servers, now: Now) -> HoldTotals {
     let gauges = &servers.hold_gauges;
     let overdue = gauges.take_overdue(now.monotonic, servers.timeout, MAX_OVERDUE);
@@ -117,7 +117,7 @@ pub(crate) async fn totals(servers: &Servers, now: Now) -> HoldTotals {
     gauges.totals(now.monotonic)
 }
 
-/// Completes when `id` is called, since somebody ahead of it in the queue left.
+/// Completes when the store says that the turn of `id` may come sooner.
 pub(crate) async fn wait_promoted(servers: &Servers, id: &HoldId) {
     let notifications = &servers.turn_notifications;
     let Some(notify) = notifications.notify_of(id) else {
@@ -135,7 +135,7 @@ pub(crate) async fn wait_promoted(servers: &Servers, id: &HoldId) {
             read.arg("COUNT").arg(MAX_MESSAGES);
             read.arg("STREAMS").arg(&**name).arg(last);
             if let Ok(reply) = servers.call(name, &read).await {
-                notifications.dispatch(name, &reply);
+                notifications.dispatch(name, reply);
             }
         });
         join_all(reads).await;

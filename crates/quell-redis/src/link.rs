@@ -47,7 +47,7 @@ pub enum Failure {
     /// has no answer.
     Unreachable(String),
     /// The command was handed to the system to send, and the connection broke, or there was no answer
-    /// in time: nobody knows whether it ran.
+    /// in time: it is unknown whether it ran.
     Unknown(String),
     /// The store answers, and more calls wait for it than it answers in time: this one, which came
     /// last, was not sent.
@@ -55,12 +55,12 @@ pub enum Failure {
     /// The server refused the command and did not run it.
     Refused(String),
     /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
-    /// cluster is down. Nobody else was found in time who could.
+    /// cluster is down. No other server was found in time.
     NotReady(String),
     /// The keys of the command are on their way from one server to another, and were so until its
     /// time was over. Both servers are there, and ran nothing.
     Moving(String),
-    /// The server does not know the script. It is sent along in the same call, so nobody sees this.
+    /// The server does not know the script. The text is sent then, so callers never see this.
     NoScript,
     /// A value stands under one of our names that is none of ours.
     Foreign(String),
@@ -100,9 +100,9 @@ impl std::error::Error for Failure {}
 pub(crate) enum AttemptFailure {
     /// It is over, one way or the other.
     Failed(Failure),
-    /// Not run: somebody else has the key, from now on.
+    /// Not run: another server has the key, from now on.
     Moved(Address),
-    /// Not run: somebody else has the key, for this once.
+    /// Not run: another server has the key, for this one command.
     Ask(Address),
     /// Not run: this server is no primary (any more), or not yet up, or has not all of the keys. To be
     /// asked again; this is the failure if that is of no use.
@@ -124,7 +124,7 @@ impl Link {
     /// The way to the servers at `url`, by which a call may take so long.
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
         let settings = Arc::new(Settings::new(url, timeout));
-        match url.shape() {
+        match &url.shape {
             Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
             Shape::Sentinel { sentinels, name } => {
                 Self::Sentinel(Sentinel::new(sentinels, name, settings))
@@ -136,7 +136,7 @@ impl Link {
         }
     }
 
-    /// What one script may see together: keys with the same of these.
+    /// The slot of `key`: one script may see keys with the same. 0 without slots.
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
         match self {
             Self::Single(_) | Self::Sentinel(_) => 0,
@@ -144,7 +144,7 @@ impl Link {
         }
     }
 
-    /// What a name has between its braces to lie in the slot of `key`; `None` where there are no slots.
+    /// A hash tag for names in the slot of `key`; `None` without slots.
     pub(crate) fn tag_of(&self, key: &[u8]) -> Option<u32> {
         match self {
             Self::Single(_) | Self::Sentinel(_) => None,
@@ -161,7 +161,7 @@ impl Link {
         }
     }
 
-    /// Whether there is nobody else to ask.
+    /// Whether there is one server only.
     pub(crate) const fn is_single(&self) -> bool {
         matches!(self, Self::Single(_))
     }
@@ -171,7 +171,7 @@ impl Link {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Who is asked about `key`.
+    /// The server that is asked about `key`.
     pub(crate) fn endpoint_of(&self, key: &[u8]) -> Arc<Endpoint> {
         match self {
             Self::Single(node) => Arc::clone(node.endpoint()),
@@ -180,7 +180,7 @@ impl Link {
         }
     }
 
-    /// All who are asked, as far as is known.
+    /// All servers that are asked, as far as is known.
     pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         match self {
             Self::Single(node) => vec![Arc::clone(node.endpoint())],
@@ -189,7 +189,7 @@ impl Link {
         }
     }
 
-    /// Whether anybody is thought to be gone. Cheap: asked before every call.
+    /// Whether any server is thought to be gone. Cheap: asked before every call.
     pub(crate) fn is_any_gone(&self) -> bool {
         match self {
             Self::Single(node) => node.endpoint().breaker.is_open(),
@@ -198,8 +198,7 @@ impl Link {
         }
     }
 
-    /// What a key about which `place` is asked may have between its braces; `None`: nobody asks it
-    /// about anything (any more).
+    /// A hash tag for keys on `endpoint`; `None` if it has no slot (any more).
     pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
         match self {
             Self::Single(_) | Self::Sentinel(_) => Some(String::new()),
@@ -207,7 +206,7 @@ impl Link {
         }
     }
 
-    /// Asks the others who has the keys of a place that does not answer.
+    /// Asks the other servers who has the keys of one that does not answer.
     pub(crate) async fn find_successor(&self, endpoint: &Arc<Endpoint>) {
         match self {
             Self::Single(_) => {}
@@ -216,8 +215,8 @@ impl Link {
         }
     }
 
-    /// Gives up the connections to a place, as to a machine that went away without a word: nothing
-    /// comes back on them, and the system would wait for a quarter of an hour.
+    /// Gives up the connections to a server, in case its machine is gone: then no answer comes back on
+    /// them, and the system would wait for a quarter of an hour.
     pub(crate) fn hang_up(&self, endpoint: &Arc<Endpoint>) {
         match self {
             Self::Single(node) => node.hang_up(),

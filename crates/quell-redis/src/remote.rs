@@ -17,7 +17,7 @@ use crate::claim::hold_time;
 use crate::flow::MAX_WAIT;
 use crate::hold::hold;
 use crate::link::{Endpoint, Failure};
-use crate::script::SCRIPTS;
+use crate::script::UNPAID_NODES;
 use crate::script_request::{administer, decide, pay, whole};
 use crate::servers::gone_message;
 use crate::store::RedisStore;
@@ -178,7 +178,7 @@ impl RemoteStore for RedisStore {
         let kept = if owes { OWING_TTL.as_millis() } else { 0 };
         let arguments = [format!("{node:016x}"), kept.to_string()].map(String::into_bytes);
         let list = [self.servers.names.owing()];
-        let script = &SCRIPTS.unpaid_nodes;
+        let script = &UNPAID_NODES;
         let others = self.servers.run(script, &list, &arguments).await?;
         Ok(matches!(others, Value::Int(others) if others > 0))
     }

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use sha2::{Digest, Sha256};
 
 use crate::link::{Failure, Link};
-use crate::script::SCRIPTS;
+use crate::script::PUSH_RULES;
 use crate::url::StoreUrl;
 
 mod read;
@@ -268,7 +268,7 @@ impl RuleVersions {
             draft.text.to_owned(),
         ]
         .map(String::into_bytes);
-        let push = SCRIPTS.push_rules.command(&keys, &arguments);
+        let push = PUSH_RULES.command(&keys, &arguments);
         let answer = self.link.call(head_key().as_bytes(), push).await?;
         let stands = read::text(&answer).and_then(Head::parse);
         match stands {

@@ -1,6 +1,6 @@
 //! The Lua scripts, and how they are run: by hash, with the text if the server does not have it.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use crate::link::Command;
 
@@ -34,18 +34,18 @@ macro_rules! decide {
 }
 
 /// Decides one set.
-const DECIDE: &str = decide!();
+pub(crate) static DECIDE: Script = Script::new(decide!());
 
 /// Decides several sets, each by the whole of [`DECIDE`], which is a function in it.
-const DECIDE_BATCH: &str = concat!(
+pub(crate) static DECIDE_BATCH: Script = Script::new(concat!(
     "local function decide(KEYS, ARGV)\n",
     decide!(),
     "\nend\n",
     include_str!("script/batch.lua"),
-);
+));
 
 /// The script that decides where something is held or owed, and ends holds.
-const HOLD: &str = concat!(
+pub(crate) static HOLD: Script = Script::new(concat!(
     include_str!("script/hold/head.lua"),
     algorithms!(),
     include_str!("script/hold/columns.lua"),
@@ -60,69 +60,48 @@ const HOLD: &str = concat!(
     include_str!("script/hold/ask.lua"),
     include_str!("script/hold/claim.lua"),
     include_str!("script/hold/end.lua"),
-);
+));
 
 /// Finds out which commands this user may not use.
-const RIGHTS: &str = include_str!("script/rights.lua");
+pub(crate) static RIGHTS: Script = Script::new(include_str!("script/rights.lua"));
 
 /// Writes where an id points to.
-const POINT: &str = include_str!("script/point.lua");
+pub(crate) static POINT: Script = Script::new(include_str!("script/point.lua"));
 
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
-const NAME_BAN: &str = include_str!("script/name_ban.lua");
+pub(crate) static NAME_BAN: Script = Script::new(include_str!("script/name_ban.lua"));
 
 /// Says whether a node owes something, and hears whether others do.
-const UNPAID_NODES: &str = include_str!("script/unpaid_nodes.lua");
+pub(crate) static UNPAID_NODES: Script = Script::new(include_str!("script/unpaid_nodes.lua"));
 
 /// Adds a version of the rules, if nobody came first.
-const PUSH_RULES: &str = include_str!("script/push_rules.lua");
+pub(crate) static PUSH_RULES: Script = Script::new(include_str!("script/push_rules.lua"));
 
-/// All scripts. A server that does not know one gets its text.
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    decide: Script::new(DECIDE),
-    decide_batch: Script::new(DECIDE_BATCH),
-    hold: Script::new(HOLD),
-    name_ban: Script::new(NAME_BAN),
-    unpaid_nodes: Script::new(UNPAID_NODES),
-    point: Script::new(POINT),
-    rights: Script::new(RIGHTS),
-    push_rules: Script::new(PUSH_RULES),
-});
-
-/// Scripts by name.
-#[derive(Debug)]
-pub(crate) struct Scripts {
-    pub(crate) decide: Script,
-    pub(crate) decide_batch: Script,
-    pub(crate) hold: Script,
-    pub(crate) name_ban: Script,
-    pub(crate) unpaid_nodes: Script,
-    pub(crate) point: Script,
-    pub(crate) rights: Script,
-    pub(crate) push_rules: Script,
-}
-
-/// A script with its hash.
+/// A script with its hash. A server that does not know the hash gets the text.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
-    hash: String,
+    hash: OnceLock<String>,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        let hash = redis::Script::new(text).get_hash().to_owned();
-        Self { text, hash }
+    const fn new(text: &'static str) -> Self {
+        Self {
+            text,
+            hash: OnceLock::new(),
+        }
     }
 
     /// The command that runs the script on these keys.
     pub(crate) fn command(&'static self, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Command {
+        let hash = || redis::Script::new(self.text).get_hash().to_owned();
+        let hash = self.hash.get_or_init(hash);
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(keys.len());
+        command.arg(hash).arg(keys.len());
         for bytes in keys.iter().chain(arguments) {
             command.arg(bytes.as_slice());
         }
-        Command::of_script(&command, &self.hash, self.text)
+        Command::of_script(&command, hash, self.text)
     }
 }
 
@@ -174,7 +153,15 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for text in [DECIDE, DECIDE_BATCH, HOLD, NAME_BAN, UNPAID_NODES, POINT] {
+        for script in [
+            &DECIDE,
+            &DECIDE_BATCH,
+            &HOLD,
+            &NAME_BAN,
+            &UNPAID_NODES,
+            &POINT,
+        ] {
+            let text = script.text;
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));
             for call in text.split("call('").skip(1) {
@@ -184,7 +171,10 @@ mod tests {
         assert!(used.len() > 8, "{used:?}");
         for command in used {
             assert!(COMMANDS.contains(&command), "{command}");
-            assert!(RIGHTS.contains(&format!("try('{command}'")), "{command}");
+            assert!(
+                RIGHTS.text.contains(&format!("try('{command}'")),
+                "{command}"
+            );
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::script::ScriptArgs;
 use crate::servers::{Servers, needs_holds};
 
 /// How often a script is run for one call. Twice is enough unless the store's clock runs past two
-/// calendar edges in between, or somebody writes foreign values all the time.
+/// calendar edges in between, or another program keeps writing foreign values.
 const MAX_RUNS: usize = 6;
 
 /// All of `places` were charged or none, as far as the failure says.
@@ -103,7 +103,7 @@ pub(crate) async fn pay(
     Ok(request.answer(&raw, Operation::Acquire))
 }
 
-/// Does something by hand to each key of a set; returns to how many it made a difference.
+/// Runs an administrator's command on each key of a set; returns how many it changed.
 pub(crate) async fn administer(
     servers: &Servers,
     set: &LimitSet<'_>,
@@ -272,7 +272,7 @@ impl<'a> ScriptRequest<'a> {
         self.merge(parts)
     }
 
-    /// What all slots said, in the set's order.
+    /// The replies of all slots, in the set's order.
     fn merge(
         &self,
         parts: Vec<PartOutcome<Vec<RawDecision>, Failure>>,
@@ -308,7 +308,7 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    /// Does something by hand to each key; returns to how many it made a difference, and a clock.
+    /// Runs an administrator's command on each key; returns how many it changed, and a clock.
     pub(crate) async fn administer(
         &self,
         opcode: Opcode,
@@ -492,7 +492,7 @@ impl Part for SlotPart<'_> {
     }
 }
 
-/// Those of a group that were charged, of a part that passes.
+/// The charges of a group that were made, if its part passes.
 fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> {
     let each = group.iter().zip(raw).filter(|(_, raw)| raw.allows());
     each.map(|(index, _)| *index)
@@ -506,7 +506,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server says of a limit that lets the call pass, or not.
+    /// A server's reply about a limit that allows the call, or refuses it.
     fn raw(allows: bool) -> RawDecision {
         const BRIEF: u8 = 8;
         let bytes = [&[u8::from(allows) | BRIEF][..], &[0; 8]].concat();

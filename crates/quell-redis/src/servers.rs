@@ -26,8 +26,8 @@ use crate::link::{Command, Endpoint, Failure, Link};
 use crate::numbers::Counts;
 use crate::opcode::{Opcode, StoreClock};
 use crate::pointer::PointerCache;
-use crate::script::{SCRIPTS, Script, ScriptArgs};
-use crate::test_isolation::TestIsolation;
+use crate::script::{DECIDE, HOLD, Script, ScriptArgs};
+use crate::test_isolation::{Change, TestIsolation};
 use crate::turn_notifications::TurnNotifications;
 use crate::url::StoreUrl;
 
@@ -71,9 +71,7 @@ impl Servers {
             }
             self.hold_hints.add(&args.keys);
         }
-        self.link
-            .call(args.key(), args.command(&SCRIPTS.hold))
-            .await
+        self.link.call(args.key(), args.command(&HOLD)).await
     }
 
     /// Runs a script on the server that has `keys`, as [`Self::in_time`] awaits it.
@@ -144,16 +142,19 @@ impl Servers {
             return Ok(());
         };
         for change in isolation.take_changes() {
-            self.delete(change.forgotten).await?;
-            let Some((to, at)) = change.carried_to else {
-                continue;
+            let (names, to, at) = match change {
+                Change::Delete(names) => {
+                    self.delete(names).await?;
+                    continue;
+                }
+                Change::Carry(names, to, at) => (names, to, at),
             };
             let mut charge = Charge::alone(&to, Cost::ONE);
             let calendar = to.limit.calendar();
             charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
             let head = self.head(Opcode::Carry, Duration::ZERO, at);
             let arguments = vec![head, code(&charge).bytes];
-            for name in change.carried {
+            for name in names {
                 let args = Arc::new(ScriptArgs {
                     keys: vec![name.clone()],
                     arguments: arguments.clone(),
@@ -212,7 +213,7 @@ impl Servers {
         let head = self.head(Opcode::Acquire, Duration::ZERO, Now::default());
         let arguments = [head, code(&Charge::alone(&active, Cost::ONE)).bytes];
         let keys = [self.names.probe(&tag)];
-        let probe = self.run(&SCRIPTS.decide, &keys, &arguments);
+        let probe = self.run(&DECIDE, &keys, &arguments);
         probe.await.map(|_| ())
     }
 
@@ -273,7 +274,7 @@ impl Servers {
         }
     }
 
-    /// Looks whether others have the keys of a server that does not answer. Nobody waits for that.
+    /// Looks whether others have the keys of a server that does not answer, in a task of its own.
     fn find_successor(&self, endpoint: &Arc<Endpoint>) {
         if !self.link.is_single() {
             let (link, endpoint) = (Arc::clone(&self.link), Arc::clone(endpoint));
@@ -339,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever looks whether a store is back may go away; the next one looks in its place.
+    /// A caller that probes whether a store is back may go away. The next caller probes instead.
     #[tokio::test]
     async fn a_look_that_is_given_up_leaves_the_next_to_go() {
         let store = crate::RedisStore::new("redis://localhost".parse().unwrap());

@@ -39,7 +39,7 @@ use crate::servers::Servers;
 use hold_lookup::look_up;
 use spread::SpreadClaim;
 
-/// How often a pointer is written while others write it, too.
+/// Most attempts to write a pointer while other nodes write it, too.
 const MAX_TRIES: usize = 5;
 
 /// Pauses after which a claim is made again that another attempt at the same overtook: longer than that
@@ -51,10 +51,10 @@ const RETRY_PAUSES: [Duration; 4] = [
     Duration::ZERO,
 ];
 
-/// How long a claim may wait before its pointer has to stand for longer.
+/// A claim that waits longer than this has its pointer prolonged.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
-/// What is said to a set that is wider than an answer.
+/// The error for a set that is too wide for a pointer.
 const TOO_WIDE: &str = "one query holds at most 256 limits on a cluster: ask for them in several";
 
 /// Whether an id may be asked for.
@@ -94,8 +94,8 @@ pub(crate) async fn claim_in_slots(
     Ok(claimed)
 }
 
-/// Makes a claim in several slots. Who is overtaken by another attempt at the same looks again a
-/// little later what became of that.
+/// Makes a claim in several slots. If another attempt at the same id overtakes it, it is made
+/// again a little later.
 async fn claim_spread(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
@@ -112,7 +112,7 @@ async fn claim_spread(
     Ok(ClaimReply::taken())
 }
 
-/// Answers a claim on no limits: there is nothing to hold, and perhaps the id is known.
+/// Answers a claim without limits: nothing is held, but the id may be known.
 async fn claim_nothing(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
@@ -131,7 +131,7 @@ async fn claim_nothing(
     Ok(hold_lookup.unwrap_or_default())
 }
 
-/// Writes where the id of a claim points to, unless nobody else will end it or it is known.
+/// Writes the pointer of a claim, unless no other node will end the claim or its id is known.
 async fn claim_pointer(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,

@@ -66,8 +66,8 @@ impl RedisStore {
         self.servers.counts.read(&self.servers.link.endpoints())
     }
 
-    /// How many holds of this process there are. Asks about some whose time was over, so that those
-    /// count as expired on keys that nobody asks about.
+    /// How many holds of this process there are. Asks the store about some that are overdue, so that
+    /// expired holds are counted also on keys without calls.
     pub async fn hold_totals(&self, now: Now) -> HoldTotals {
         hold::totals(&self.servers, now).await
     }
@@ -81,7 +81,7 @@ impl RedisStore {
         self.servers.ping().await
     }
 
-    /// What somebody should change about the store, a sentence each: commands that the user may not
+    /// What an operator should change about the store, a sentence each: commands that the user may not
     /// use, and servers that may evict states to make room. Uses every command on a key of its own.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl HoldStore for RedisStore {
         hold::wait_promoted(&self.servers, id).await;
     }
 
-    /// Nobody is known at once; who waits here is called when the store has answered.
+    /// Returns no ids: callers that may go on are woken when the store has answered.
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
         end_hold::end_later(&self.servers, id, ending, now);
         Vec::new()

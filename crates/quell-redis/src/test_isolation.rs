@@ -11,7 +11,7 @@ use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
-/// Keys by name, and what is still to be done to them.
+/// Keys by name, and changes that are still to be applied to them.
 #[derive(Debug, Default)]
 pub(crate) struct TestIsolation {
     inner: Mutex<Inner>,
@@ -27,14 +27,12 @@ struct Inner {
     changes: Vec<Change>,
 }
 
-/// Something to do before the next call.
-#[derive(Debug, Default)]
-pub(crate) struct Change {
-    /// Names of states to delete.
-    pub(crate) forgotten: Vec<Vec<u8>>,
-    /// Names of states to carry over to this limit at this instant.
-    pub(crate) carried: Vec<Vec<u8>>,
-    pub(crate) carried_to: Option<(ActiveLimit, Now)>,
+/// Something to do before the next call, to states of these names.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Delete(Vec<Vec<u8>>),
+    /// Carry them over to this limit at this instant.
+    Carry(Vec<Vec<u8>>, ActiveLimit, Now),
 }
 
 impl TestIsolation {
@@ -55,11 +53,7 @@ impl TestIsolation {
                     carried.push(name.clone());
                 }
             }
-            inner.changes.push(Change {
-                carried,
-                carried_to: Some((to.clone(), at)),
-                ..Change::default()
-            });
+            inner.changes.push(Change::Carry(carried, to.clone(), at));
         }
         for removed in &changes.removed {
             let mut forgotten = Vec::new();
@@ -69,10 +63,7 @@ impl TestIsolation {
                 }
                 limit != removed
             });
-            inner.changes.push(Change {
-                forgotten,
-                ..Change::default()
-            });
+            inner.changes.push(Change::Delete(forgotten));
         }
     }
 
@@ -92,9 +83,12 @@ impl TestIsolation {
     /// Every name that may stand in the store.
     pub(crate) fn take_all(&self) -> Vec<Vec<u8>> {
         let mut inner = self.inner.lock();
-        let forgotten = std::mem::take(&mut inner.changes);
-        let forgotten = forgotten.into_iter().flat_map(|change| change.forgotten);
-        let mut names: Vec<_> = forgotten.collect();
+        let changes = std::mem::take(&mut inner.changes).into_iter();
+        let deleted = changes.filter_map(|change| match change {
+            Change::Delete(names) => Some(names),
+            Change::Carry(..) => None,
+        });
+        let mut names: Vec<_> = deleted.flatten().collect();
         names.extend(std::mem::take(&mut inner.keys).into_keys());
         names.extend(std::mem::take(&mut inner.others));
         names

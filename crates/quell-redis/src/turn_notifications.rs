@@ -27,6 +27,9 @@ const MAX_STREAMS: usize = 64;
 /// Messages of one read.
 pub(crate) const MAX_MESSAGES: usize = 1_000;
 
+/// The reply to XREAD: messages by stream, each with its id and its fields. Nil reads as no stream.
+type Streams = Vec<(Value, Vec<(String, Vec<Vec<u8>>)>)>;
+
 /// Those of this process that wait.
 #[derive(Debug, Default)]
 pub(crate) struct TurnNotifications {
@@ -129,30 +132,16 @@ impl TurnNotifications {
         due
     }
 
-    /// Wakes the waiters that the stream of this name names.
-    pub(crate) fn dispatch(&self, name: &[u8], reply: &Value) {
-        let Value::Array(streams) = reply else {
+    /// Wakes the waiters that are named in new messages of a stream.
+    pub(crate) fn dispatch(&self, name: &[u8], reply: Value) {
+        let Ok(streams) = redis::from_redis_value::<Streams>(reply) else {
             return;
         };
-        let Some(Value::Array(stream)) = streams.first() else {
-            return;
-        };
-        let Some(Value::Array(messages)) = stream.get(1) else {
-            return;
-        };
-        for message in messages {
-            let Value::Array(message) = message else {
-                continue;
-            };
-            if let Some(Value::BulkString(at)) = message.first()
-                && let Some(stream) = self.inner.lock().streams.get_mut(name)
-            {
-                stream.last = String::from_utf8_lossy(at).into_owned();
+        for (at, fields) in streams.into_iter().flat_map(|(_, messages)| messages) {
+            if let Some(stream) = self.inner.lock().streams.get_mut(name) {
+                stream.last = at;
             }
-            if let Some(Value::Array(fields)) = message.get(1)
-                && let Some(Value::BulkString(id)) = fields.get(1)
-                && let Some(id) = hold_id(id)
-            {
+            if let Some(id) = fields.get(1).and_then(|id| hold_id(id)) {
                 self.notify(&[id]);
             }
         }

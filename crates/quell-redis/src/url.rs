@@ -18,11 +18,11 @@ const MAX_DATABASES: u32 = 9_999;
 /// Shown without the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
-    shape: Shape,
-    user: Option<String>,
-    password: Option<String>,
-    database: u32,
-    is_encrypted: bool,
+    pub(crate) shape: Shape,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: u32,
+    pub(crate) is_encrypted: bool,
 }
 
 /// How many servers there are, and who knows which of them to ask.
@@ -39,22 +39,14 @@ pub(crate) enum Shape {
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
-    host: String,
-    port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 impl Address {
     pub(crate) fn new(host: impl Into<String>, port: u16) -> Self {
         let host = host.into();
         Self { host, port }
-    }
-
-    pub(crate) fn host(&self) -> &str {
-        &self.host
-    }
-
-    pub(crate) const fn port(&self) -> u16 {
-        self.port
     }
 
     fn parse(text: &str, default: u16) -> Result<Self, UrlError> {
@@ -90,28 +82,6 @@ impl fmt::Display for Address {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
-    }
-}
-
-impl StoreUrl {
-    pub(crate) const fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    pub(crate) fn user(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
-    pub(crate) fn password(&self) -> Option<&str> {
-        self.password.as_deref()
-    }
-
-    pub(crate) const fn database(&self) -> u32 {
-        self.database
-    }
-
-    pub(crate) const fn is_encrypted(&self) -> bool {
-        self.is_encrypted
     }
 }
 
@@ -358,7 +328,8 @@ mod tests {
         for (text, shown, user, password) in table {
             let url: StoreUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
-            assert_eq!((url.user(), url.password()), (user, password), "{text}");
+            let login = (url.user.as_deref(), url.password.as_deref());
+            assert_eq!(login, (user, password), "{text}");
         }
     }
 

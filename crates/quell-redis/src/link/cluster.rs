@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::command::Command;
 use super::node::Node;
@@ -38,8 +38,8 @@ const MAX_MOVES: usize = 16;
 /// resharding moves many.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Servers that are asked for the map at the same time: one that is silent holds nobody up, and a
-/// large cluster is not asked as a whole.
+/// Servers that are asked for the map at the same time: a silent one does not delay the others,
+/// and not all of a large cluster is asked.
 const ASKED_AT_ONCE: usize = 4;
 
 /// Numbers that are tried until one has a slot that is looked for. Of a server that has a single slot
@@ -54,7 +54,7 @@ pub(crate) struct Cluster {
     map: ArcSwap<Map>,
     /// Those that the map names, their replicas, and those that a key was sent to since.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
-    /// Stands for slots of which nobody knows who has them.
+    /// Stands for slots without a known server.
     nobody: Arc<Endpoint>,
     /// When the map was last learnt.
     learnt: Mutex<Option<Instant>>,
@@ -72,12 +72,12 @@ impl Drop for Planned {
     }
 }
 
-/// Who has which slot.
+/// Which server has which slot.
 #[derive(Debug, Default)]
 struct Map {
     /// First and last slot, and the primary that has them.
     ranges: Vec<(u16, u16, Arc<Node>)>,
-    /// Who has any, each once.
+    /// The servers that have any slot, each once.
     owners: Vec<Arc<Node>>,
 }
 
@@ -100,7 +100,7 @@ impl Map {
         range.map(|(_, _, node)| node)
     }
 
-    /// Whether every slot is somebody's.
+    /// Whether every slot has a server.
     fn is_whole(&self) -> bool {
         let mut ranges: Vec<_> = self.ranges.iter().map(|range| (range.0, range.1)).collect();
         ranges.sort_unstable();
@@ -136,14 +136,14 @@ impl Cluster {
         &self.settings
     }
 
-    /// Who is asked about a slot.
+    /// The server that is asked about a slot.
     pub(crate) fn endpoint_of(&self, slot: u16) -> Arc<Endpoint> {
         let map = self.map.load();
         let endpoint = map.get(slot).map(|node| node.endpoint());
         Arc::clone(endpoint.unwrap_or(&self.nobody))
     }
 
-    /// All who are asked about slots.
+    /// All servers that are asked about slots.
     pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         let map = self.map.load();
         let owners = map.owners.iter().map(|node| Arc::clone(node.endpoint()));
@@ -206,7 +206,7 @@ impl Cluster {
         }
     }
 
-    /// Sends `command`, which is about `key`, to whoever has that.
+    /// Sends `command`, which is about `key`, to the server that has it.
     pub(crate) async fn call(
         self: &Arc<Self>,
         key: &[u8],
@@ -284,7 +284,7 @@ impl Cluster {
         Arc::clone(node)
     }
 
-    /// Believes that one slot is elsewhere now.
+    /// Notes that one slot is on another server now.
     fn learn(&self, slot: u16, node: &Arc<Node>) {
         self.map.rcu(|map| {
             let mut ranges = vec![(slot, slot, Arc::clone(node))];
@@ -308,7 +308,7 @@ impl Cluster {
         self.look.join(work).await
     }
 
-    /// Has the whole map asked for in the background.
+    /// Asks for the whole map in the background.
     fn refresh_soon(self: &Arc<Self>) {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
@@ -340,8 +340,8 @@ impl Cluster {
         let is_doubtful =
             |node: &Arc<Node>| Some(node.address()) == gone || node.endpoint().breaker.is_open();
         let (doubtful, well): (Vec<_>, Vec<_>) = nodes.partition(is_doubtful);
-        let mut slots = Cmd::new();
-        slots.arg("CLUSTER").arg("SLOTS");
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
         let mut failure = Failure::Unreachable("no server of the cluster is known".to_owned());
         for nodes in [well, doubtful] {
             let asked = nodes.into_iter().map(|node| {
@@ -350,7 +350,7 @@ impl Cluster {
             });
             let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
             while let Some((answer, node)) = asked.next().await {
-                match answer.map(|reply| self.read(&reply, node.address())) {
+                match answer.map(|reply| self.read(reply, node.address())) {
                     Ok(found) if !found.ranges.is_empty() => {
                         self.adopt(found);
                         return Ok(());
@@ -368,8 +368,8 @@ impl Cluster {
         Err(failure)
     }
 
-    /// Takes over a whole map. Whoever has nothing any more is not waited for either, and who left is
-    /// asked no more.
+    /// Takes over a whole map. Servers without slots are not waited for any more, and servers that
+    /// left are not asked any more.
     fn adopt(&self, found: Found) {
         let map = Arc::new(Map::new(found.ranges));
         let is_whole = map.is_whole();
@@ -394,28 +394,26 @@ impl Cluster {
         }
     }
 
-    /// Reads the reply to CLUSTER SLOTS; an empty host is whoever answered.
-    fn read(&self, reply: &Value, answered: &Address) -> Found {
+    /// Reads the reply to CLUSTER SLOTS; an empty host means the server that answered.
+    fn read(&self, reply: Value, answered: &Address) -> Found {
         let mut found = Found::default();
-        let Value::Array(rows) = reply else {
-            return found;
-        };
+        // First and last slot, the primary, and its replicas.
+        let rows = redis::from_redis_value::<Vec<Vec<Value>>>(reply).unwrap_or_default();
         for row in rows {
-            let Value::Array(cells) = row else { continue };
-            let [Value::Int(first), Value::Int(last), servers @ ..] = cells.as_slice() else {
+            let [Value::Int(first), Value::Int(last), servers @ ..] = row.as_slice() else {
                 continue;
             };
-            let mut servers = servers.iter().filter_map(|one| address(one, answered));
             let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else {
                 continue;
             };
-            if let Some(primary) = servers.next() {
-                found.ranges.push((first, last, self.node(&primary)));
-                found.servers.insert(primary);
-            }
-            for replica in servers {
-                self.node(&replica);
-                found.servers.insert(replica);
+            for (place, server) in servers.iter().enumerate() {
+                if let Some(address) = address(server, answered) {
+                    let node = self.node(&address);
+                    if place == 0 {
+                        found.ranges.push((first, last, node));
+                    }
+                    found.servers.insert(address);
+                }
             }
         }
         found
@@ -440,7 +438,7 @@ fn address(server: &Value, answered: &Address) -> Option<Address> {
     };
     let host = match host {
         Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-        _ => answered.host().to_owned(),
+        _ => answered.host.clone(),
     };
     Some(Address::new(host, u16::try_from(*port).ok()?))
 }

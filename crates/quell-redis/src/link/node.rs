@@ -17,11 +17,12 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::command::Command;
 use super::connection::{Connection, NoAnswer};
-use super::{AttemptFailure, Endpoint, Failure, Settings, judge, settings};
+use super::settings::{self, CONNECT_TIMEOUT};
+use super::{AttemptFailure, Endpoint, Failure, Settings, judge};
 use crate::sync::{self, Mutex};
 use crate::url::Address;
 
-/// After a failure to connect nobody tries again for this long, and twice as long each time up to
+/// The pause after a failure to connect, which doubles with each further failure up to
 /// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -119,9 +120,9 @@ impl Node {
 
     fn answered(&self, answer: Value, from: &Connection) -> Result<Value, AttemptFailure> {
         answer.extract_error().map_err(|error| {
-            let here = |address: Address| match address.host() {
+            let here = |address: Address| match address.host.as_str() {
                 // Where the server that says so is.
-                "" => Address::new(self.address.host(), address.port()),
+                "" => Address::new(&*self.address.host, address.port),
                 _ => address,
             };
             let attempt = match judge(&error) {
@@ -189,7 +190,7 @@ impl Node {
         done.unwrap_or_else(|| Err("the attempt to connect was given up".to_owned()))
     }
 
-    /// The connection, or who makes one; an error while nobody tries again.
+    /// The connection, or the attempt to make one; an error during the pause after a failure.
     fn live_or_connecting(self: &Arc<Self>) -> Result<Result<Connection, Connecting>, String> {
         let mut state = self.state.lock();
         let pause = match &*state {
@@ -223,7 +224,7 @@ impl Node {
     }
 
     async fn connect(&self) -> Connected {
-        let timeout = self.settings.connect_timeout;
+        let timeout = CONNECT_TIMEOUT;
         let at = |reason: &dyn fmt::Display| format!("{}: {reason}", self.address);
         match tokio::time::timeout(timeout, self.try_connect()).await {
             Ok(Ok(connection)) => Ok(connection),
@@ -238,13 +239,13 @@ impl Node {
             return self.log_in(super::fake::dial()).await;
         }
         let text = |error: io::Error| error.to_string();
-        let address = (self.address.host(), self.address.port());
+        let address = (self.address.host.as_str(), self.address.port);
         let stream = TcpStream::connect(address).await.map_err(text)?;
         stream.set_nodelay(true).map_err(text)?;
-        if !self.settings.tls {
+        if !self.settings.is_encrypted() {
             return self.log_in(stream).await;
         }
-        let name = ServerName::try_from(self.address.host().to_owned());
+        let name = ServerName::try_from(self.address.host.clone());
         let name = name.map_err(|_| "this name can be in no certificate".to_owned())?;
         let connector = settings::tls().map_err(text)?;
         let stream = connector.connect(name, stream).await.map_err(text)?;
@@ -256,7 +257,7 @@ impl Node {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let settings = &self.settings;
-        let (connection, driver) = Connection::new(stream, settings.connect_timeout);
+        let (connection, driver) = Connection::new(stream, CONNECT_TIMEOUT);
         sync::spawn(driver.run());
         let said = settings.greeting().into_iter().map(|(command, is_needed)| {
             let connection = connection.clone();
@@ -268,7 +269,7 @@ impl Node {
                 Ok(Err(error)) if is_needed => return Err(error.to_string()),
                 Ok(Err(error)) => refusal = refusal.or(Some(error.to_string())),
                 Ok(Ok(_)) => {}
-                // Whoever has too many clients says so before it hangs up.
+                // A server with too many clients says so before it hangs up.
                 Err(lost) => return Err(refusal.unwrap_or_else(|| lost.to_string())),
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::mpsc;
 
 use super::command::Command;
@@ -23,8 +23,8 @@ use super::shared_task::SharedTask;
 use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
 
-/// How often sentinels are asked while all is well: for at most this long, and the time that they
-/// need to agree, two primaries may both count.
+/// How often sentinels are asked while the primary answers. Two primaries may both be charged for this
+/// long at most, and the time that the sentinels need to agree.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The way to a primary that sentinels watch.
@@ -43,19 +43,12 @@ struct Watch {
     look: SharedTask,
 }
 
-/// Who was found last.
+/// The primary that was found last.
 #[derive(Debug)]
 struct Current {
     node: Arc<Node>,
     /// When; `None`: it failed since.
     found: Option<Instant>,
-}
-
-/// A server that sentinels name: how many do, and the first of them on the list.
-struct Named {
-    address: Address,
-    times: usize,
-    first: usize,
 }
 
 impl Sentinel {
@@ -77,7 +70,7 @@ impl Sentinel {
         }
     }
 
-    /// The primary, whoever that is.
+    /// The primary, whichever server that is.
     pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
@@ -179,7 +172,7 @@ impl Watch {
         if is_over { Err(failure) } else { Ok(failure) }
     }
 
-    /// Looks for the primary. Nobody waits for this: what is found counts from the next call on.
+    /// Looks for the primary in the background: the result counts from the next call on.
     fn look_unawaited(self: &Arc<Self>) {
         let watch = Arc::clone(self);
         tokio::spawn(async move { watch.look_with_others().await.ok() });
@@ -194,13 +187,20 @@ impl Watch {
         self.look.join(work).await
     }
 
-    /// Asks the sentinels, and takes whom they name if it says that it is a primary.
+    /// Asks the sentinels, and takes the server that they name if it says that it is a primary.
     async fn look(&self) -> Result<(), Failure> {
         let (mut named, mut failure) = self.ask_all().await;
-        named.sort_by_key(|named| (Reverse(named.times), named.first));
-        let mut role = Cmd::new();
-        role.arg("ROLE");
-        for Named { address, .. } in named {
+        // The server that most sentinels name first, then by the order of the sentinels.
+        named.sort_unstable();
+        let votes = named.clone();
+        named.sort_by_cached_key(|(_, address)| {
+            let mut others = votes.iter().filter(|(_, other)| other == address);
+            let first = others.next().map(|(index, _)| *index);
+            (Reverse(others.count()), first)
+        });
+        named.dedup_by(|(_, one), (_, other)| one == other);
+        let role = redis::cmd("ROLE");
+        for (_, address) in named {
             let node = self.known_or_new(&address);
             match look_at(&node, &role).await {
                 Ok(reply) if is_primary(&reply) => return self.found(node),
@@ -221,13 +221,11 @@ impl Watch {
         Ok(())
     }
 
-    /// Whom the sentinels name, as soon as more than half of them name the same; and why others name
-    /// nobody.
-    async fn ask_all(&self) -> (Vec<Named>, Failure) {
-        let mut get = Cmd::new();
-        get.arg("SENTINEL")
-            .arg("GET-MASTER-ADDR-BY-NAME")
-            .arg(self.name.as_str());
+    /// The server that each sentinel names, as soon as more than half of them name the same; and the
+    /// failure of one that names none.
+    async fn ask_all(&self) -> (Vec<(usize, Address)>, Failure) {
+        let mut get = redis::cmd("SENTINEL");
+        get.arg("GET-MASTER-ADDR-BY-NAME").arg(self.name.as_str());
         // Each in a task of its own, so that a silent one is hung up on though nobody waits for it.
         let (answers, mut heard) = mpsc::unbounded_channel();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
@@ -239,10 +237,10 @@ impl Watch {
             });
         }
         drop(answers);
-        let mut all: Vec<Named> = Vec::new();
+        let mut all = Vec::new();
         let mut failure = Failure::Unreachable("no sentinel is known".to_owned());
         while let Some((index, sentinel, answer)) = heard.recv().await {
-            let address = match answer.and_then(|reply| self.named(&sentinel, &reply)) {
+            let address = match answer.and_then(|reply| self.named(&sentinel, reply)) {
                 Ok(address) => address,
                 Err(reason) => {
                     // A name that they do not know is what somebody can mend.
@@ -252,31 +250,21 @@ impl Watch {
                     continue;
                 }
             };
-            let times = match all.iter_mut().find(|named| named.address == address) {
-                Some(named) => {
-                    named.times += 1;
-                    named.first = named.first.min(index);
-                    named.times
-                }
-                None => {
-                    all.push(Named {
-                        address,
-                        times: 1,
-                        first: index,
-                    });
-                    1
-                }
-            };
-            if times > self.sentinels.len() / 2 {
+            let same = all.iter().filter(|(_, other)| *other == address);
+            let is_most = same.count() + 1 > self.sentinels.len() / 2;
+            all.push((index, address));
+            if is_most {
                 break;
             }
         }
         (all, failure)
     }
 
-    /// Whom the reply of a sentinel names.
-    fn named(&self, sentinel: &Node, reply: &Value) -> Result<Address, Failure> {
-        address(reply).ok_or_else(|| {
+    /// The server that a sentinel's reply names.
+    fn named(&self, sentinel: &Node, reply: Value) -> Result<Address, Failure> {
+        let address = redis::from_redis_value::<(String, u16)>(reply);
+        let address = address.map(|(host, port)| Address::new(host, port));
+        address.map_err(|_| {
             Failure::Refused(format!(
                 "sentinel {} watches nobody called {:?}: write the name from its configuration as \
                  ?master=NAME",
@@ -294,17 +282,6 @@ impl Watch {
     }
 }
 
-fn address(reply: &Value) -> Option<Address> {
-    let Value::Array(parts) = reply else {
-        return None;
-    };
-    let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
-        return None;
-    };
-    let port = std::str::from_utf8(port).ok()?.parse().ok()?;
-    Some(Address::new(std::str::from_utf8(host).ok()?, port))
-}
-
 fn is_primary(reply: &Value) -> bool {
     matches!(reply, Value::Array(parts)
         if matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master"))
@@ -317,12 +294,12 @@ mod tests {
     use super::super::search::tests::{Fake, MANY, settings};
     use super::*;
 
-    /// Whoever is named and has more to do than it can stays the primary, on the connection that it has.
+    /// An overloaded server that sentinels name stays the primary, on the same connection.
     #[tokio::test]
     async fn a_primary_that_is_overloaded_is_found_again() {
         let primary = Fake::start(b"*1\r\n$6\r\nmaster\r\n").await;
         primary.answers.add_permits(Semaphore::MAX_PERMITS);
-        let port = primary.address.port().to_string();
+        let port = primary.address.port.to_string();
         let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
         let sentinel = Fake::start(named.leak().as_bytes()).await;
         sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
@@ -350,7 +327,7 @@ mod tests {
         for answers_others in [true, false] {
             let primary = Fake::start(b"*1\r\n$6\r\nmaster\r\n").await;
             primary.answers.add_permits(Semaphore::MAX_PERMITS);
-            let port = primary.address.port().to_string();
+            let port = primary.address.port.to_string();
             let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
             let sentinel = Fake::start(named.leak().as_bytes()).await;
             sentinel.answers.add_permits(Semaphore::MAX_PERMITS);

@@ -1,6 +1,5 @@
 //! Connection settings: login, TLS, database and timeouts.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +11,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::url::StoreUrl;
 
 /// How long one attempt to connect may take. Calls do not wait for it: they have their own time.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long one server may take to say who has the keys, before it counts as silent.
 pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
-/// The same for every server behind one URL.
-#[derive(Clone)]
+/// The same for every server behind one URL. Debug shows no password.
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    user: Option<String>,
-    password: Option<String>,
-    database: u32,
-    pub(crate) tls: bool,
-    pub(crate) connect_timeout: Duration,
+    url: StoreUrl,
     /// How long a command may take.
     pub(crate) timeout: Duration,
 }
@@ -32,37 +27,37 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
         Self {
-            user: url.user().map(str::to_owned),
-            password: url.password().map(str::to_owned),
-            database: url.database(),
-            tls: url.is_encrypted(),
-            connect_timeout: CONNECT_TIMEOUT,
+            url: url.clone(),
             timeout,
         }
     }
 
     /// The same for servers that know no login and no database.
     pub(super) fn without_login(&self) -> Self {
-        Self {
+        let url = StoreUrl {
             user: None,
             password: None,
             database: 0,
-            timeout: ASK_TIME,
-            ..self.clone()
-        }
+            ..self.url.clone()
+        };
+        Self::new(&url, ASK_TIME)
+    }
+
+    pub(super) const fn is_encrypted(&self) -> bool {
+        self.url.is_encrypted
     }
 
     /// What is said first on a connection, and whether that has to be understood.
     pub(super) fn greeting(&self) -> Vec<(Cmd, bool)> {
         let mut greeting = Vec::new();
-        if let Some(password) = &self.password {
+        if let Some(password) = &self.url.password {
             let mut login = redis::cmd("AUTH");
-            login.arg(self.user.as_deref()).arg(password.as_str());
+            login.arg(self.url.user.as_deref()).arg(password.as_str());
             greeting.push((login, true));
         }
-        if self.database != 0 {
+        if self.url.database != 0 {
             let mut select = redis::cmd("SELECT");
-            select.arg(self.database);
+            select.arg(self.url.database);
             greeting.push((select, true));
         }
         // Servers before Redis 7.2 do not know it.
@@ -78,18 +73,7 @@ impl Settings {
     }
 }
 
-/// Leaves the password out.
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("user", &self.user)
-            .field("database", &self.database)
-            .field("tls", &self.tls)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Trusts whom the system trusts (`SSL_CERT_FILE` names others).
+/// Trusts the system's certificates, or those that `SSL_CERT_FILE` names.
 pub(super) fn tls() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();

@@ -5,8 +5,9 @@
 
 use std::future::Future;
 
+use futures_util::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use super::Failure;
 
@@ -15,41 +16,35 @@ type Outcome = Result<(), Failure>;
 /// Work that is done once at a time.
 #[derive(Debug, Default)]
 pub(super) struct SharedTask {
-    running: Mutex<Option<watch::Receiver<Option<Outcome>>>>,
+    running: Mutex<Option<(AbortHandle, Shared<BoxFuture<'static, Outcome>>)>>,
 }
 
 impl SharedTask {
-    /// Begins `work`, unless it is under way already, and waits for its outcome.
+    /// Begins `work`, unless it is running already, and waits for its outcome.
     pub(super) async fn join<W>(&self, work: impl FnOnce() -> W) -> Outcome
     where
         W: Future<Output = Outcome> + Send + 'static,
     {
-        let mut outcome = self.start(work);
-        let outcome = outcome.wait_for(Option::is_some).await;
-        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| Err(Failure::Unreachable("the search was given up".to_owned())))
-    }
-
-    fn start<W>(&self, work: impl FnOnce() -> W) -> watch::Receiver<Option<Outcome>>
-    where
-        W: Future<Output = Outcome> + Send + 'static,
-    {
-        let mut running = self.running.lock();
-        // A task that ended with its runtime has no outcome, and its sender is gone.
-        let is_under_way = |outcome: &watch::Receiver<Option<Outcome>>| {
-            outcome.borrow().is_none() && outcome.has_changed().is_ok()
+        let outcome = {
+            let mut running = self.running.lock();
+            match &*running {
+                Some((task, outcome)) if !task.is_finished() => outcome.clone(),
+                _ => {
+                    let task = tokio::spawn(work());
+                    let handle = task.abort_handle();
+                    let outcome = task.map(|outcome| outcome.unwrap_or_else(|_| Err(given_up())));
+                    let outcome = outcome.boxed().shared();
+                    *running = Some((handle, outcome.clone()));
+                    outcome
+                }
+            }
         };
-        if let Some(outcome) = running.as_ref().filter(|outcome| is_under_way(outcome)) {
-            return outcome.clone();
-        }
-        let (sender, outcome) = watch::channel(None);
-        *running = Some(outcome.clone());
-        let work = work();
-        tokio::spawn(async move {
-            sender.send_replace(Some(work.await));
-        });
-        outcome
+        outcome.await
     }
+}
+
+fn given_up() -> Failure {
+    Failure::Unreachable("the search was given up".to_owned())
 }
 
 #[cfg(test)]

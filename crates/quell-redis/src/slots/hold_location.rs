@@ -8,17 +8,17 @@ use redis::Value;
 
 use crate::link::Failure;
 use crate::pointer::Pointer;
-use crate::script::SCRIPTS;
+use crate::script::HOLD;
 use crate::servers::Servers;
 
-/// What one script may see of an id: the only one of a server, or one of each slot of a cluster.
+/// The keys of a hold that one script may see: all on a single server, or those in one slot.
 #[derive(Debug)]
 pub(crate) struct HoldLocation {
-    /// The name of what is known of the id.
+    /// The name of the hold's record.
     pub(crate) record: Vec<u8>,
     /// The name of the stream that wakes waiting callers.
     pub(crate) stream: Vec<u8>,
-    /// On a cluster, the states that it may stand on: whoever has not all of them runs nothing.
+    /// On a cluster, the states that may list the hold: a server that lacks one runs nothing.
     pub(crate) states: Vec<Vec<u8>>,
 }
 
@@ -56,7 +56,7 @@ impl HoldLocation {
     }
 
     /// The locations that an id points to: as this node remembers it, and else as `asked` says, which is
-    /// not awaited before.
+    /// only awaited then.
     pub(crate) async fn find(
         servers: &Servers,
         id: &HoldId,
@@ -81,7 +81,7 @@ pub(crate) async fn run_at(
 ) -> Vec<Result<Value, Failure>> {
     let calls = locations.into_iter().map(async |location| {
         let keys = location.keys();
-        servers.run(&SCRIPTS.hold, &keys, arguments).await
+        servers.run(&HOLD, &keys, arguments).await
     });
     join_all(calls).await
 }

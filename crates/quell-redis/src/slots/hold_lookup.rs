@@ -14,7 +14,7 @@ use crate::claim::ClaimReply;
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
-use crate::script::SCRIPTS;
+use crate::script::HOLD;
 use crate::script_request::ScriptRequest;
 use crate::servers::Servers;
 use crate::ticks::MAX_UNITS;
@@ -64,7 +64,7 @@ impl HoldLookup {
         let head = servers.head(Opcode::LookUp, Duration::ZERO, now);
         let arguments = [head, Vec::new(), id.as_bytes().to_vec()];
         let keys = std::slice::from_ref(&location.record);
-        let reply = servers.run(&SCRIPTS.hold, keys, &arguments).await?;
+        let reply = servers.run(&HOLD, keys, &arguments).await?;
         Self::read(&reply).ok_or_else(|| strange(&reply))
     }
 }
@@ -101,7 +101,7 @@ pub(super) async fn look_up(
             .map(|found| found.answer.clone()),
     };
     let Some(raw) = raw else {
-        // Nobody was told yet that all is held. Whoever asks for the same goes on with it.
+        // The earlier claim was never answered. A claim on the same limits continues it.
         let is_same = places().all(|place| request.names.contains(&place.0));
         return Ok((!is_same).then(ClaimReply::taken));
     };

@@ -119,7 +119,7 @@ impl<'a> SpreadClaim<'a> {
             ..undecided
         })?;
         let peeked = request.decisions(&peeked, Operation::Peek);
-        // Nobody stands in several lines.
+        // A claim never waits in several queues.
         let wait = claim.wait.map(|wait| WaitLimits {
             turn: Duration::ZERO,
             ..wait
@@ -166,7 +166,7 @@ impl<'a> SpreadClaim<'a> {
                 return self.conclude(claimed, &answers, context).await;
             }
             SetVerdict::Passes => {
-                // Somebody came in between, and what passed is taken back.
+                // Another call came in between, and what passed is taken back.
                 if claimed.status == OVERTAKEN {
                     return Ok(None);
                 }
@@ -174,7 +174,7 @@ impl<'a> SpreadClaim<'a> {
                     self.restate(&mut claimed, &answers).await?;
                 }
             }
-            // What refused a moment ago would pass by now, and was not charged.
+            // What refused in the peek would pass by now, and was not charged.
             SetVerdict::Refused if passes => claimed.decisions = peeked,
             SetVerdict::TooLong if passes => claimed.decisions = self.too_late(peeked, most),
             SetVerdict::Refused | SetVerdict::TooLong => {}
@@ -185,17 +185,13 @@ impl<'a> SpreadClaim<'a> {
 
     fn with_say<'d>(&self, decisions: &'d [Decision]) -> impl Iterator<Item = &'d Decision> {
         let pairs = self.request.set.charges().iter().zip(decisions);
-        let with_say: Vec<_> = pairs.filter(|(charge, _)| !charge.shadow).collect();
-        with_say.into_iter().map(|(_, decision)| decision)
+        let with_say = pairs.filter(|(charge, _)| !charge.shadow);
+        with_say.map(|(_, decision)| decision)
     }
 
     fn charges(&self, group: &[usize]) -> impl Iterator<Item = &Charge<'a>> {
         let charges = self.request.set.charges();
-        let picked: Vec<_> = group
-            .iter()
-            .filter_map(|index| charges.get(*index))
-            .collect();
-        picked.into_iter()
+        group.iter().filter_map(|index| charges.get(*index))
     }
 
     fn passes(&self, decisions: &[Decision]) -> bool {
@@ -375,7 +371,7 @@ impl<'a> SpreadClaim<'a> {
             let wait = claimed.longest_wait().max(FIRST_WAIT);
             match stored_pointer::write(self.servers, id, &done, &before, wait).await {
                 Ok(None) => {}
-                // Somebody else asked for the same, found what is charged, and has it now.
+                // Another attempt at the same id found what is charged, and owns it now.
                 Ok(Some(_)) => return Ok(None),
                 Err(failure) => {
                     let all = self.locations.iter().zip(answers);

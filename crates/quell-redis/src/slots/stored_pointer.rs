@@ -8,10 +8,10 @@ use redis::Value;
 use crate::answer::strange;
 use crate::link::Failure;
 use crate::pointer::Pointer;
-use crate::script::SCRIPTS;
+use crate::script::POINT;
 use crate::servers::Servers;
 
-/// How long it may take to shorten the life of a pointer, which nobody waits for.
+/// How long it may take to shorten the life of a pointer, in the background.
 const EXPIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the store says of where an id points to.
@@ -20,7 +20,7 @@ pub(crate) async fn fetch(servers: &Servers, id: &HoldId) -> Result<Option<Point
     servers.in_time(&name, fetch_unawaited(servers, id)).await
 }
 
-/// The same for a call that nobody waits for, also while the server is known to be gone.
+/// The same in the background, also while the server is known to be gone.
 pub(crate) async fn fetch_unawaited(
     servers: &Servers,
     id: &HoldId,
@@ -53,7 +53,7 @@ pub(crate) async fn write(
         expected.to_vec(),
         written.clone(),
     ];
-    match servers.run(&SCRIPTS.point, &[name], &arguments).await? {
+    match servers.run(&POINT, &[name], &arguments).await? {
         Value::BulkString(stands) if stands == written => Ok(None),
         Value::BulkString(stands) => Ok(Some(stands)),
         reply => Err(strange(&reply)),
@@ -71,7 +71,8 @@ pub(crate) async fn prolong(servers: &Servers, id: &HoldId, pointer: &Pointer, w
     }
 }
 
-/// Lets the pointer of a hold that is over expire as soon as what is known of the hold; nobody waits.
+/// Lets the pointer of a hold that is over expire together with the hold's record, in the
+/// background.
 pub(crate) fn expire(servers: &Servers, id: &HoldId, pointer: &Pointer) {
     if pointer.keep.is_zero() {
         return;
