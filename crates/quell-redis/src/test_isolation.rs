@@ -32,7 +32,7 @@ struct Inner {
 pub(crate) enum Change {
     Delete(Vec<Vec<u8>>),
     /// Carry them over to this limit at this instant.
-    Carry(Vec<Vec<u8>>, ActiveLimit, Now),
+    Carry(Vec<Vec<u8>>, Box<ActiveLimit>, Now),
 }
 
 impl TestIsolation {
@@ -53,7 +53,7 @@ impl TestIsolation {
                     carried.push(name.clone());
                 }
             }
-            inner.changes.push(Change::Carry(carried, to.clone(), at));
+            inner.changes.push(Change::Carry(carried, Box::new(to.clone()), at));
         }
         for removed in &changes.removed {
             let mut forgotten = Vec::new();
