@@ -53,7 +53,9 @@ impl TestIsolation {
                     carried.push(name.clone());
                 }
             }
-            inner.changes.push(Change::Carry(carried, Box::new(to.clone()), at));
+            inner
+                .changes
+                .push(Change::Carry(carried, Box::new(to.clone()), at));
         }
         for removed in &changes.removed {
             let mut forgotten = Vec::new();
