@@ -12,7 +12,7 @@ mod snapshot;
 mod table;
 mod workshop;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -138,7 +138,7 @@ fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Rec
         Place::find(row, snapshot)?;
     }
     let workshop = Workshop::open(&root.join("target/mutants"))?;
-    baseline(rows, snapshot, &workshop)?;
+    let targets = baseline(rows, snapshot, &workshop)?;
 
     let width = rows.iter().map(|row| row.name.len()).max();
     let width = width.unwrap_or_default();
@@ -147,7 +147,9 @@ fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Rec
         let begun = Instant::now();
         let place = Place::find(row, snapshot)?;
         snapshot.write(workshop.copy(), Some((place.file, &place.wrong())))?;
-        let outcome = Outcome::of(workshop.run(row.package, row.caught_by)?);
+        let selection = (row.package, row.caught_by);
+        let targets = targets.get(&selection).map_or("", String::as_str);
+        let outcome = Outcome::of(workshop.run(row.package, targets, row.caught_by)?);
         let took = terminal::duration(begun.elapsed());
         terminal::line(&format!(
             "  {:<width$}  {took:>7}  {}",
@@ -170,24 +172,35 @@ fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Rec
     Ok(())
 }
 
-/// Without any mistake, what each row selects must be some tests and must pass.
-fn baseline(rows: &[&Mutant], snapshot: &Snapshot, workshop: &Workshop) -> Result<()> {
+/// What a row selects: the package, and the part of a test's path.
+type Selection = (&'static str, &'static str);
+
+/// Without any mistake, what each row selects must be some tests and must pass. Returns the targets that
+/// they are in.
+fn baseline(
+    rows: &[&Mutant],
+    snapshot: &Snapshot,
+    workshop: &Workshop,
+) -> Result<BTreeMap<Selection, String>> {
     snapshot.write(workshop.copy(), None)?;
-    let selections: BTreeSet<(&str, &str)> = rows
+    let selections: BTreeSet<Selection> = rows
         .iter()
         .map(|row| (row.package, row.caught_by))
         .collect();
+    let mut targets = BTreeMap::new();
     for (package, filter) in selections {
         let begun = Instant::now();
-        let run = workshop.run(package, filter)?;
+        let selected = workshop.targets(package, filter)?;
+        let run = workshop.run(package, &selected, filter)?;
         let count = baseline_count(run)
             .with_context(|| format!("without any mistake, `cargo test -p {package} {filter}`"))?;
         let took = terminal::duration(begun.elapsed());
         terminal::line(&format!(
             "  without a mistake: {count} of {package} {filter} pass, {took}"
         ));
+        targets.insert((package, filter), selected);
     }
-    Ok(())
+    Ok(targets)
 }
 
 fn baseline_count(run: Run) -> Result<usize> {

@@ -41,8 +41,9 @@ pub(crate) struct Program {
     pub(crate) folder: PathBuf,
     /// The package and the target: `quell-redis it`.
     name: String,
-    /// What `cargo test` takes to run just this one: `-p quell-redis --test it`.
-    selection: String,
+    /// The package, and what `cargo test` takes to select the target in it: `--test it`.
+    package: String,
+    pub(crate) target: String,
 }
 
 /// The test programs in what a [`BUILD`] wrote to its output.
@@ -75,7 +76,8 @@ pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
                 "{package} {}",
                 kind.trim_start_matches("--test ").trim_start_matches("--")
             ),
-            selection: format!("-p {package} {kind}"),
+            package: package.to_owned(),
+            target: kind,
         });
     }
     Ok(programs)
@@ -90,7 +92,12 @@ pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
 pub(crate) fn run(root: &Path) -> Result<()> {
     let begun = Instant::now();
     let mut build = cargo(root);
-    build.args(["test", "--workspace"]).args(BUILD);
+    // Without the examples: clippy has compiled them, and nobody runs them.
+    let targets = ["--lib", "--bins", "--tests"];
+    build
+        .args(["test", "--workspace"])
+        .args(targets)
+        .args(BUILD);
     let output = build
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -136,7 +143,7 @@ impl Job {
         }
         Self {
             name: program.name.clone(),
-            again: format!("cargo test {}", program.selection),
+            again: format!("cargo test -p {} {}", program.package, program.target),
             command,
             is_alone: alone.is_some(),
         }

@@ -22,6 +22,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// The seed of all properties; any number would do.
 const SEED: &str = "20260329";
 
+/// All targets of a package that have tests.
+const ALL_TARGETS: &str = "--tests";
+
 /// How often a running test program is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -67,14 +70,14 @@ impl Workshop {
         &self.copy
     }
 
-    /// Builds the tests of `package` in the copy and runs those whose path
-    /// contains `filter`, up to the first test program that fails.
+    /// Builds these targets of `package` in the copy, as [`Workshop::targets`] names them, and runs the
+    /// tests whose path contains `filter`, up to the first test program that fails.
     ///
     /// # Errors
     ///
     /// When cargo or a test program cannot be started.
-    pub(super) fn run(&self, package: &str, filter: &str) -> Result<Run> {
-        let programs = match self.build(package)? {
+    pub(super) fn run(&self, package: &str, targets: &str, filter: &str) -> Result<Run> {
+        let programs = match self.build(package, targets)? {
             Ok(programs) => programs,
             Err(errors) => return Ok(Run::NotBuilt(errors)),
         };
@@ -88,11 +91,36 @@ impl Workshop {
         Ok(Run::Passed(passed))
     }
 
-    /// The test programs of a package, or what the compiler said.
-    fn build(&self, package: &str) -> Result<Result<Vec<Program>, String>> {
+    /// The targets of `package` that have tests whose path contains `filter`: there is no need to build
+    /// another. All of them if none has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Workshop::run`].
+    pub(super) fn targets(&self, package: &str, filter: &str) -> Result<String> {
+        let mut targets = Vec::new();
+        for program in self.build(package, ALL_TARGETS)?.unwrap_or_default() {
+            let mut list = Command::new(&program.path);
+            let output = list.args([filter, "--list"]).output()?;
+            let tests = String::from_utf8_lossy(&output.stdout);
+            if tests.lines().any(|line| line.ends_with(": test")) {
+                targets.push(program.target);
+            }
+        }
+        // Cargo names them in the order in which they are built.
+        targets.sort();
+        if targets.is_empty() {
+            targets.push(ALL_TARGETS.to_owned());
+        }
+        Ok(targets.join(" "))
+    }
+
+    /// The test programs of these targets, or what the compiler said.
+    fn build(&self, package: &str, targets: &str) -> Result<Result<Vec<Program>, String>> {
         let mut command = programs::cargo(&self.copy);
         command
-            .args(["test", "--package", package, "--tests", "--quiet"])
+            .args(["test", "--package", package, "--quiet"])
+            .args(targets.split(' '))
             .args(test_programs::BUILD)
             .env("CARGO_TARGET_DIR", &self.built)
             .stdin(Stdio::null());
@@ -186,26 +214,52 @@ mod tests {
     #[test]
     fn code_without_a_mistake_passes_and_the_filter_selects() {
         let workshop = workshop("right", "a.max(b)");
-        assert_eq!(workshop.run("sample", "largest").unwrap(), Run::Passed(1));
-        assert_eq!(workshop.run("sample", "").unwrap(), Run::Passed(2));
         assert_eq!(
-            workshop.run("sample", "no_such_test").unwrap(),
+            workshop.run("sample", ALL_TARGETS, "largest").unwrap(),
+            Run::Passed(1)
+        );
+        assert_eq!(
+            workshop.run("sample", ALL_TARGETS, "").unwrap(),
+            Run::Passed(2)
+        );
+        assert_eq!(
+            workshop.run("sample", ALL_TARGETS, "no_such_test").unwrap(),
             Run::Passed(0)
         );
+    }
+
+    #[test]
+    fn targets_are_those_with_tests_of_the_filter() {
+        let workshop = workshop("targets", "a.max(b)");
+        let folder = workshop.copy().join("tests");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("it.rs"), "#[test] fn elsewhere() {}\n").unwrap();
+        assert_eq!(workshop.targets("sample", "largest").unwrap(), "--lib");
+        let both = workshop.targets("sample", "e").unwrap();
+        assert_eq!(both, "--lib --test it");
+        assert_eq!(workshop.targets("sample", "no_such").unwrap(), ALL_TARGETS);
+        let lib = workshop.run("sample", "--lib", "e").unwrap();
+        assert_eq!(lib, Run::Passed(2));
     }
 
     #[test]
     fn a_mistake_is_caught_by_the_test_that_fails() {
         let workshop = workshop("wrong", "a.min(b)");
         let failed = Run::Failed(vec!["is_largest".to_owned()]);
-        assert_eq!(workshop.run("sample", "largest").unwrap(), failed);
-        assert_eq!(workshop.run("sample", "other").unwrap(), Run::Passed(1));
+        assert_eq!(
+            workshop.run("sample", ALL_TARGETS, "largest").unwrap(),
+            failed
+        );
+        assert_eq!(
+            workshop.run("sample", ALL_TARGETS, "other").unwrap(),
+            Run::Passed(1)
+        );
     }
 
     #[test]
     fn a_mistake_that_does_not_compile_is_told_apart() {
         let run = workshop("broken", "a.greatest(b)")
-            .run("sample", "largest")
+            .run("sample", ALL_TARGETS, "largest")
             .unwrap();
         let Run::NotBuilt(errors) = run else {
             panic!("got {run:?}");
@@ -215,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_test_program_that_dies_has_failed() {
-        let run = workshop("dying", "std::process::abort()").run("sample", "largest");
+        let run = workshop("dying", "std::process::abort()").run("sample", ALL_TARGETS, "largest");
         assert!(matches!(run.unwrap(), Run::Failed(_)));
     }
 
