@@ -90,25 +90,8 @@ struct Decided {
 struct OfRule {
     rule: Arc<str>,
     key: Box<[u8]>,
-    is_allow: bool,
     shadow: bool,
-    banned: bool,
-    remaining: u64,
-    delay: Duration,
-}
-
-impl OfRule {
-    fn new(rule: Arc<str>, key: &[u8], shadow: bool, decision: &Decision) -> Self {
-        Self {
-            rule,
-            key: key.into(),
-            is_allow: decision.outcome.is_allow(),
-            shadow,
-            banned: decision.banned,
-            remaining: decision.remaining,
-            delay: decision.delay,
-        }
-    }
+    decision: Decision,
 }
 
 impl Decided {
@@ -241,10 +224,11 @@ fn decided(event: &Event<'_>) -> Decided {
             ..
         } => {
             let pairs = set.charges().iter().zip(&verdict.decisions);
-            let of_rule = pairs.map(|(charge, decided)| {
-                let rule = Arc::clone(&decided.rule);
-                let key = set.key(charge);
-                OfRule::new(rule, key.as_bytes(), decided.shadow, &decided.decision)
+            let of_rule = pairs.map(|(charge, decided)| OfRule {
+                rule: Arc::clone(&decided.rule),
+                key: set.key(charge).as_bytes().into(),
+                shadow: decided.shadow,
+                decision: decided.decision,
             });
             Decided {
                 time: now.wall,
@@ -265,7 +249,12 @@ fn decided(event: &Event<'_>) -> Decided {
             store_time: *store_time,
             degraded: false,
             domain: String::new(),
-            decisions: vec![OfRule::new(Arc::from("cl.throttle"), key, false, decision)],
+            decisions: vec![OfRule {
+                rule: Arc::from("cl.throttle"),
+                key: (*key).into(),
+                shadow: false,
+                decision: **decision,
+            }],
         },
     }
 }

@@ -4,6 +4,7 @@
 //! a clean stop writes once more. What a crash can lose is what was charged since the last snapshot
 //! began: so one begins every half interval, which leaves the other half for writing it.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ impl Snapshots {
             }
             Err(error) => {
                 shared.metrics.snapshot_failures.add(1);
-                shared.health.snapshot_failed(Chain(&error).to_string());
+                shared.health.snapshot_failed(reason(&error));
                 Err(error)
             }
         }
@@ -97,10 +98,10 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
             let is_known = shared.health.snapshot_failure().is_some();
             match snapshots.write(&shared) {
                 Err(error) if is_known => {
-                    tracing::debug!("no snapshot was written: {}", Chain(&error));
+                    tracing::debug!("no snapshot was written: {}", reason(&error));
                 }
                 // Once per failure: a full disk would fill another log as well.
-                Err(error) => tracing::error!("no snapshot was written: {}", Chain(&error)),
+                Err(error) => tracing::error!("no snapshot was written: {}", reason(&error)),
                 Ok(()) => {}
             }
         });
@@ -109,17 +110,10 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
 }
 
 /// An error with what is behind it.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = self.0.source();
-        while let Some(error) = next {
-            write!(f, ": {error}")?;
-            next = error.source();
-        }
-        Ok(())
+fn reason(error: &DataDirError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

@@ -37,43 +37,42 @@ struct Line<'a> {
 
 /// Appends the lines of a query; returns how many there are.
 pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
-    let time = timestamp(decided.time);
-    let store_time = decided.store_time.map(timestamp);
-    let degraded = decided.degraded;
+    let unmatched = Line {
+        time: timestamp(decided.time),
+        store_time: decided.store_time.map(timestamp),
+        domain: &decided.domain,
+        rule: None,
+        key: None,
+        outcome: "allow",
+        shadow: false,
+        banned: false,
+        remaining: None,
+        delay_ms: 0,
+        degraded: decided.degraded,
+    };
     if decided.decisions.is_empty() {
-        let unmatched = Line {
-            time,
-            store_time,
-            degraded,
-            domain: &decided.domain,
-            rule: None,
-            key: None,
-            outcome: "allow",
-            shadow: false,
-            banned: false,
-            remaining: None,
-            delay_ms: 0,
-        };
         push(&unmatched, out);
         return 1;
     }
     for of_rule in &decided.decisions {
-        let delay = of_rule.delay.as_nanos().div_ceil(1_000_000);
+        let decision = &of_rule.decision;
+        let delay = decision.delay.as_nanos().div_ceil(1_000_000);
         let line = Line {
-            time,
-            store_time,
-            degraded,
-            domain: &decided.domain,
             rule: Some(&of_rule.rule),
             key: Some(match secret {
                 Some(secret) => hashed(&of_rule.key, secret),
                 None => shown(&decided.domain, of_rule),
             }),
-            outcome: if of_rule.is_allow { "allow" } else { "deny" },
+            outcome: if decision.outcome.is_allow() {
+                "allow"
+            } else {
+                "deny"
+            },
             shadow: of_rule.shadow,
-            banned: of_rule.banned,
-            remaining: Some(of_rule.remaining),
+            banned: decision.banned,
+            remaining: Some(decision.remaining),
             delay_ms: u64::try_from(delay).unwrap_or(u64::MAX),
+            ..unmatched
         };
         push(&line, out);
     }
@@ -117,6 +116,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use quell_core::decision::{Decision, Outcome, RetryAfter};
+
     use super::*;
 
     fn decided() -> Decided {
@@ -128,11 +129,15 @@ mod tests {
             decisions: vec![OfRule {
                 rule: Arc::from("cl.throttle"),
                 key: Box::from(&b"k\xff\n"[..]),
-                is_allow: false,
                 shadow: false,
-                banned: true,
-                remaining: 3,
-                delay: Duration::from_nanos(1),
+                decision: Decision {
+                    outcome: Outcome::Deny(RetryAfter::Never),
+                    limit: 3,
+                    remaining: 3,
+                    reset_after: Duration::ZERO,
+                    delay: Duration::from_nanos(1),
+                    banned: true,
+                },
             }],
         }
     }
