@@ -16,7 +16,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::ActiveLimit;
-use crate::on_failure::OnFailure;
+use crate::policy::Policy;
 use crate::short_list::ShortList;
 use crate::state::State;
 use crate::time::Now;
@@ -47,8 +47,8 @@ pub struct Charge<'r> {
     pub counts_calls: bool,
     /// The index of the rule that made the charge, by which charges are merged. Stores ignore it.
     pub tag: u32,
-    /// The answer if the store fails. A store in this process ignores it.
-    pub on_failure: Option<OnFailure>,
+    /// Who decides, and the answer if the store fails. A store in this process ignores it.
+    pub policy: Policy,
     /// The name of the rule that made the charge. Stores cannot read it.
     rule: Option<&'r Arc<str>>,
     key: Range<usize>,
@@ -84,7 +84,7 @@ impl<'r> Charge<'r> {
             edges: None,
             counts_calls: false,
             tag: 0,
-            on_failure: None,
+            policy: Policy::STRICT,
             rule: None,
             key: 0..0,
             scope: 0,
@@ -131,7 +131,7 @@ impl<'r> LimitSet<'r> {
             edges: None,
             counts_calls: false,
             tag: 0,
-            on_failure: None,
+            policy: Policy::STRICT,
             rule: None,
         };
         set.push(charge, AD_HOC_SCOPE, |bytes| {
@@ -192,6 +192,13 @@ impl<'r> LimitSet<'r> {
         Key::of_parts(bytes, charge.scope)
     }
 
+    /// Whether all limits allow that have a say, by the decisions on this set in its order.
+    #[must_use]
+    pub fn passes(&self, decisions: &[Decision]) -> bool {
+        let mut each = self.charges().iter().zip(decisions);
+        each.all(|(charge, decision)| decision.outcome.is_allow() || charge.shadow)
+    }
+
     /// Combines the decisions on this set's charges, which stand in the same order, into a verdict. Each
     /// decision gets the name of its charge's rule. A charge without a rule is left out.
     #[must_use]
@@ -240,7 +247,7 @@ impl<'r> LimitSet<'r> {
             edges: charge.edges,
             counts_calls: charge.counts_calls,
             tag: charge.tag,
-            on_failure: charge.on_failure,
+            policy: charge.policy,
             rule: charge.rule,
             key: start..self.bytes.len(),
             scope: scope.len(),
@@ -328,7 +335,7 @@ pub(crate) struct NewCharge<'r> {
     pub(crate) edges: Option<Edges>,
     pub(crate) counts_calls: bool,
     pub(crate) tag: u32,
-    pub(crate) on_failure: Option<OnFailure>,
+    pub(crate) policy: Policy,
     pub(crate) rule: Option<&'r Arc<str>>,
 }
 

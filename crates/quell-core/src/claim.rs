@@ -25,6 +25,9 @@ pub struct Claim<'a> {
     /// Whether the caller chose the id and may send it again after a timeout. If so, a claim whose
     /// outcome is unknown is not cancelled, since the retry must find it.
     pub is_named: bool,
+    /// How long others may take to decide on the rest of the set. All that is charged is held meanwhile,
+    /// until [`Ending::Arrive`](super::Ending::Arrive) makes it final or it is cancelled.
+    pub pending: Option<Duration>,
 }
 
 impl<'a> Claim<'a> {
@@ -36,6 +39,7 @@ impl<'a> Claim<'a> {
             hold: None,
             wait: None,
             is_named: false,
+            pending: None,
         }
     }
 }
@@ -111,7 +115,7 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
     // cancel can give back.
     let delay = claim.wait.and(delay).unwrap_or_default();
     for (entry, decision) in entries.iter_mut().zip(&mut decisions) {
-        let is_kept = keep(claim, entry).is_some() || !delay.is_zero();
+        let is_kept = keep(claim, entry).is_some() || !delay.is_zero() || claim.pending.is_some();
         let holds = passes && decision.outcome.is_allow() && is_kept;
         if holds {
             hold(now, claim, delay, entry, decision);
@@ -206,6 +210,11 @@ fn hold(
     );
     let state = &mut *entry.state;
     new.take(engine.mark(&state.usage, &at), now.monotonic);
+    if let Place::Taken { until, .. } = &mut new.place {
+        // Its own time begins when it arrives.
+        let pending = claim.pending.unwrap_or_default();
+        *until = until.saturating_add(pending);
+    }
     let holds = state.holds.get_or_insert_default();
     holds.all.push(new);
     engine.reconcile(&mut state.usage, holds.taken());

@@ -61,6 +61,15 @@ impl HoldId {
         Some(Self(bytes.into()))
     }
 
+    /// The id of the part of this hold that is kept in another store than the rest; no caller's id is
+    /// like it.
+    #[must_use]
+    pub fn of_other_part(&self) -> Self {
+        let end = self.0.iter().position(|byte| *byte == 0xFF);
+        let (domain, name) = self.0.split_at(end.unwrap_or(self.0.len()));
+        Self([domain, &[0xFF], name].concat().into())
+    }
+
     /// The domain and the name, in one byte string.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

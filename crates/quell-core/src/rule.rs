@@ -8,7 +8,7 @@ use crate::cost::Cost;
 use crate::descriptor::Descriptor;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
-use crate::on_failure::OnFailure;
+use crate::policy::Policy;
 
 mod index;
 mod pattern;
@@ -40,9 +40,8 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
-    /// What to answer while a shared store is gone. `None` if nothing is declared, so that the call is
-    /// an error then.
-    pub on_failure: Option<OnFailure>,
+    /// Who decides, and what is answered while nobody can.
+    pub policy: Policy,
 }
 
 /// What a rule does to the queries it matches.

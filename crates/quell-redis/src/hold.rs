@@ -76,6 +76,7 @@ pub(crate) async fn hold(
         servers.hold_gauges.add(claim.id, gauged, now.monotonic);
     }
     let placed = Placed {
+        places: None,
         decisions: answer.decisions,
         held: answer.held == 1,
         wait: answer.wait,

@@ -13,6 +13,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::end_hold::Ending;
 use quell_core::hold::{HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -120,11 +121,11 @@ impl Store for RedisStore {
         }
     }
 
-    fn most_holds(&self) -> usize {
+    fn most_holds(&self, _rung: Rung) -> usize {
         MAX_SHARED_HOLDS
     }
 
-    fn most_learned(&self) -> usize {
+    fn most_learned(&self, _rung: Rung) -> usize {
         MAX_SHARED_LEARNED
     }
 
@@ -180,10 +181,6 @@ impl HoldStore for RedisStore {
     ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
         let advanced = end_hold::advance(&self.servers, id, now).await;
         advanced.map_err(|failure| self.error(failure.into()))
-    }
-
-    fn has_remote_wakeups(&self) -> bool {
-        true
     }
 
     async fn wait_promoted(&self, id: &HoldId) {

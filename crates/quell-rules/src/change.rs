@@ -129,6 +129,7 @@ impl RuleChange {
 
 /// The fields beside the limit that two rules say differently.
 fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
+    let (old, new) = (before.policy, after.policy);
     let all = [
         ("match", before.matchers != after.matchers),
         ("per", before.per != after.per),
@@ -136,7 +137,8 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("overrides", before.overrides != after.overrides),
         ("cost", before.cost != after.cost),
         ("shadow", before.shadow != after.shadow),
-        ("on_failure", before.on_failure != after.on_failure),
+        ("rung", old.rung != new.rung),
+        ("on_failure", old.on_failure != new.on_failure),
     ];
     let differing = all.iter().filter(|(_, differs)| *differs);
     differing.map(|(name, _)| *name).collect()
@@ -161,22 +163,26 @@ impl fmt::Display for RuleChange {
         let before = self.before.as_deref().unwrap_or_default();
         let after = self.after.as_deref().unwrap_or_default();
         match self.change {
-            ChangeKind::Added => write!(f, "+ {name}: {after}"),
-            ChangeKind::Removed => write!(f, "- {name}: {before}"),
+            ChangeKind::Added => write!(f, "+ {name}: {after}")?,
+            ChangeKind::Removed => write!(f, "- {name}: {before}")?,
             ChangeKind::Changed if before == after => {
                 let fields = match self.fields.as_slice() {
                     [] => "it".to_owned(),
                     fields => fields.join(", "),
                 };
-                write!(f, "~ {name}: {after}; {fields} changed")
+                write!(f, "~ {name}: {after}; {fields} changed")?;
             }
             ChangeKind::Changed => {
                 write!(f, "~ {name}: {before} -> {after}")?;
                 match self.fields.as_slice() {
-                    [] => Ok(()),
-                    fields => write!(f, "; {} changed, too", fields.join(", ")),
+                    [] => {}
+                    fields => write!(f, "; {} changed, too", fields.join(", "))?,
                 }
             }
+        }
+        match self.fields.contains(&"rung") {
+            true => f.write_str("; with a store it begins with nothing used"),
+            false => Ok(()),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
 use quell_core::on_failure::OnFailure;
+use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Effect, Rule};
 use serde::Serialize;
 
@@ -74,6 +75,8 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
+    /// Who decides: `strict` or `local`.
+    pub rung: &'static str,
     /// What is answered while a store that servers share does not, if that is declared: `share`,
     /// `deny` or `allow`.
     pub on_failure: Option<String>,
@@ -109,11 +112,13 @@ pub fn explain(domains: &[DomainRules], query: &Query<'_>) -> Explanation {
 }
 
 fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleExplanation {
+    let declared = rule.policy.on_failure;
     let mut explanation = RuleExplanation {
         rule: rule.name.to_string(),
         shadow: rule.shadow,
-        on_failure: rule.on_failure.map(|declared| declared.name().to_owned()),
-        nodes: rule.on_failure.and_then(OnFailure::nodes),
+        rung: rule.policy.rung.name(),
+        on_failure: declared.map(|declared| declared.name().to_owned()),
+        nodes: declared.and_then(OnFailure::nodes),
         ..RuleExplanation::default()
     };
     if let Err(mismatch) = rule.applies(descriptor) {
@@ -219,6 +224,9 @@ impl fmt::Display for RuleExplanation {
         }
         if let Some(ban) = &self.ban {
             write!(f, "\n      ban: {ban}")?;
+        }
+        if self.rung != Rung::Strict.name() {
+            write!(f, "\n      rung: {}", self.rung)?;
         }
         match (&self.on_failure, self.nodes) {
             (Some(declared), Some(nodes)) => {

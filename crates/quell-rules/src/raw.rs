@@ -12,16 +12,16 @@ use crate::path::{Span, Spanned};
 use crate::period::{flag, whole};
 use crate::problem::Sink;
 
-mod failure;
 mod gateway_entries;
 mod limit;
 mod matching;
+mod policy;
 
-pub(crate) use failure::{FailureWord, RawFailure};
 pub(crate) use gateway_entries::default_prefix;
 pub use gateway_entries::wrong_address;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
+pub(crate) use policy::{FailureWord, RawPolicy};
 
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
 pub(crate) const MAX_NAME: usize = 255;
@@ -37,7 +37,7 @@ pub(crate) struct RawDocument {
     /// `defaults: shadow`.
     pub(crate) shadow: Option<Spanned<bool>>,
     /// What holds of these for rules that do not say it themselves.
-    pub(crate) failure: RawFailure,
+    pub(crate) policy: RawPolicy,
     /// The entry whose value keeps keys together.
     pub(crate) colocate: Option<Spanned<Arc<str>>>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct RawRule {
     pub(crate) overrides: Vec<RawOverride>,
     pub(crate) cost: Option<Spanned<Cost>>,
     pub(crate) shadow: Option<Spanned<bool>>,
-    pub(crate) failure: RawFailure,
+    pub(crate) policy: RawPolicy,
     /// Whether something in it was told as a problem already.
     pub(crate) broken: bool,
 }
@@ -87,8 +87,8 @@ impl RawDocument {
             domain,
             rules: rules.unwrap_or_default(),
             shadow: defaults.and_then(|fields| fields.read("shadow", sink, flag)),
-            failure: defaults
-                .map_or_else(RawFailure::default, |fields| RawFailure::read(fields, sink)),
+            policy: defaults
+                .map_or_else(RawPolicy::default, |fields| RawPolicy::read(fields, sink)),
             colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
         let no_domain = "the document has no domain: write `domain: NAME`";
@@ -150,7 +150,7 @@ impl RawRule {
             overrides: Vec::new(),
             cost: fields.read("cost", sink, cost),
             shadow: fields.read("shadow", sink, flag),
-            failure: RawFailure::read(&fields, sink),
+            policy: RawPolicy::read(&fields, sink),
             broken: false,
         };
         rule.broken = sink.count() > before;

@@ -11,8 +11,8 @@ use crate::path::{Span, Spanned};
 use crate::problem::{Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
 
-mod failure;
 mod limit;
+mod policy;
 
 /// The domains of all documents read so far.
 #[derive(Debug, Default)]
@@ -40,10 +40,12 @@ impl Domains {
         for raw in &document.rules {
             let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
             let mut rule = resolve(raw, document, sink);
-            if rule.as_ref().is_some_and(|rule| rule.on_failure.is_none())
+            if rule
+                .as_ref()
+                .is_some_and(|rule| policy::is_undeclared(rule.policy))
                 && !std::mem::replace(&mut has_undeclared, true)
             {
-                self.undeclared.push(failure::undeclared(raw, sink));
+                self.undeclared.push(policy::undeclared(raw, sink));
             }
             if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
                 keep_together(rule, entry, raw, sink);
@@ -141,9 +143,9 @@ fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Si
 fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
-    let on_failure = failure::on_failure(raw, &document.failure, sink);
+    let policy = policy::policy(raw, &document.policy, sink);
     if let Some(effect) = &effect {
-        failure::check_shares(on_failure, (effect, &raw.span), &overrides, sink);
+        policy::check_shares(policy.on_failure, (effect, &raw.span), &overrides, sink);
     }
     check_ban(raw, sink);
     if let Some(Effect::Limit(limit)) = &effect {
@@ -168,7 +170,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         overrides,
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
-        on_failure,
+        policy,
     })
 }
 

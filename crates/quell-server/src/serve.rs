@@ -83,11 +83,10 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     shared.sources.are_in_force();
     if let Some(restored) = restored {
         let (limiter, states) = (&shared.limiter, restored.states.len());
-        if let Some(memory) = limiter.store().memory() {
-            let now = limiter.now();
-            limiter.restore_into(memory, restored.limits, restored.states, now);
-            tracing::info!(states, "states restored");
-        }
+        let now = limiter.now();
+        let memory = limiter.store().memory();
+        limiter.restore_into(memory, restored.limits, restored.states, now);
+        tracing::info!(states, "states restored");
     }
     shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
+use quell::store::rungs::RungStore;
 use quell::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
     StoreError,
@@ -13,6 +14,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 use quell_redis::{FallbackNumbers, FallbackStore, RedisStore, StoreNumbers};
@@ -21,18 +23,14 @@ use crate::config::Config;
 
 /// One of the stores that a server can have.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one, and a call on memory should not go through a pointer"
-)]
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
-    /// Shared with all servers that name it.
-    Redis(FallbackStore<RedisStore>),
+    /// Shared with all servers that name it; limits of rung `local` in this process.
+    Redis(RungStore<FallbackStore<RedisStore>>),
 }
 
-/// How many keys have a state in this process: none if states are elsewhere.
+/// How many keys have a state in this process: beside a shared store those of rung `local`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeyCounts {
     /// Those with a state of their own.
@@ -46,64 +44,69 @@ pub(crate) struct KeyCounts {
 impl ServerStore {
     /// The store that `config` asks for; `secret` is for keys in memory, `clock` the limiter's.
     pub(crate) fn new(config: &Config, secret: HashKey, clock: &Arc<dyn Clock>) -> Self {
+        let memory = MemoryStore::with(config.max_keys, secret);
         match &config.store {
-            None => Self::Memory(MemoryStore::with(config.max_keys, secret)),
+            None => Self::Memory(memory),
             Some(url) => {
                 let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
-                Self::Redis(FallbackStore::new(store.build(), Arc::clone(clock)))
+                let shared = FallbackStore::new(store.build(), Arc::clone(clock));
+                Self::Redis(RungStore::new(shared, memory))
             }
         }
     }
 
-    /// The store in this process, if states are kept there: to be swept, and saved on disk.
-    pub(crate) const fn memory(&self) -> Option<&MemoryStore> {
+    /// The store in this process: to be swept, and saved on disk. Beside a shared store it has the
+    /// limits of rung `local`.
+    pub(crate) const fn memory(&self) -> &MemoryStore {
         match self {
-            Self::Memory(memory) => Some(memory),
-            Self::Redis(_) => None,
+            Self::Memory(memory) => memory,
+            Self::Redis(rungs) => rungs.local(),
+        }
+    }
+
+    const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(rungs) => Some(rungs.strict()),
         }
     }
 
     /// What is counted of a store beside this process.
     pub(crate) fn numbers(&self) -> Option<(StoreNumbers, FallbackNumbers)> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(store) => Some((store.store().numbers(), store.fallback_numbers())),
-        }
+        let shared = self.shared()?;
+        Some((shared.store().numbers(), shared.fallback_numbers()))
     }
 
     /// How many holds there are: in memory all, beside this process those that it made.
     pub(crate) async fn hold_totals(&self, now: Now) -> HoldTotals {
-        match self {
-            Self::Memory(store) => store.hold_totals(now),
-            Self::Redis(store) => store.store().hold_totals(now).await,
+        let here = self.memory().hold_totals(now);
+        match self.shared() {
+            None => here,
+            Some(shared) => here.and(shared.store().hold_totals(now).await),
         }
     }
 
     /// How many keys have a state in this process.
     pub(crate) fn key_counts(&self) -> KeyCounts {
-        match self {
-            Self::Memory(store) => KeyCounts {
-                keys: store.keys(),
-                max_keys: store.max_keys(),
-                overflow_states: store.overflow_states(),
-            },
-            Self::Redis(_) => KeyCounts::default(),
+        let memory = self.memory();
+        KeyCounts {
+            keys: memory.keys(),
+            max_keys: memory.max_keys(),
+            overflow_states: memory.overflow_states(),
         }
     }
 
     /// Where a store beside this process is, and why callers are not answered by it if they are not.
     pub(crate) async fn look(&self) -> Option<(String, Option<String>)> {
-        let Self::Redis(store) = self else {
-            return None;
-        };
-        Some((store.store().to_string(), store.failure().await))
+        let shared = self.shared()?;
+        Some((shared.store().to_string(), shared.failure().await))
     }
 
     /// What somebody should change about a store beside this process; `None` if that does not answer.
     pub(crate) async fn warnings(&self) -> Option<Vec<String>> {
-        match self {
-            Self::Memory(_) => Some(Vec::new()),
-            Self::Redis(store) => store.store().warnings().await.ok(),
+        match self.shared() {
+            None => Some(Vec::new()),
+            Some(shared) => shared.store().warnings().await.ok(),
         }
     }
 
@@ -133,21 +136,19 @@ macro_rules! on_store {
 
 impl Store for ServerStore {
     fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
-        if let Self::Memory(store) = self {
-            store.keep_time(clock);
-        }
+        on_store!(self, store => store.keep_time(clock));
     }
 
     fn install(&self, changes: &Changes) {
         on_store!(self, store => store.install(changes));
     }
 
-    fn most_holds(&self) -> usize {
-        on_store!(self, store => store.most_holds())
+    fn most_holds(&self, rung: Rung) -> usize {
+        on_store!(self, store => store.most_holds(rung))
     }
 
-    fn most_learned(&self) -> usize {
-        on_store!(self, store => store.most_learned())
+    fn most_learned(&self, rung: Rung) -> usize {
+        on_store!(self, store => store.most_learned(rung))
     }
 
     #[inline(always)]
@@ -205,10 +206,6 @@ impl HoldStore for ServerStore {
         error: StoreError,
     ) -> Result<Placed, StoreError> {
         on_store!(self, store => store.fall_back(set, claim, now, error))
-    }
-
-    fn has_remote_wakeups(&self) -> bool {
-        on_store!(self, store => store.has_remote_wakeups())
     }
 
     async fn wait_promoted(&self, id: &HoldId) {

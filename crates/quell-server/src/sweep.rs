@@ -20,10 +20,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(store) = shared.limiter.store().memory() else {
-            // States elsewhere expire by themselves.
-            return;
-        };
+        // States elsewhere expire by themselves.
+        let store = shared.limiter.store().memory();
         let has_names = store.named_bans() > 0;
         if store.keys() == 0 && store.overflow_states() == 0 && !has_names {
             continue;
@@ -33,8 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         // A shard of a full store takes a millisecond: not on a thread that answers.
         let work = tokio::task::spawn_blocking(move || {
             let now = shared.limiter.now();
-            let memory = shared.limiter.store().memory();
-            memory.map_or(0, |memory| memory.sweep(shards, now))
+            shared.limiter.store().memory().sweep(shards, now)
         });
         let _ = work.await;
     }

@@ -43,6 +43,7 @@ impl<S: HoldStore> Limiter<S> {
                 hold,
                 wait: may_wait.then_some(wait_limits),
                 is_named: false,
+                pending: None,
             };
             self.claim_set(query, &set, &claim, now).await?
         };

@@ -32,6 +32,7 @@ mod learning;
 mod model;
 mod model_holds;
 mod rules;
+mod rungs;
 mod warming;
 
 pub use holds::{Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros};
@@ -39,6 +40,7 @@ pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 use rules::{Random, random_rules};
+pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model};
 pub use warming::warms_as_model_in_micros;
 
 /// A limiter on `store` whose clock stands until it is moved, and that clock.
@@ -74,7 +76,8 @@ fn later(now: Now, by: Duration) -> Now {
 /// When an answer differs; the message names the seed and the step.
 pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
     let subject = limiter(store, start());
-    same_as(subject, ModelStore::default(), seed, steps, Asked::eq).await;
+    let model = ModelStore::default();
+    same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
 }
 
 /// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its
@@ -90,7 +93,8 @@ pub async fn remembers_as_model<S: AdminStore>(
 ) {
     let clock = Arc::new(ManualClock::new(start()));
     let subject = (limiter_by(build(Arc::clone(&clock) as _), &clock), clock);
-    same_as(subject, ModelStore::default(), seed, steps, is_remembered).await;
+    let model = ModelStore::default();
+    same_as(subject, model, seed, steps, random_rules, is_remembered).await;
 }
 
 type Asked = Result<Verdict, AskError>;
@@ -121,7 +125,7 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let subject = limiter(store, start());
-    same_as(subject, model, seed, steps, Asked::eq).await;
+    same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
 }
 
 /// Whether `told` follows from an earlier refusal, where `known` would be said now: its wait may be
@@ -146,16 +150,15 @@ async fn same_as<S: AdminStore, M: AdminStore>(
     model: M,
     seed: u64,
     steps: usize,
+    rules: impl Fn(&mut Random) -> Vec<DomainRules>,
     is_same: impl Fn(&Asked, &Asked) -> bool,
 ) {
     let mut random = Random::new(seed);
     let (model, model_clock) = limiter(model, start());
-    let rules = random_rules(&mut random);
-    reload(&subject, &model, &rules);
+    reload(&subject, &model, &rules(&mut random));
     for step in 0..steps {
         if random.one_in(50) {
-            let rules = random_rules(&mut random);
-            reload(&subject, &model, &rules);
+            reload(&subject, &model, &rules(&mut random));
         }
         let now = random.step_clock(subject.now());
         clock.set(now);
@@ -210,7 +213,16 @@ async fn claim<S: HoldStore, M: HoldStore>(
     let model_set = model.plan(&theirs, query, now).ok()?;
     let got = subject.store().hold(&set, claim, now).await;
     let expected = model.store().hold(&model_set, claim, now).await;
-    assert_eq!(got, expected, "{told} {claim:?}");
+    let is_part = got.as_ref().is_ok_and(|placed| placed.places.is_some());
+    match (&got, &expected) {
+        // A refusal that leaves out limits of another rung.
+        (Ok(got), Ok(expected)) if is_part => {
+            let mut each = got.decisions.iter();
+            let is_known = each.all(|one| expected.decisions.contains(one));
+            assert!(is_known && !got.held && !expected.held, "{told} {claim:?}");
+        }
+        _ => assert_eq!(got, expected, "{told} {claim:?}"),
+    }
     got.ok()
 }
 

@@ -17,7 +17,7 @@ use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, known};
 use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError};
 use crate::waiters::Wakeup;
 
@@ -25,6 +25,8 @@ use crate::waiters::Wakeup;
 #[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) decisions: Vec<Decision>,
+    /// As in [`Placed`].
+    pub(crate) places: Option<Vec<usize>>,
     pub(crate) id: Option<Arc<str>>,
     pub(crate) waited: Duration,
     pub(crate) degraded: bool,
@@ -34,6 +36,7 @@ impl Placement {
     pub(crate) fn of(placed: Placed, id: HoldId) -> Self {
         Self {
             decisions: placed.decisions,
+            places: placed.places,
             id: placed.held.then(|| id.name().into()),
             waited: Duration::ZERO,
             degraded: placed.degraded,
@@ -45,6 +48,16 @@ impl Placement {
 pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.any(|charge| charge.active.limit.lease().is_some())
+}
+
+/// Whether a limit refuses that has a say, and the longest delay of those.
+fn summary(set: &LimitSet<'_>, placed: &Placed) -> (bool, Duration) {
+    let set = known(set, placed.places.as_deref());
+    let charges = set.charges().iter().zip(&placed.decisions);
+    let with_say = charges.filter(|(charge, _)| !charge.shadow);
+    let is_refused = with_say.clone().any(|(_, one)| !one.outcome.is_allow());
+    let delay = with_say.map(|(_, decision)| decision.delay).max();
+    (is_refused, delay.unwrap_or_default())
 }
 
 /// A new id of 128 random bits.
@@ -107,6 +120,7 @@ impl<S: HoldStore> Limiter<S> {
             hold: None,
             wait: Some(WaitLimits::of(most)),
             is_named: false,
+            pending: None,
         };
         self.claim(query, &claim).await
     }
@@ -142,6 +156,7 @@ impl<S: HoldStore> Limiter<S> {
             hold: Some(hold),
             wait: None,
             is_named: name.is_some(),
+            pending: None,
         };
         self.claim(query, &claim).await
     }
@@ -266,11 +281,7 @@ impl<S: HoldStore> Limiter<S> {
             is_placed: true,
         };
         let placed = self.store.hold(set, &claim, now).await?;
-        let charges = set.charges().iter().zip(&placed.decisions);
-        let with_say = charges.filter(|(charge, _)| !charge.shadow);
-        let is_refused = with_say.clone().any(|(_, d)| !d.outcome.is_allow());
-        let delay = with_say.map(|(_, decision)| decision.delay).max();
-        let delay = delay.unwrap_or_default();
+        let (is_refused, delay) = summary(set, &placed);
         if !is_refused && !delay.is_zero() {
             let wait = placed.wait.unwrap_or_default();
             let after = delay.saturating_sub(wait);
@@ -353,12 +364,8 @@ impl<S: HoldStore> Limiter<S> {
             ..*claim
         };
         let placed = self.store.fall_back(set, &rest, now, error)?;
-        let charges = set.charges().iter().zip(&placed.decisions);
-        let with_say = charges.filter(|(charge, _)| !charge.shadow);
-        let is_refused = with_say.clone().any(|(_, d)| !d.outcome.is_allow());
-        let delay = with_say.map(|(_, decision)| decision.delay).max();
-        let delay = delay.filter(|delay| !is_refused && !delay.is_zero());
-        if let Some(delay) = delay {
+        let (is_refused, delay) = summary(set, &placed);
+        if !is_refused && !delay.is_zero() {
             let end = now.monotonic.saturating_add(delay);
             self.sleep_until(claim.id, end).await;
             let (placed, _) = self.waited_since(now, placed);
@@ -383,9 +390,7 @@ impl<S: HoldStore> Limiter<S> {
                 // If the store fails, the last turn that it gave is kept.
                 if let Ok(Some((wait, next))) = self.store.advance(id, now).await {
                     turn = now.monotonic.saturating_add(wait).saturating_add(after);
-                    if !self.store.has_remote_wakeups() {
-                        self.waiters.wake(&next);
-                    }
+                    self.waiters.wake(&next);
                 }
                 continue;
             }

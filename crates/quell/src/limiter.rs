@@ -222,7 +222,7 @@ impl<S: Store> Limiter<S> {
         let charges = Charges::of(&set, id.as_ref());
         let answer = self.decide(charges, operation, now).await?;
         let verdict = self.conclude(operation, query, &set, &answer, id.as_ref(), now);
-        let known = known(&set, &answer);
+        let known = known(&set, answer.places.as_deref());
         let each = (0..query.descriptors().len()).map(|descriptor| Verdict {
             degraded: answer.degraded,
             ..known.combine_descriptor(descriptor, &answer.decisions)
@@ -277,7 +277,7 @@ impl<S: Store> Limiter<S> {
         id: Option<&HoldId>,
         now: Now,
     ) -> Verdict {
-        let set = &*known(set, answer);
+        let set = &*known(set, answer.places.as_deref());
         let mut verdict = set.combine(&answer.decisions);
         verdict.degraded = answer.degraded;
         verdict.id = id.filter(|_| answer.held).map(|id| id.name().into());
@@ -293,6 +293,7 @@ impl<S: Store> Limiter<S> {
         held: Placement,
         now: Now,
     ) -> Verdict {
+        let set = &*known(set, held.places.as_deref());
         let verdict = Verdict {
             id: held.id,
             waited: held.waited,
@@ -524,9 +525,12 @@ fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Opt
     holds.then(|| new_id(query.domain()))
 }
 
-/// The charges that an answer decided: all, or those at `answer.places`.
-fn known<'a, 'r>(set: &'a LimitSet<'r>, answer: &Answer) -> Cow<'a, LimitSet<'r>> {
-    match &answer.places {
+/// The charges that an answer decided: all, or those at `places`.
+pub(crate) fn known<'a, 'r>(
+    set: &'a LimitSet<'r>,
+    places: Option<&[usize]>,
+) -> Cow<'a, LimitSet<'r>> {
+    match places {
         None => Cow::Borrowed(set),
         Some(places) => {
             let mut kept = set.clone();
@@ -556,14 +560,15 @@ fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError>
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
+                    let rung = rule.policy.rung;
                     let is_above = |most: usize| limit.max() > most as u64;
-                    let checked = if limit.is_learned() && store.most_learned() == 0 {
+                    let checked = if limit.is_learned() && store.most_learned(rung) == 0 {
                         Err(LimitError::LearnsNothing)
-                    } else if limit.is_learned() && is_above(store.most_learned()) {
+                    } else if limit.is_learned() && is_above(store.most_learned(rung)) {
                         Err(LimitError::LargeCeilingShared)
-                    } else if limit.lease().is_some() && store.most_holds() == 0 {
+                    } else if limit.lease().is_some() && store.most_holds(rung) == 0 {
                         Err(LimitError::HoldsNothing)
-                    } else if limit.lease().is_some() && is_above(store.most_holds()) {
+                    } else if limit.lease().is_some() && is_above(store.most_holds(rung)) {
                         Err(LimitError::ManyPermitsShared)
                     } else {
                         check_zone(limit)

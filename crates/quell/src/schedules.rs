@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Rule};
 use quell_core::time::Now;
 use shuttle::future::{block_on, spawn};
@@ -39,7 +40,7 @@ fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     };
     let domain = DomainRules {
         domain: Arc::from("d"),

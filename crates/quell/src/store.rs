@@ -16,6 +16,7 @@ use quell_core::decision::Decisions;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::key::KeyName;
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -32,6 +33,8 @@ pub mod split;
 
 pub use answer::Answer;
 mod hold;
+#[cfg(feature = "remote")]
+pub mod rungs;
 
 pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
@@ -47,15 +50,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// between reading and deciding.
     fn keep_time(&mut self, _clock: &Arc<dyn Clock>) {}
 
-    /// How many holds a key may have here; rules with more permits are refused. 0 if there are no holds.
-    fn most_holds(&self) -> usize {
+    /// How many holds a key may have on a rung here; rules with more permits are refused. 0 if there are no holds.
+    fn most_holds(&self, _rung: Rung) -> usize {
         0
     }
 
-    /// The largest ceiling that may be learned here
+    /// The largest ceiling that may be learned on a rung here
     /// ([`Limit::is_learned`](quell_core::limit::Limit::is_learned)); rules with a larger one are
     /// refused. 0 if none is learned.
-    fn most_learned(&self) -> usize {
+    fn most_learned(&self, _rung: Rung) -> usize {
         0
     }
 
@@ -141,12 +144,6 @@ pub trait HoldStore: Store {
         Err(error)
     }
 
-    /// Whether [`HoldStore::wait_promoted`] wakes the waiters behind one that moved up, in every
-    /// process. If not, the limiter wakes those of this process.
-    fn has_remote_wakeups(&self) -> bool {
-        false
-    }
-
     /// Completes when somebody ahead of the waiting `id` has left on another node, so that its turn may
     /// come sooner. Never completes on a store that is not shared.
     fn wait_promoted(&self, _id: &HoldId) -> impl Future<Output = ()> + Send {
@@ -188,9 +185,18 @@ pub trait AdminStore: Store {
 
 /// A store in this process: it answers at once and cannot fail.
 pub trait LocalStore: HoldStore {
+    /// What names a charge that can be given back.
+    type Ticket: fmt::Debug + Send + Sync;
+
     /// As [`Store::decide`], without waiting, for a set without permits. Decisions are in the set's
     /// order.
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions;
+
+    /// [`LocalStore::decide_local`] of an acquire; the ticket gives back what it charged.
+    fn charge_local(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, Self::Ticket);
+
+    /// Gives back what still counts of a charge, at `now` or later.
+    fn refund_local(&self, ticket: &Self::Ticket, now: Now);
 
     /// As [`HoldStore::hold`], without waiting.
     ///

@@ -314,6 +314,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::policy::Policy;
     use crate::rule::{Effect, OnMissing};
 
     fn rule(place: usize, entries: &[(&str, &[String])]) -> Rule {
@@ -330,7 +331,7 @@ mod tests {
             overrides: vec![],
             cost: None,
             shadow: false,
-            on_failure: None,
+            policy: Policy::STRICT,
         }
     }
 

@@ -173,7 +173,7 @@ impl ActiveRule {
             edges: edges(&active.limit, now, calendar),
             counts_calls: rule.cost.is_some(),
             tag,
-            on_failure: rule.on_failure,
+            policy: rule.policy,
             rule: Some(&rule.name),
         };
         set.push(charge, scope, |bytes| {
@@ -339,7 +339,7 @@ impl RuleSet {
             edges: edges(&active.limit, now, calendar),
             counts_calls: false,
             tag: u32::try_from(index).unwrap_or(u32::MAX),
-            on_failure: in_force.rule.on_failure,
+            policy: in_force.rule.policy,
             rule: Some(&in_force.rule.name),
         };
         set.push(charge, scope, |bytes| {

@@ -87,6 +87,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
         hold: None,
         wait: Some(WaitLimits::of(wait)),
         is_named: true,
+        pending: None,
     };
     claim::claim(now, &claim, &mut entries).expect("there is room")
 }

@@ -134,6 +134,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
         hold: None,
         wait: Some(WaitLimits::of(Duration::from_secs(1))),
         is_named: true,
+        pending: None,
     };
     let claimed = claim::claim(Now::from_nanos(START), &claim, entries).unwrap();
     assert!(claimed.decisions.iter().all(|one| one.outcome.is_allow()));

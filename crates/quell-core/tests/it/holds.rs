@@ -68,6 +68,7 @@ impl Bench {
             hold,
             wait,
             is_named: true,
+            pending: None,
         };
         let claimed = claim::claim(Now::from_nanos(self.now), &claim, &mut [entry]);
         self.state = state;

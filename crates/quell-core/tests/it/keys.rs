@@ -11,6 +11,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::Descriptor;
 use quell_core::key::{KeyName, escape};
 use quell_core::limit::Limit;
+use quell_core::policy::Policy;
 use quell_core::rule::{Effect, OnMissing, Per, Prefix, Rule};
 
 use crate::bench::install;
@@ -91,7 +92,7 @@ fn rule(parts: &Parts) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

@@ -8,6 +8,7 @@ use quell_core::charge::{Entry, Operation, decide};
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
 use quell_core::limit::{Limit, LimitId};
+use quell_core::policy::Policy;
 use quell_core::rule::{
     Changes, DomainRules, Effect, LimitIds, Matcher, OnMissing, Override, Pattern, Per, Rule,
     RuleSet,
@@ -106,7 +107,7 @@ pub(crate) fn rule(name: &str, limit: u64) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

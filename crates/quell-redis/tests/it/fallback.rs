@@ -27,7 +27,7 @@ pub(crate) fn share(nodes: u32) -> Option<OnFailure> {
 pub(crate) fn declaring(limits: &[Limit], on_failure: Option<OnFailure>) -> Vec<DomainRules> {
     let mut rules = rules(limits);
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
-        rule.on_failure = on_failure;
+        rule.policy.on_failure = on_failure;
     }
     rules
 }

@@ -38,6 +38,7 @@ impl Node {
             hold,
             wait: (hold.is_none()).then(|| WaitLimits::of(60 * SECOND)),
             is_named: true,
+            pending: None,
         };
         let query = Query::new("d").entry("user", "a");
         let query = query.cost(Cost::new(cost).unwrap());

@@ -79,6 +79,7 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
                 hold: hold.map(Duration::from_millis),
                 wait: Some(WaitLimits::of(60 * SECOND)),
                 is_named: true,
+                pending: None,
             };
             let query = Query::new("d").entry("user", "u");
             let query = query.cost(Cost::new(cost).unwrap());
@@ -130,6 +131,7 @@ async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
                 hold: Some(Duration::from_secs(1_000 + hold * 7_919 % 1_000)),
                 wait: None,
                 is_named: true,
+                pending: None,
             };
             let now = at(START + hold * 1_000_000);
             let expected = local.hold_at(&ask, &claim, now).await.unwrap();
@@ -180,6 +182,7 @@ async fn more_holds_than_a_script_walks_over_are_refused() {
                 hold: Some(3_600 * SECOND),
                 wait: None,
                 is_named: true,
+                pending: None,
             };
             shared.hold_at(&query, &claim, at(START)).await
         };

@@ -28,6 +28,7 @@ async fn acquire(node: &Limiter<RedisStore>, id: &HoldId, now: u64) -> bool {
         hold: None,
         wait: None,
         is_named: true,
+        pending: None,
     };
     let verdict = node.hold_at(&query, &claim, at(now)).await.unwrap();
     verdict.is_allow()

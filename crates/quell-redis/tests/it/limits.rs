@@ -6,6 +6,7 @@ use std::time::Duration;
 use quell::clock::ManualClock;
 use quell::store::HoldStore;
 use quell::{Cost, Limit, LimitError, Limiter, Operation, Query, Verdict};
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
 
@@ -42,7 +43,7 @@ pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

@@ -200,7 +200,7 @@ async fn a_limit_on_a_healthy_server_is_owed_what_is_let_pass() {
     let mut rules =
         [(0, "user"), (1, "tenant")].map(|(number, entry)| rule(number, &[entry], &limit));
     for rule in &mut rules {
-        rule.on_failure = share(2);
+        rule.policy.on_failure = share(2);
     }
     let domain = DomainRules {
         domain: Arc::from("d"),

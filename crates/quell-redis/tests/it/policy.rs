@@ -124,8 +124,8 @@ async fn deny_and_allow_say_so() {
 async fn rules_that_declare_differently_are_charged_together() {
     let five = || built(Limit::fixed_window(5, 60 * SECOND).build());
     let mut mixed = declaring(&[five(), five(), five()], share(1));
-    mixed[0].rules[1].on_failure = Some(OnFailure::Allow);
-    mixed[0].rules[2].on_failure = Some(OnFailure::Deny);
+    mixed[0].rules[1].policy.on_failure = Some(OnFailure::Allow);
+    mixed[0].rules[2].policy.on_failure = Some(OnFailure::Deny);
     let node = Node::new(nowhere(), mixed.clone());
     for _ in 0..10 {
         let verdict = node.ask("a", 1).await;

@@ -382,6 +382,7 @@ async fn hold<S: HoldStore>(limiter: &Limiter<S>, number: u64, second: u64) -> V
         hold: (number % 3 != 2).then(|| Duration::from_secs(20 + number * 7 % 30)),
         wait: (number % 3 == 2).then(|| WaitLimits::of(600 * SECOND)),
         is_named: true,
+        pending: None,
     };
     let query = Query::new("d").entry("user", "a");
     let query = query.cost(Cost::new(1 + number % 3).unwrap());

@@ -223,6 +223,7 @@ fn make_calls(
                     hold: holds.hold,
                     wait: holds.wait.map(WaitLimits::of),
                     is_named: true,
+                    pending: None,
                 };
                 subject.hold(&claim, &query, now)?
             }

@@ -207,7 +207,7 @@ fn the_twin_for_programs() {
         serde_json::json!({
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
             "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
-            "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false,
+            "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false, "rung": "strict",
             "on_failure": null, "nodes": null,
         })
     };
@@ -230,7 +230,7 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "on_failure": null, "nodes": null,
+                    "shadow": true, "rung": "strict", "on_failure": null, "nodes": null,
                 },
             ],
         }],

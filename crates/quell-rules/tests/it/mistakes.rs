@@ -15,7 +15,7 @@ type Mistake = (&'static str, &'static [&'static str]);
 const RULE: &str = "a rule has name, match, per, on_missing, algorithm, rate, burst, refill, \
                     initial, delay_after, limit, window, align, time_zone, segments, max_entries, \
                      debt, warm_up, cold_factor, max, adaptive, queue, lease, unit_delay, on_expiry, \
-                     ban, unlimited, overrides, cost, shadow, on_failure, nodes";
+                     ban, unlimited, overrides, cost, shadow, rung, on_failure, nodes";
 
 const OVERRIDE: &str = "an override has when, unlimited, algorithm, rate, burst, refill, initial, \
                         delay_after, limit, window, align, time_zone, segments, max_entries, \

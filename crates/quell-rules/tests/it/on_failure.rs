@@ -7,7 +7,7 @@ use quell_core::on_failure::OnFailure;
 fn declared(text: &str) -> Vec<Option<OnFailure>> {
     let loaded = quell_rules::parse_str("shop.yaml", text).unwrap();
     let rules = loaded.domains.iter().flat_map(|domain| &domain.rules);
-    rules.map(|rule| rule.on_failure).collect()
+    rules.map(|rule| rule.policy.on_failure).collect()
 }
 
 fn problems(text: &str) -> Vec<String> {

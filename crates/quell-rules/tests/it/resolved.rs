@@ -10,6 +10,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
+use quell_core::policy::Policy;
 use quell_core::rate::Rate;
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
@@ -42,7 +43,7 @@ fn bare(name: &str, limit: Limit) -> Rule {
         overrides: vec![],
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 
@@ -282,7 +283,7 @@ fn the_rest_of_a_rule() {
         on_missing: OnMissing::SharedKey,
         cost: Some(Cost::from(NonZeroU64::new(2).unwrap())),
         shadow: true,
-        on_failure: None,
+        policy: Policy::STRICT,
         ..bare("r", limit)
     };
     let said = rule(

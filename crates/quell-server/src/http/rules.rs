@@ -75,6 +75,8 @@ struct RuleBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
     shadow: bool,
+    /// Who decides.
+    rung: &'static str,
     /// What is answered while a store that servers share does not, if that is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<&'static str>,
@@ -148,8 +150,9 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
         shadow: rule.shadow,
-        on_failure: rule.on_failure.map(OnFailure::name),
-        nodes: rule.on_failure.and_then(OnFailure::nodes),
+        rung: rule.policy.rung.name(),
+        on_failure: rule.policy.on_failure.map(OnFailure::name),
+        nodes: rule.policy.on_failure.and_then(OnFailure::nodes),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Holds at random: reserved, waited for, ended and moved up, on a store beside the model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,9 @@ use quell_core::claim::{Claim, WaitLimits};
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
 use quell_core::rule::DomainRules;
+use quell_core::time::Now;
 
 use super::in_micros::InMicros;
 use super::model::{Carries, ModelStore};
@@ -26,6 +29,8 @@ pub enum Lines {
     /// Nobody does, and a delay is the most that anybody waits for: what a store promises that spreads
     /// the limits of one claim.
     None,
+    /// Nobody waits for anything, and names are of one rung or of several.
+    Reservations,
 }
 
 /// Ids that a trace uses: few, so that they come again.
@@ -38,7 +43,16 @@ const IDS: u64 = 12;
 pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
     let (random, subject) = (Random::new(seed), limiter(store, start()));
     let model = ModelStore::default();
-    holds_as(subject, model, random, steps, Lines::Stood, Asked::eq).await;
+    holds_as(
+        subject,
+        model,
+        random,
+        steps,
+        Lines::Stood,
+        rules,
+        Asked::eq,
+    )
+    .await;
 }
 
 /// [`holds_as_model`] for a store that remembers refusals, made by `build` with the clock of its
@@ -54,7 +68,16 @@ pub async fn holds_and_remembers_as_model<S: HoldStore + AdminStore>(
     let clock = Arc::new(ManualClock::new(start()));
     let subject = (limiter_by(build(Arc::clone(&clock) as _), &clock), clock);
     let (random, model) = (Random::new(seed), ModelStore::default());
-    holds_as(subject, model, random, steps, Lines::Stood, is_remembered).await;
+    holds_as(
+        subject,
+        model,
+        random,
+        steps,
+        Lines::Stood,
+        rules,
+        is_remembered,
+    )
+    .await;
 }
 
 /// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
@@ -71,33 +94,36 @@ pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let (random, subject) = (Random::in_micros(seed), limiter(store, start()));
-    holds_as(subject, model, random, steps, lines, Asked::eq).await;
+    holds_as(subject, model, random, steps, lines, rules, Asked::eq).await;
 }
 
-async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
+pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     (subject, clock): (Limiter<S>, Arc<ManualClock>),
     model: M,
     random: Random,
     steps: usize,
     lines: Lines,
+    rules: impl Fn(&mut Random, bool) -> Vec<DomainRules>,
     is_same: impl Fn(&Asked, &Asked) -> bool,
 ) {
     let (seed, mut random) = (random.seed(), random);
     let (model, model_clock) = limiter(model, start());
-    let can_learn = subject.store().most_learned() > 0;
-    let mut rules = rules(&mut random, can_learn);
-    super::reload(&subject, &model, &rules);
+    let can_learn = subject.store().most_learned(Rung::Strict) > 0;
+    super::reload(&subject, &model, &rules(&mut random, can_learn));
     for step in 0..steps {
         if random.one_in(60) {
-            rules = self::rules(&mut random, can_learn);
-            super::reload(&subject, &model, &rules);
+            super::reload(&subject, &model, &rules(&mut random, can_learn));
         }
         let now = random.step_clock(subject.now());
         clock.set(now);
         model_clock.set(now);
         let query = random_query(&mut random);
         let told = format!("seed {seed} step {step} at {now:?}: {query:?}");
-        let name = format!("id-{}", random.below(IDS));
+        let mut name = format!("id-{}", random.below(IDS));
+        if lines == Lines::Reservations {
+            // Stores for several rungs do not know each other's names.
+            name.extend(rungs_of(&subject, &query, now));
+        }
         let Some(id) = HoldId::new("d", &name) else {
             continue;
         };
@@ -157,6 +183,12 @@ async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
 fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<'a> {
     let wait = Duration::from_millis(random.below(20_000));
     let hold = Duration::from_millis(1 + random.below(30_000));
+    if lines == Lines::Reservations {
+        return Claim {
+            hold: Some(hold),
+            ..Claim::plain(id)
+        };
+    }
     Claim {
         id,
         hold: random.one_in(2).then_some(hold),
@@ -169,6 +201,7 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<
             in_all: wait,
         }),
         is_named: true,
+        pending: None,
     }
 }
 
@@ -183,7 +216,19 @@ fn random_ending(random: &mut Random) -> Ending {
     }
 }
 
-fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
+/// The rungs on which a query is charged, a letter each.
+fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> BTreeSet<char> {
+    let rules = limiter.rules();
+    let Ok(set) = limiter.plan(&rules, query, now) else {
+        return BTreeSet::new();
+    };
+    let rungs = set.charges().iter().map(|charge| charge.policy.rung);
+    rungs
+        .filter_map(|rung| rung.name().chars().next())
+        .collect()
+}
+
+pub(super) fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
     let rules = random_rules(random);
     with_permits(random, rules, can_learn)
 }

@@ -7,6 +7,7 @@ use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 
@@ -39,12 +40,12 @@ impl<S: Store> Store for InMicros<S> {
         self.0.install(changes);
     }
 
-    fn most_holds(&self) -> usize {
-        self.0.most_holds()
+    fn most_holds(&self, rung: Rung) -> usize {
+        self.0.most_holds(rung)
     }
 
-    fn most_learned(&self) -> usize {
-        self.0.most_learned()
+    fn most_learned(&self, rung: Rung) -> usize {
+        self.0.most_learned(rung)
     }
 
     async fn decide(

@@ -51,6 +51,7 @@ pub async fn learns_as_model_in_micros<S: HoldStore>(store: S, seed: u64, calls:
             hold: None,
             wait: None,
             is_named: true,
+            pending: None,
         };
         let query = Query::new("d");
         let placed = claim(&subject, &model, &query, &permit, now, &told).await;

@@ -10,6 +10,7 @@ use quell_core::end_hold::{Ending, forgive};
 use quell_core::hold::{HoldId, MAX_HOLDS};
 use quell_core::key::KeyName;
 use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::policy::Rung;
 use quell_core::rule::{CalendarEdges, Changes, ReplacedLimit};
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -123,11 +124,11 @@ impl Store for ModelStore {
         }
     }
 
-    fn most_holds(&self) -> usize {
+    fn most_holds(&self, _rung: Rung) -> usize {
         MAX_HOLDS
     }
 
-    fn most_learned(&self) -> usize {
+    fn most_learned(&self, _rung: Rung) -> usize {
         MAX_HOLDS
     }
 

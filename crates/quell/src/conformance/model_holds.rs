@@ -81,6 +81,7 @@ impl Model {
                 return Err(StoreError::HoldTaken);
             }
             return Ok(Placed {
+                places: None,
                 decisions: id.decisions.clone(),
                 held: true,
                 wait: None,
@@ -121,6 +122,7 @@ impl Model {
             self.ids.known.insert(claim.id.clone(), id);
         }
         Ok(Placed {
+            places: None,
             decisions: claimed.decisions,
             held,
             wait: claimed.wait,

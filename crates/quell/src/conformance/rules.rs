@@ -10,6 +10,7 @@ use quell_core::cost::Cost;
 use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
+use quell_core::policy::Policy;
 use quell_core::rate::Rate;
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
@@ -186,7 +187,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         overrides,
         cost: random.one_in(6).then_some(Cost::ONE),
         shadow: random.one_in(6),
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 
@@ -290,6 +291,6 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }

@@ -83,6 +83,7 @@ async fn reserve<S: HoldStore, M: HoldStore>(
         hold: Some(Duration::from_millis(700)),
         wait: None,
         is_named: true,
+        pending: None,
     };
     super::claim(subject, model, query, &claim, now, told).await;
 }

@@ -61,6 +61,7 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
         hold: None,
         wait: Some(WaitLimits::of(if has_seat { most } else { Duration::ZERO })),
         is_named: false,
+        pending: None,
     };
     let (began, decision, turn) = key.with(|now, charge, state| {
         let entry = Entry { charge, state };

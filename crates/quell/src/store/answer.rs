@@ -38,9 +38,22 @@ impl From<Vec<Decision>> for Answer {
     }
 }
 
+impl From<Answer> for Placed {
+    fn from(answer: Answer) -> Self {
+        Self {
+            decisions: answer.decisions.into_vec(),
+            places: answer.places,
+            held: answer.held,
+            degraded: answer.degraded,
+            ..Self::default()
+        }
+    }
+}
+
 impl From<Placed> for Answer {
     fn from(placed: Placed) -> Self {
         Self {
+            places: placed.places,
             held: placed.held,
             degraded: placed.degraded,
             ..Self::from(placed.decisions)

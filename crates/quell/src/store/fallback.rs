@@ -26,6 +26,7 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now, Wall};
 
@@ -335,7 +336,7 @@ impl<S: RemoteStore> Inner<S> {
             Ok(answer) => {
                 let decided = answer.store_time.unwrap_or_default();
                 in_flight.complete(set, &answer.decisions, now, decided);
-                if !passes(set, &answer.decisions) {
+                if !set.passes(&answer.decisions) {
                     return Ok(answer);
                 }
                 failure.into()
@@ -488,7 +489,7 @@ impl<S: RemoteStore> Inner<S> {
         let mut counts = [0_u64; 3];
         let mut is_refused = false;
         for (place, charge) in set.charges().iter().enumerate() {
-            let Some(on_failure) = charge.on_failure else {
+            let Some(on_failure) = charge.policy.on_failure else {
                 let reason = reason.failure();
                 return Err(StoreError::Unavailable(format!("{}: {reason}", self.store)));
             };
@@ -593,15 +594,9 @@ fn probe_answer(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> Prob
 fn is_shared(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.all(|charge| {
-        let is_declared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+        let is_declared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
         is_declared && charge.active.limit.lease().is_none()
     })
-}
-
-/// Whether all limits allow that have a say.
-fn passes(set: &LimitSet<'_>, decisions: &[Decision]) -> bool {
-    let mut each = set.charges().iter().zip(decisions);
-    each.all(|(charge, said)| said.outcome.is_allow() || charge.shadow)
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {
@@ -632,12 +627,12 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         self.inner.store.install(changes);
     }
 
-    fn most_holds(&self) -> usize {
-        self.inner.store.most_holds()
+    fn most_holds(&self, rung: Rung) -> usize {
+        self.inner.store.most_holds(rung)
     }
 
-    fn most_learned(&self) -> usize {
-        self.inner.store.most_learned()
+    fn most_learned(&self, rung: Rung) -> usize {
+        self.inner.store.most_learned(rung)
     }
 
     /// Answers from refusals that are remembered.
@@ -719,10 +714,6 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
         error: StoreError,
     ) -> Result<Placed, StoreError> {
         self.inner.fall_back_in_queue(set, claim, now, error)
-    }
-
-    fn has_remote_wakeups(&self) -> bool {
-        self.inner.store.has_remote_wakeups()
     }
 
     async fn wait_promoted(&self, id: &HoldId) {

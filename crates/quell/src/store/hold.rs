@@ -7,10 +7,13 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 
 /// The answer to a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// The limits' decisions, in the set's order.
     pub decisions: Vec<Decision>,
+    /// The places in the set of the charges that `decisions` are about, as in
+    /// [`Answer`](super::Answer); `None`: all.
+    pub places: Option<Vec<usize>>,
     /// Whether the id stands for something that can be ended.
     pub held: bool,
     /// How long until its turn, if it waits for it.
@@ -91,6 +94,17 @@ pub struct HoldTotals {
 }
 
 impl HoldTotals {
+    /// Those of both, saturating.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting.saturating_add(other.waiting),
+            reservations: self.reservations.saturating_add(other.reservations),
+            permits: self.permits.saturating_add(other.permits),
+            expired: self.expired.saturating_add(other.expired),
+        }
+    }
+
     /// Counts a hold that comes, saturating.
     pub const fn add(&mut self, one: Counted) {
         let (waiting, reservations, permits) = one.numbers();

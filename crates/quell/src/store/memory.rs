@@ -23,6 +23,7 @@ use quell_core::end_hold::{Ending, forgive};
 use quell_core::hold::{HoldId, MAX_HOLDS};
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now};
@@ -53,6 +54,7 @@ mod table;
 
 use fingerprint::Raw;
 pub use fingerprint::{Fingerprint, HashKey};
+pub use hold::MemoryTicket;
 use hold_index::HoldIndex;
 pub use hold_index::{MAX_IDS, RETENTION};
 use registry::Registry;
@@ -432,6 +434,16 @@ impl Default for MemoryStore {
 }
 
 impl LocalStore for MemoryStore {
+    type Ticket = MemoryTicket;
+
+    fn charge_local(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, MemoryTicket) {
+        self.charge_now(set, now)
+    }
+
+    fn refund_local(&self, ticket: &MemoryTicket, now: Now) {
+        self.refund_now(ticket, now);
+    }
+
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, mut now: Now) -> Decisions {
         match set.charges() {
             [] => Decisions::new(),
@@ -487,11 +499,11 @@ impl Store for MemoryStore {
         self.clock = Some(Arc::clone(clock));
     }
 
-    fn most_holds(&self) -> usize {
+    fn most_holds(&self, _rung: Rung) -> usize {
         MAX_HOLDS
     }
 
-    fn most_learned(&self) -> usize {
+    fn most_learned(&self, _rung: Rung) -> usize {
         MAX_HOLDS
     }
 

@@ -26,10 +26,14 @@
 //!   passed counts nothing, though another refuses.
 //! * **The outcomes are in the order of the parts**, whichever place answers first.
 //!
+//! A part in this process answers at once and is refunded at once. It goes first, so that a set that it
+//! refuses costs no round trip, and the others need no refund: see [`acquire_after`].
+//!
 //! A refund needs somebody who waits for the answers. A caller may go away meanwhile, or hold the future
 //! and not poll it: see [`run_to_end`].
 
 use futures_util::future::join_all;
+use scopeguard::ScopeGuard;
 
 mod owned_set;
 
@@ -113,6 +117,76 @@ pub async fn acquire<P: Part>(parts: &[P]) -> Split<P::Answer, P::Failure> {
         is_charged,
         parts: join_all(outcomes).await,
     }
+}
+
+/// The part of a set that this process decides, all or nothing, without waiting.
+pub trait LocalPart: Sync {
+    /// What is said of the part's charges.
+    type Answer: Send;
+    /// Why nothing is said.
+    type Failure: Send;
+
+    /// Makes all charges of the part, or none.
+    ///
+    /// # Errors
+    /// Nothing was charged.
+    fn acquire(&self) -> Result<Self::Answer, Self::Failure>;
+
+    /// As [`Part::passes`].
+    fn passes(&self, answer: &Self::Answer) -> bool;
+
+    /// Takes back what was charged as `answer` says, and says in it how things are without the charge.
+    fn refund(&self, answer: &mut Self::Answer);
+}
+
+/// What became of a set whose first part is decided here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalFirst<L, A> {
+    /// Whether both parts passed, and are charged; if not, the local part is not.
+    pub is_charged: bool,
+    /// What this process says.
+    pub local: L,
+    /// What the other part says; `None` if it was not asked, since this process refuses.
+    pub last: Option<A>,
+}
+
+/// Charges `part`, and then what `last` asks for if that passes; refunds `part` if `last` does not pass,
+/// fails, or is not waited for any more.
+///
+/// * `last` is asked only if `part` passes: what it would count of a refusal, a ban for example, it does
+///   not count of one by `part`.
+/// * While `last` is on its way, others may be refused because of the charge on `part`, as in
+///   [`acquire`]. They are for as long as somebody holds the future and does not poll it.
+/// * What `last` charges without an answer is its own affair: `part` is refunded.
+///
+/// # Errors
+/// The failure of either part.
+pub async fn acquire_after<P: LocalPart, A>(
+    part: &P,
+    last: impl Future<Output = Result<A, P::Failure>>,
+    passes: impl FnOnce(&A) -> bool,
+) -> Result<LocalFirst<P::Answer, A>, P::Failure> {
+    let mut local = part.acquire()?;
+    if !part.passes(&local) {
+        return Ok(LocalFirst {
+            is_charged: false,
+            local,
+            last: None,
+        });
+    }
+    // If `last` fails or this future is dropped.
+    let refund = scopeguard::guard(&mut local, |local| part.refund(local));
+    let last = last.await?;
+    let local_answer = ScopeGuard::into_inner(refund);
+    let is_charged = passes(&last);
+    if !is_charged {
+        part.refund(local_answer);
+    }
+    Ok(LocalFirst {
+        is_charged,
+        local,
+        last: Some(last),
+    })
 }
 
 /// Awaits `call` in a task of its own, which goes on if this future is dropped or not polled any more:

@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, response};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
@@ -106,7 +107,7 @@ impl LimitLayer<MemoryStore> {
             overrides: Vec::new(),
             cost: None,
             shadow: false,
-            on_failure: None,
+            policy: Policy::STRICT,
         };
         let rules = DomainRules {
             domain: Arc::from(OWN_DOMAIN),

@@ -23,6 +23,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
 use quell_core::on_failure::OnFailure;
+use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Now, Wall};
 
@@ -71,12 +72,12 @@ impl Store for RemoteModel {
         self.inner.model.install(changes);
     }
 
-    fn most_holds(&self) -> usize {
-        self.inner.model.most_holds()
+    fn most_holds(&self, rung: Rung) -> usize {
+        self.inner.model.most_holds(rung)
     }
 
-    fn most_learned(&self) -> usize {
-        self.inner.model.most_learned()
+    fn most_learned(&self, rung: Rung) -> usize {
+        self.inner.model.most_learned(rung)
     }
 
     async fn decide(
@@ -276,7 +277,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     let nodes = NonZeroU32::new(2).unwrap();
     let limit = Limit::per_hour(100).build().unwrap();
     let mut shared = rule("all", limit, &[]);
-    shared.on_failure = Some(OnFailure::Share { nodes });
+    shared.policy.on_failure = Some(OnFailure::Share { nodes });
     limiter.set_rules(vec![shop(vec![shared])]).unwrap();
     let ask = async || limiter.try_acquire(&Query::new("shop")).await.unwrap();
     assert!(!ask().await.degraded);

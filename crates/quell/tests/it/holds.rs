@@ -11,6 +11,7 @@ use quell::{
     AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
 };
 use quell_core::hold::{MAX_HOLDS, MAX_RELEASED};
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -32,7 +33,7 @@ pub(super) fn rule(name: &str, limit: Limit) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

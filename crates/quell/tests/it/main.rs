@@ -12,5 +12,6 @@ mod learned;
 mod limiters;
 mod memory;
 mod parallel;
+mod rungs;
 mod tower;
 mod versions;

@@ -8,6 +8,7 @@ use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
+use quell_core::policy::Policy;
 use quell_core::rule::{
     DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, REMEMBERED, Rule,
 };
@@ -50,7 +51,7 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     };
     vec![DomainRules {
         domain: Arc::from("d"),

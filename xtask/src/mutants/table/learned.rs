@@ -95,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned: a store that cannot is believed to",
         file: "crates/quell/src/limiter.rs",
-        original: "if limit.is_learned() && store.most_learned() == 0 {",
-        replacement: "if limit.is_learned() && store.most_learned() == 1 {",
+        original: "if limit.is_learned() && store.most_learned(rung) == 0 {",
+        replacement: "if limit.is_learned() && store.most_learned(rung) == 1 {",
         package: "quell",
         caught_by: "learned::a_store_without_holds_refuses",
     },

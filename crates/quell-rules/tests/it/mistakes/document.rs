@@ -64,14 +64,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\ndefaults: {rung: strict, max_over_admission: 1%}\n",
         &[
-            "2:12: defaults.rung: `rung` is not available yet: leave it out",
             "2:26: defaults.max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),
     (
         "domain: d\ndefaults: {burst: 2}\n",
         &[
-            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, on_failure, nodes",
+            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, rung, on_failure, nodes",
         ],
     ),
     (

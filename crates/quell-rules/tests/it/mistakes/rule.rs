@@ -312,9 +312,25 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:38: rules[0].on_expiry: unknown value `forget`: write one of charge, release"],
     ),
     (
+        "rate: 1/s, rung: leased",
+        &["3:33: rules[0].rung: `leased` is not available yet: write strict or local"],
+    ),
+    (
+        "rate: 1/s, rung: locla",
+        &[
+            "3:33: rules[0].rung: unknown value `locla`, did you mean `local`? write one of strict, local",
+        ],
+    ),
+    (
+        "rate: 1/s, rung: local, on_failure: share, nodes: 2",
+        &[
+            "3:52: rules[0].on_failure: this process decides on a rule that is `rung: local`, and that cannot fail: leave it out, or write `rung: strict`",
+            "3:66: rules[0].nodes: this process decides on a rule that is `rung: local`, and that cannot fail: leave it out, or write `rung: strict`",
+        ],
+    ),
+    (
         "rate: 1/s, rung: strict, max_over_admission: 1%",
         &[
-            "3:27: rules[0].rung: `rung` is not available yet: leave it out",
             "3:41: rules[0].max_over_admission: `max_over_admission` is not available yet: leave it out",
         ],
     ),

@@ -419,7 +419,7 @@ fn note_entry(
             refusals
                 .retain(|refusal| refusal.cost() != cost && heard.since(refusal.heard()) < MAX_AGE);
         }
-    } else if refusal.is_none() && charge.on_failure.is_none() {
+    } else if refusal.is_none() && charge.policy.on_failure.is_none() {
         return;
     }
     evict(set, heard);
@@ -480,7 +480,7 @@ mod tests {
             place: Arc::default(),
         };
         let mut charge = Charge::alone(&active, Cost::ONE);
-        charge.on_failure = Some(OnFailure::Deny);
+        charge.policy.on_failure = Some(OnFailure::Deny);
         let key = Key::of_parts(b"key", 3);
         let used_after = |answers: &[(u64, u64, u64, u64)]| {
             let cache = DenialCache::new();

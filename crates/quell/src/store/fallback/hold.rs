@@ -14,7 +14,7 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
-use super::{FallbackReason, Inner, passes};
+use super::{FallbackReason, Inner};
 use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use crate::store::{Answer, Finished, Placed, StoreError};
 
@@ -40,7 +40,7 @@ impl<S: RemoteStore> Inner<S> {
             Ok((placed, decided)) => {
                 // What was answered before says nothing of now. A refusal is not remembered: what is held
                 // comes back.
-                if !placed.repeated && passes(set, &placed.decisions) {
+                if !placed.repeated && set.passes(&placed.decisions) {
                     in_flight.complete(set, &placed.decisions, now, decided);
                 }
                 Ok(placed)
@@ -125,6 +125,7 @@ fn placed(claim: &Claim<'_>, answer: Answer) -> Placed {
     }
     Placed {
         decisions,
+        places: answer.places,
         held: false,
         wait: None,
         repeated: false,

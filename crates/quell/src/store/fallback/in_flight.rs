@@ -12,9 +12,9 @@ use quell_core::decision::Decision;
 use quell_core::on_failure::OnFailure;
 use quell_core::time::{Now, Wall};
 
+use super::Inner;
 use super::denial_cache::{AnswerTime, InFlightCharge};
 use super::local_share::AnsweredCharge;
-use super::{Inner, passes};
 use crate::clock::read_again;
 use crate::store::remote::RemoteStore;
 
@@ -30,7 +30,7 @@ pub(super) struct InFlightSet<S: RemoteStore> {
 impl<S: RemoteStore> InFlightSet<S> {
     pub(super) fn new(inner: &Arc<Inner<S>>, set: &LimitSet<'_>, operation: Operation) -> Self {
         let is_counted = |charge: &&Charge<'_>| {
-            let is_shared = matches!(charge.on_failure, Some(OnFailure::Share { .. }));
+            let is_shared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
             operation == Operation::Acquire && is_shared && has_rate(charge)
         };
         let each = set.charges().iter().map(|charge| {
@@ -62,7 +62,7 @@ impl<S: RemoteStore> InFlightSet<S> {
             heard: inner.clock.monotonic(),
             decided,
         };
-        let is_charged = self.operation == Operation::Acquire && passes(set, decisions);
+        let is_charged = self.operation == Operation::Acquire && set.passes(decisions);
         let each = set.charges().iter().zip(decisions);
         let each = each.zip(std::mem::take(&mut self.each));
         for ((charge, decision), flight) in each.filter(|((charge, _), _)| has_rate(charge)) {

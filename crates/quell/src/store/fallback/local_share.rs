@@ -970,7 +970,7 @@ impl PaymentOrder {
     pub(super) fn charge(&self) -> Charge<'_> {
         let mut charge = Charge::alone(&self.limits.whole, Cost::ONE);
         charge.edges = self.edges;
-        charge.on_failure = Some(OnFailure::Share {
+        charge.policy.on_failure = Some(OnFailure::Share {
             nodes: self.limits.nodes,
         });
         charge

@@ -194,6 +194,7 @@ mod tests {
                 hold,
                 wait,
                 is_named: false,
+                pending: None,
             };
             let charge = Charge::alone(&self.active, Cost::new(cost).unwrap());
             let (charge, state) = (&charge, &mut self.state);

@@ -119,7 +119,7 @@ impl Node {
 
     fn charge(&self) -> Charge<'_> {
         let mut charge = Charge::alone(&self.active, Cost::ONE);
-        charge.on_failure = Some(OnFailure::Share {
+        charge.policy.on_failure = Some(OnFailure::Share {
             nodes: NonZeroU32::MIN,
         });
         charge

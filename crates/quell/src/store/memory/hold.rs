@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
+use quell_core::decision::Decisions;
 use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::limit::ActiveLimit;
+use quell_core::ticket;
 use quell_core::time::Now;
 
 use super::hold_index::{HoldPlace, Record};
@@ -49,18 +51,8 @@ impl MemoryStore {
             .filter_map(|index| claimed.decisions.get(*index).copied())
             .collect();
         let places = touched.states.iter().zip(&claimed.held);
-        let places = places
-            .filter(|(_, held)| **held)
-            .map(|(state, _)| HoldPlace {
-                own: state.own,
-                charged: state.charged,
-                limit: state.charge.active.id,
-                edges: state.charge.edges,
-                cost: state.charge.cost,
-                scales: !state.charge.counts_calls,
-                is_permit: state.charge.active.limit.lease().is_some(),
-            });
-        let places: Vec<_> = places.collect();
+        let places = places.filter(|(_, held)| **held);
+        let places: Vec<_> = places.map(|(state, _)| HoldPlace::of(state)).collect();
         let held = !places.is_empty();
         if held {
             let limits = places.iter().map(|place| place.limit);
@@ -69,11 +61,14 @@ impl MemoryStore {
             let leases = leases.filter_map(|state| state.charge.active.limit.lease());
             let delays = decisions.iter().map(|decision| decision.delay).max();
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
-            let record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
+            let mut record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
+            record.is_pending = claim.pending.is_some();
             let wait = delays.max(claimed.wait).unwrap_or_default();
+            let wait = wait.saturating_add(claim.pending.unwrap_or_default());
             part.insert(claim.id.clone(), record, now.monotonic, wait);
         }
         Ok(Placed {
+            places: None,
             decisions,
             held,
             wait: claimed.wait,
@@ -95,6 +90,7 @@ impl MemoryStore {
             return Some(finished);
         }
         let places = record.places.clone();
+        let is_pending = record.is_pending;
         let mut found = false;
         let mut stands = false;
         let keeper = Keeping { store: self, now };
@@ -123,6 +119,10 @@ impl MemoryStore {
             if matches!(ending, Ending::Renew | Ending::Arrive) {
                 part.renew(id, now.monotonic);
             }
+        } else if is_pending && ending == Ending::Cancel {
+            // Nobody was told of it, and its caller may try again under the same id.
+            finished.status = HoldStatus::Cancelled;
+            part.forget(id);
         } else {
             finished.status = if found {
                 HoldStatus::of(ending)
@@ -132,6 +132,32 @@ impl MemoryStore {
             part.finish(id, finished.status, now.monotonic);
         }
         Some(finished)
+    }
+
+    /// Charges a set; with what it takes to give that back.
+    pub(super) fn charge_now(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, MemoryTicket) {
+        let touched = self.with_states(set, Operation::Acquire, now, ticket::charge);
+        let (decisions, tickets) = touched.result;
+        let charged = touched.states.iter().zip(tickets);
+        let charged = charged.filter_map(|(state, ticket)| Some((HoldPlace::of(state), ticket?)));
+        let ticket = MemoryTicket(charged.unzip());
+        let of_charge = touched.of_charge.iter();
+        let decisions = of_charge.filter_map(|index| decisions.get(*index).copied());
+        (decisions.collect(), ticket)
+    }
+
+    pub(super) fn refund_now(&self, ticket: &MemoryTicket, now: Now) {
+        let MemoryTicket((places, tickets)) = ticket;
+        let keeper = Keeping { store: self, now };
+        let (mut chains, now, loaded) = self.load_places(places, now, &keeper);
+        for ((place, ticket), held) in places.iter().zip(tickets).zip(loaded) {
+            let Some((mut held, active)) = held else {
+                continue;
+            };
+            let at = active.at(now, place.edges);
+            ticket.refund(&mut held.state, &active.limit, &at);
+            self.table.store(&mut chains, held, now, &keeper);
+        }
     }
 
     pub(super) fn advance_now(&self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
@@ -190,6 +216,10 @@ impl MemoryStore {
     }
 }
 
+/// Charges that can be given back, and the states that they are on.
+#[derive(Debug)]
+pub struct MemoryTicket((Vec<HoldPlace>, Vec<ticket::Ticket>));
+
 /// Answers a claim as it was answered before, if it is the same.
 fn again(
     record: &Record,
@@ -209,6 +239,7 @@ fn again(
         return Err(StoreError::HoldTaken);
     }
     Ok(Placed {
+        places: None,
         decisions: record.decisions.clone(),
         held: true,
         wait: None,

@@ -16,6 +16,7 @@ use quell_core::limit::LimitId;
 use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
+use super::set::Touched;
 use crate::store::{Counted, HoldStatus, HoldTotals, StoreError};
 
 /// How long the id of a hold that is over is remembered: longer than a caller tries again.
@@ -53,6 +54,8 @@ pub(super) struct Record {
     pub(super) decisions: Vec<Decision>,
     /// Whether its caller waits for its turn.
     pub(super) waits: bool,
+    /// Whether the rest of its set is decided elsewhere, and may yet refuse.
+    pub(super) is_pending: bool,
     /// How long it lasts once taken.
     pub(super) keep: Duration,
     due: Monotonic,
@@ -94,10 +97,7 @@ impl HoldIndex {
         for part in &self.parts {
             let mut part = part.lock();
             part.settle(now);
-            all.waiting += part.totals.waiting;
-            all.reservations += part.totals.reservations;
-            all.permits += part.totals.permits;
-            all.expired += part.totals.expired;
+            all = all.and(part.totals);
         }
         all
     }
@@ -146,10 +146,19 @@ impl Part {
         self.due.remove(&(record.due, id.clone()));
         record.due = now.saturating_add(record.keep);
         self.due.insert((record.due, id.clone()));
+        record.is_pending = false;
         if record.waits {
             self.totals.remove(record.counted());
             record.waits = false;
             self.totals.add(record.counted());
+        }
+    }
+
+    /// Forgets a hold, as if there had been none.
+    pub(super) fn forget(&mut self, id: &HoldId) {
+        if let Some(record) = self.records.remove(id) {
+            self.due.remove(&(record.due, id.clone()));
+            self.totals.remove(record.counted());
         }
     }
 
@@ -189,6 +198,21 @@ impl Part {
     }
 }
 
+impl HoldPlace {
+    /// Where a charge was made.
+    pub(super) fn of(state: &Touched<'_>) -> Self {
+        Self {
+            own: state.own,
+            charged: state.charged,
+            limit: state.charge.active.id,
+            edges: state.charge.edges,
+            cost: state.charge.cost,
+            scales: !state.charge.counts_calls,
+            is_permit: state.charge.active.limit.lease().is_some(),
+        }
+    }
+}
+
 impl Record {
     pub(super) fn new(
         places: Vec<HoldPlace>,
@@ -201,6 +225,7 @@ impl Record {
             places,
             decisions,
             waits,
+            is_pending: false,
             keep,
             due: Monotonic::ORIGIN,
         }

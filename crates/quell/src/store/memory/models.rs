@@ -13,6 +13,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
 use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::policy::Policy;
 use quell_core::rule::{Changes, DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::{Monotonic, Now};
 
@@ -47,7 +48,7 @@ fn rule(name: &str, limit: Result<Limit, LimitError>) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

@@ -4,7 +4,7 @@ use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
-use quell_core::on_failure::OnFailure;
+use quell_core::policy::Policy;
 
 /// What a store is told of a set, with limits of its own. Says nothing of rules.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ struct OwnedCharge {
     edges: Option<Edges>,
     counts_calls: bool,
     tag: u32,
-    on_failure: Option<OnFailure>,
+    policy: Policy,
 }
 
 impl OwnedSet {
@@ -40,7 +40,7 @@ impl OwnedSet {
                 edges: charge.edges,
                 counts_calls: charge.counts_calls,
                 tag: charge.tag,
-                on_failure: charge.on_failure,
+                policy: charge.policy,
             }
         });
         Self {
@@ -58,7 +58,7 @@ impl OwnedSet {
             charge.edges = owned.edges;
             charge.counts_calls = owned.counts_calls;
             charge.tag = owned.tag;
-            charge.on_failure = owned.on_failure;
+            charge.policy = owned.policy;
             set.add(&owned.key, owned.scope, &charge);
         }
         set

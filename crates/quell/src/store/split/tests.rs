@@ -298,6 +298,122 @@ async fn sets_that_meet_neither_block_each_other_nor_admit_more_than_there_is() 
     assert!(refused > 0, "they refuse each other in some order");
 }
 
+impl LocalPart for ModelPart {
+    type Answer = Answer;
+    type Failure = Call;
+
+    fn acquire(&self) -> Result<Answer, Call> {
+        if self.acquire == Call::NotSent {
+            return Err(Call::NotSent);
+        }
+        let mut log = self.place.log.lock();
+        log.asked += 1;
+        let name = log.asked;
+        match log.charges.len() < self.place.room {
+            true => {
+                log.charges.push(name);
+                Ok(Answer::Charged(name))
+            }
+            false => Ok(Answer::Full),
+        }
+    }
+
+    fn passes(&self, answer: &Answer) -> bool {
+        matches!(answer, Answer::Charged(_))
+    }
+
+    fn refund(&self, answer: &mut Answer) {
+        let Answer::Charged(name) = *answer else {
+            panic!("{answer:?} is no charge");
+        };
+        let mut log = self.place.log.lock();
+        log.refunds.push(name);
+        log.charges.retain(|charge| *charge != name);
+        *answer = Answer::Passed;
+    }
+}
+
+/// A local part and one that is asked after it, with room or without, that answer or fail.
+fn local_and_last() -> impl Iterator<Item = [ModelPart; 2]> {
+    let calls = [(Call::Answered, 1), (Call::Answered, 0), (Call::NotSent, 1)];
+    let last = calls.into_iter().chain([(Call::Lost, 1), (Call::Lost, 0)]);
+    let part = |(acquire, room)| ModelPart {
+        place: Arc::new(Place {
+            room,
+            ..Place::default()
+        }),
+        acquire,
+        refund: Call::Answered,
+        turns: 1,
+    };
+    last.flat_map(move |last| calls.map(|local| [part(local), part(last)]))
+}
+
+fn stands(part: &ModelPart) -> usize {
+    part.place.log.lock().charges.len()
+}
+
+#[tokio::test]
+async fn a_local_part_is_charged_if_the_last_part_is() {
+    let passes = |part: &ModelPart| part.acquire == Call::Answered && part.place.room > 0;
+    for [local, last] in local_and_last() {
+        let call = acquire_after(&local, Part::acquire(&last), |answer| {
+            Part::passes(&last, answer)
+        });
+        let split = call.await;
+        let is_charged = passes(&local) && passes(&last);
+        assert_eq!(
+            stands(&local),
+            usize::from(is_charged),
+            "{local:?} {last:?}"
+        );
+        let log = local.place.log.lock();
+        assert_eq!(
+            log.refunds.len(),
+            usize::from(passes(&local) && !is_charged)
+        );
+        let is_asked = passes(&local) && last.acquire != Call::NotSent;
+        assert_eq!(
+            last.place.log.lock().asked,
+            usize::from(is_asked),
+            "{last:?}"
+        );
+        match split {
+            Ok(split) if is_charged => {
+                let both = (split.local, split.last);
+                assert_eq!(both, (Answer::Charged(1), Some(Answer::Charged(1))));
+            }
+            Ok(split) if passes(&local) => {
+                assert_eq!(
+                    (split.local, split.last),
+                    (Answer::Passed, Some(Answer::Full))
+                );
+            }
+            Ok(split) => assert_eq!((split.local, split.last), (Answer::Full, None)),
+            Err(failure) if passes(&local) => assert_eq!(failure, last.acquire),
+            Err(failure) => assert_eq!(failure, local.acquire),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_local_part_is_refunded_when_its_caller_goes_away() {
+    let mut left = 0;
+    for [local, last] in local_and_last() {
+        let call = acquire_after(&local, Part::acquire(&last), |answer| {
+            Part::passes(&last, answer)
+        });
+        // Asked, and not answered.
+        if polled(call, 2) {
+            continue;
+        }
+        left += 1;
+        assert_eq!(stands(&local), 0, "{local:?} {last:?}");
+        assert_eq!(local.place.log.lock().refunds.len(), 1);
+    }
+    assert_eq!(left, 4);
+}
+
 #[test]
 fn an_owned_set_says_all_that_a_store_is_told() {
     let active = ActiveLimit {
@@ -313,7 +429,7 @@ fn an_owned_set_says_all_that_a_store_is_told() {
     plain.shadow = true;
     plain.counts_calls = true;
     plain.tag = 5;
-    plain.on_failure = Some(OnFailure::Allow);
+    plain.policy.on_failure = Some(OnFailure::Allow);
     set.add(b"other", 2, &plain);
     let owned = OwnedSet::new(&set);
     assert_eq!(format!("{:?}", owned.as_set()), format!("{set:?}"));

@@ -16,6 +16,7 @@ use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::tower::{LimitLayer, RemoteAddress};
 use quell::{Limit, Limiter};
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
@@ -36,7 +37,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
         overrides: Vec::new(),
         cost: None,
         shadow: false,
-        on_failure: None,
+        policy: Policy::STRICT,
     }
 }
 

@@ -1,6 +1,8 @@
-//! On failure, as it was written: a word, and how many nodes there are.
+//! Policy, as it was written: a rung, what is answered on failure, and how many nodes there are.
 
 use std::num::NonZeroU32;
+
+use quell_core::policy::Rung;
 
 use crate::cursor::Fields;
 use crate::hint;
@@ -19,19 +21,32 @@ pub(crate) enum FailureWord {
     Allow,
 }
 
-/// What is said of failures.
+/// What is said of who decides, and of failures.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RawFailure {
-    pub(crate) word: Option<Spanned<FailureWord>>,
+pub(crate) struct RawPolicy {
+    pub(crate) rung: Option<Spanned<Rung>>,
+    pub(crate) on_failure: Option<Spanned<FailureWord>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
 }
 
-impl RawFailure {
+impl RawPolicy {
     pub(super) fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
         Self {
-            word: fields.read("on_failure", sink, word),
+            rung: fields.read("rung", sink, rung),
+            on_failure: fields.read("on_failure", sink, word),
             nodes: fields.read("nodes", sink, nodes),
         }
+    }
+}
+
+fn rung(text: &str) -> Result<Rung, String> {
+    match text {
+        "strict" => Ok(Rung::Strict),
+        "local" => Ok(Rung::Local),
+        "leased" | "synced" | "shares" => Err(format!(
+            "`{text}` is not available yet: write strict or local"
+        )),
+        _ => Err(hint::no_such("value", text, &["strict", "local"])),
     }
 }
 

@@ -1,30 +1,53 @@
-//! On failure, resolved: what a rule answers while the store that servers share does not.
+//! Policy, resolved: who decides on a rule, and what it answers while the store does not.
 
 use quell_core::on_failure::OnFailure;
+use quell_core::policy::{Policy, Rung};
 use quell_core::rule::{Effect, Override};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};
-use crate::raw::{FailureWord, RawFailure, RawRule};
+use crate::raw::{FailureWord, RawPolicy, RawRule};
 
 /// What to tell of a rule that says nothing of it where servers share a store.
 const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
                           safe guess: write `on_failure: deny`, `allow` or, with `nodes`, `share` \
                           here, or for all rules `defaults: {on_failure: share, nodes: 2}`";
 
+/// What to tell of a rule that declares what happens while nobody can count, and is never in that place.
+const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`, and that cannot fail: leave \
+                           it out, or write `rung: strict`";
+
 /// What `rule` declares, or else the document.
-pub(super) fn on_failure(
-    rule: &RawRule,
-    defaults: &RawFailure,
-    sink: &mut Sink,
-) -> Option<OnFailure> {
-    let word = rule.failure.word.as_ref().or(defaults.word.as_ref())?;
+pub(super) fn policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Policy {
+    let said = &rule.policy;
+    let rung = said.rung.as_ref().or(defaults.rung.as_ref());
+    let rung = rung.map(|rung| rung.value).unwrap_or_default();
+    if rung == Rung::Local {
+        let spans = [
+            said.on_failure.as_ref().map(|word| &word.span),
+            said.nodes.as_ref().map(|nodes| &nodes.span),
+        ];
+        for span in spans.into_iter().flatten() {
+            sink.problem(span, NEVER_FAILS);
+        }
+    }
+    Policy {
+        rung,
+        on_failure: match rung {
+            Rung::Strict => on_failure(said, defaults, sink),
+            Rung::Local => None,
+        },
+    }
+}
+
+fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option<OnFailure> {
+    let word = said.on_failure.as_ref().or(defaults.on_failure.as_ref())?;
     match word.value {
         FailureWord::Deny => return Some(OnFailure::Deny),
         FailureWord::Allow => return Some(OnFailure::Allow),
         FailureWord::Share => {}
     }
-    let Some(nodes) = rule.failure.nodes.as_ref().or(defaults.nodes.as_ref()) else {
+    let Some(nodes) = said.nodes.as_ref().or(defaults.nodes.as_ref()) else {
         let message = "a share of how many servers? write `nodes` beside it, such as `nodes: 2`";
         sink.problem(&word.span, message);
         return None;
@@ -55,6 +78,11 @@ pub(super) fn check_shares(
             sink.problem(span, message);
         }
     }
+}
+
+/// Whether nothing says what to answer while the store does not.
+pub(super) fn is_undeclared(policy: Policy) -> bool {
+    policy == Policy::STRICT
 }
 
 /// What is wrong with a rule that declares nothing, where servers share a store.

@@ -1,0 +1,552 @@
+//! Rungs: partitions a set by who decides on each limit, and charges all of it or nothing.
+//!
+//! ```text
+//! rungs of the set      who is asked
+//! all strict            the strict store, which other processes share
+//! all local             the local store, in this process: no round trip
+//! both                  the local store; if it passes, the strict store --refuses, fails--> refund
+//! ```
+//!
+//! A set on one rung is passed on as it is. All or nothing over both rungs is
+//! [`split::acquire_after`]: what the local store refuses costs no round trip, the answer is about its
+//! limits alone ([`Answer::places`]), and no limit of the strict store counts it towards a ban.
+//!
+//! A plain charge on the local store is refunded by its ticket. Where something is held, the local part
+//! is held as well, pending until the strict store has answered and until the caller's turn there has
+//! come. A call stands in one line only, that of the strict store: a local limit without room refuses it.
+//! Three kinds of ids follow, which are told apart without a list:
+//!
+//! ```text
+//! held by               id in the strict store   id in the local store
+//! the strict store      the caller's             none
+//! the local store       none                     the caller's
+//! both                  the caller's             made from the caller's
+//! ```
+//!
+//! A caller that leaves during a delay that only a local limit asked for gives back what is local: what
+//! the strict store charged for good stays.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::{Claim, WaitLimits};
+use quell_core::decision::{Decision, Outcome};
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, MAX_HOLD};
+use quell_core::policy::Rung;
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+use super::memory::MemoryStore;
+use super::split::{self, LocalPart};
+use super::{
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, LocalStore,
+    Placed, Store, StoreError,
+};
+use crate::clock::Clock;
+use crate::hold_calls::has_permits;
+
+/// A store for each rung: `strict` limits are decided by the first, `local` ones by the second.
+#[derive(Debug)]
+pub struct RungStore<S, L = MemoryStore> {
+    strict: S,
+    local: L,
+}
+
+impl<S, L> RungStore<S, L> {
+    /// Limits that are `strict` are decided by one store, those that are `local` by another.
+    pub const fn new(strict: S, local: L) -> Self {
+        Self { strict, local }
+    }
+
+    /// The store that decides on `strict` limits.
+    pub const fn strict(&self) -> &S {
+        &self.strict
+    }
+
+    /// The store that decides on `local` limits.
+    pub const fn local(&self) -> &L {
+        &self.local
+    }
+}
+
+/// The rung of all charges; `None` if there are both.
+fn rung_of(charges: Charges<'_, '_>) -> Option<Rung> {
+    let set = match charges {
+        Charges::One(_, charge) => return Some(charge.policy.rung),
+        Charges::Set(set) | Charges::Permits(set, _) => set,
+    };
+    rung_of_set(set)
+}
+
+fn rung_of_set(set: &LimitSet<'_>) -> Option<Rung> {
+    let mut rungs = set.charges().iter().map(|charge| charge.policy.rung);
+    let first = rungs.next().unwrap_or_default();
+    rungs.all(|rung| rung == first).then_some(first)
+}
+
+/// The charges of a set on one rung.
+#[derive(Debug)]
+struct Group<'r> {
+    set: LimitSet<'r>,
+    /// Their places in the whole set.
+    places: Vec<usize>,
+}
+
+impl<'r> Group<'r> {
+    fn of(set: &LimitSet<'r>, rung: Rung) -> Self {
+        let charges = set.charges().iter().enumerate();
+        let of_rung = charges.filter(|(_, charge)| charge.policy.rung == rung);
+        let places: Vec<_> = of_rung.map(|(place, _)| place).collect();
+        let mut set = set.clone();
+        set.keep(&places);
+        Self { set, places }
+    }
+}
+
+/// A set on both rungs.
+#[derive(Debug)]
+struct Parts<'r> {
+    strict: Group<'r>,
+    local: Group<'r>,
+}
+
+impl<'r> Parts<'r> {
+    fn of(set: &LimitSet<'r>) -> Self {
+        Self {
+            strict: Group::of(set, Rung::Strict),
+            local: Group::of(set, Rung::Local),
+        }
+    }
+
+    /// What both parts said, in the set's order. If the set does not pass, nobody is delayed.
+    fn merge(&self, local: &[Decision], last: Option<Answer>, passes: bool) -> Answer {
+        let (is_asked, last) = (last.is_some(), last.unwrap_or_default());
+        let strict = self.strict.places.iter().enumerate().filter(|(at, _)| {
+            is_asked && last.places.as_ref().is_none_or(|known| known.contains(at))
+        });
+        let strict = strict.map(|(_, place)| place).zip(&last.decisions);
+        let all = self.local.places.iter().zip(local).chain(strict);
+        let mut all: Vec<(usize, Decision)> = all.map(|(place, one)| (*place, *one)).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        if !passes {
+            all.iter_mut()
+                .for_each(|(_, one)| one.delay = Duration::ZERO);
+        }
+        let is_whole = all.len() == self.local.places.len() + self.strict.places.len();
+        let places = all.iter().map(|(place, _)| *place);
+        Answer {
+            places: (!is_whole).then(|| places.collect()),
+            decisions: all.iter().map(|(_, decision)| *decision).collect(),
+            ..last
+        }
+    }
+
+    /// Whether all strict limits allow that have a say. What only some of them say is a refusal.
+    fn strict_passes(&self, decisions: &[Decision], places: Option<&[usize]>) -> bool {
+        places.is_none() && self.strict.set.passes(decisions)
+    }
+}
+
+/// What is charged on the local store: for good, or held under a claim.
+#[derive(Debug)]
+struct LocalCharges<'a, 'r, L> {
+    store: &'a L,
+    set: &'a LimitSet<'r>,
+    claim: Option<Claim<'a>>,
+    now: Now,
+}
+
+/// What the local store said, and by what its charge is given back.
+#[derive(Debug)]
+struct LocalAnswer<T> {
+    placed: Placed,
+    ticket: Option<T>,
+}
+
+impl<L: LocalStore> LocalPart for LocalCharges<'_, '_, L> {
+    type Answer = LocalAnswer<L::Ticket>;
+    type Failure = StoreError;
+
+    fn acquire(&self) -> Result<Self::Answer, StoreError> {
+        Ok(match &self.claim {
+            Some(claim) => LocalAnswer {
+                placed: self.store.hold_local(self.set, claim, self.now)?,
+                ticket: None,
+            },
+            None => {
+                let (decisions, ticket) = self.store.charge_local(self.set, self.now);
+                LocalAnswer {
+                    placed: Answer::from(decisions).into(),
+                    ticket: Some(ticket),
+                }
+            }
+        })
+    }
+
+    fn passes(&self, answer: &Self::Answer) -> bool {
+        self.set.passes(&answer.placed.decisions)
+    }
+
+    fn refund(&self, LocalAnswer { placed, ticket }: &mut Self::Answer) {
+        match (ticket, &self.claim) {
+            (Some(ticket), _) => self.store.refund_local(ticket, self.now),
+            // What was held before belongs to the call that held it.
+            (None, Some(claim)) if placed.held && !placed.repeated => {
+                self.store.end_local(claim.id, Ending::Cancel, self.now);
+            }
+            (None, _) => {}
+        }
+        let current = self.store.decide_local(self.set, Operation::Peek, self.now);
+        for (decision, current) in placed.decisions.iter_mut().zip(current) {
+            if decision.outcome.is_allow() {
+                *decision = current;
+            }
+        }
+        placed.held = false;
+    }
+}
+
+impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
+    async fn decide_strict(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        mut now: Now,
+    ) -> Result<Answer, StoreError> {
+        let charges = Charges::Set(set);
+        match self.strict.decide_now(charges, operation, &mut now) {
+            Some(answer) => Ok(answer),
+            None => self.strict.decide(charges, operation, now).await,
+        }
+    }
+
+    /// Decides a set on both rungs.
+    async fn decide_parts(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        let parts = Parts::of(&charges.set());
+        if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
+            let placed = self.hold_parts(&parts, &Claim::plain(id), now).await?;
+            return Ok(placed.into());
+        }
+        let passes =
+            |strict: &Answer| parts.strict_passes(&strict.decisions, strict.places.as_deref());
+        let strict = self.decide_strict(&parts.strict.set, operation, now);
+        if operation == Operation::Peek {
+            let local = self.local.decide_local(&parts.local.set, operation, now);
+            let strict = strict.await?;
+            let passes = passes(&strict) && parts.local.set.passes(&local);
+            return Ok(parts.merge(&local, Some(strict), passes));
+        }
+        let local = LocalCharges {
+            store: &self.local,
+            set: &parts.local.set,
+            claim: None,
+            now,
+        };
+        let split = split::acquire_after(&local, strict, passes).await?;
+        Ok(parts.merge(&split.local.placed.decisions, split.last, split.is_charged))
+    }
+
+    /// Makes a claim on both rungs. Only what can be held on the strict store makes the id known there.
+    async fn hold_parts(
+        &self,
+        parts: &Parts<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let is_held = |set| claim.hold.is_some() || claim.wait.is_some() || has_permits(set);
+        let is_strict_held = is_held(&parts.strict.set);
+        let id = match is_strict_held {
+            true => claim.id.of_other_part(),
+            false => claim.id.clone(),
+        };
+        let pending = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
+        let pending = pending.min(MAX_HOLD);
+        let local_claim = Claim {
+            id: &id,
+            wait: claim.wait.map(|wait| WaitLimits {
+                turn: Duration::ZERO,
+                ..wait
+            }),
+            pending: Some(pending),
+            ..*claim
+        };
+        let local = LocalCharges {
+            store: &self.local,
+            set: &parts.local.set,
+            claim: is_held(&parts.local.set).then_some(local_claim),
+            now,
+        };
+        let set = &parts.strict.set;
+        let strict = async {
+            match is_strict_held {
+                true => self.strict.hold(set, claim, now).await,
+                false => {
+                    let answer = self.decide_strict(set, Operation::Acquire, now).await?;
+                    Ok(Placed::from(answer))
+                }
+            }
+        };
+        let passes =
+            |strict: &Placed| parts.strict_passes(&strict.decisions, strict.places.as_deref());
+        let split = split::acquire_after(&local, strict, passes).await?;
+        let (mut here, there) = (split.local.placed, split.last);
+        let wait = there.as_ref().and_then(|there| there.wait);
+        let repeated = there.as_ref().is_some_and(|there| there.repeated);
+        let last = there.map(Answer::from);
+        let is_delayed = |decisions: &[Decision]| decisions.iter().any(|one| !one.delay.is_zero());
+        let there_delayed = last
+            .as_ref()
+            .is_some_and(|last| is_delayed(&last.decisions));
+        let has_to_wait = claim.wait.is_some()
+            && (wait.is_some() || there_delayed || is_delayed(&here.decisions));
+        if split.is_charged && here.held && !here.repeated && !has_to_wait {
+            self.arrive(&id, &parts.local.set, &mut here.decisions, now);
+        }
+        let answer = parts.merge(&here.decisions, last, split.is_charged);
+        Ok(Placed {
+            held: split.is_charged && (answer.held || here.held),
+            decisions: answer.decisions.into_vec(),
+            places: answer.places,
+            wait,
+            repeated: repeated && (here.repeated || !here.held),
+            degraded: answer.degraded,
+        })
+    }
+
+    /// Makes final what was pending here, and says how things are then.
+    fn arrive(&self, id: &HoldId, set: &LimitSet<'_>, decisions: &mut [Decision], now: Now) {
+        self.local.end_local(id, Ending::Arrive, now);
+        let current = self.local.decide_local(set, Operation::Peek, now);
+        for (decision, current) in decisions.iter_mut().zip(&current) {
+            *decision = decision.with_numbers_of(current);
+        }
+    }
+
+    /// Whether a name that a caller made up stands for something in the local store.
+    fn is_taken(&self, claim: &Claim<'_>, now: Now) -> bool {
+        let nothing = LimitSet::new();
+        claim.is_named
+            && match self.local.hold_local(&nothing, claim, now) {
+                Ok(placed) => placed.held,
+                Err(_) => true,
+            }
+    }
+}
+
+/// What became of both parts of a hold.
+fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<Finished> {
+    let (mut both, local) = match (strict, local) {
+        (Some(strict), Some(local)) => (strict, local),
+        (one, other) => return one.or(other),
+    };
+    both.status = match (both.status, local.status) {
+        (HoldStatus::Stands, _) | (_, HoldStatus::Stands) => HoldStatus::Stands,
+        // The time of one part may be over before that of the other.
+        (HoldStatus::Expired, status) | (status, _) => status,
+    };
+    both.repeated &= local.repeated;
+    both.wait = both.wait.max(local.wait);
+    both.next.extend(local.next);
+    both.next.sort_unstable();
+    both.next.dedup();
+    Some(both)
+}
+
+impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
+    fn install(&self, changes: &Changes) {
+        self.local.install(changes);
+        self.strict.install(changes);
+    }
+
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+        self.local.keep_time(clock);
+        self.strict.keep_time(clock);
+    }
+
+    fn most_holds(&self, rung: Rung) -> usize {
+        match rung {
+            Rung::Strict => self.strict.most_holds(rung),
+            Rung::Local => self.local.most_holds(rung),
+        }
+    }
+
+    fn most_learned(&self, rung: Rung) -> usize {
+        match rung {
+            Rung::Strict => self.strict.most_learned(rung),
+            Rung::Local => self.local.most_learned(rung),
+        }
+    }
+
+    #[inline]
+    fn decide_now(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: &mut Now,
+    ) -> Option<Answer> {
+        match rung_of(charges)? {
+            Rung::Strict => self.strict.decide_now(charges, operation, now),
+            Rung::Local => self.local.decide_now(charges, operation, now),
+        }
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        match rung_of(charges) {
+            Some(Rung::Strict) => self.strict.decide(charges, operation, now).await,
+            Some(Rung::Local) => self.local.decide(charges, operation, now).await,
+            // In a box: calls on one rung should not carry room for it.
+            None => Box::pin(self.decide_parts(charges, operation, now)).await,
+        }
+    }
+}
+
+impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        let rung = rung_of_set(set);
+        if rung == Some(Rung::Local) {
+            return self.local.hold_local(set, claim, now);
+        }
+        if self.is_taken(claim, now) {
+            // For other charges than these, so it says.
+            return self.local.hold_local(set, claim, now);
+        }
+        match rung {
+            Some(_) => self.strict.hold(set, claim, now).await,
+            None => Box::pin(self.hold_parts(&Parts::of(set), claim, now)).await,
+        }
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        let local = self.local.end_local(id, ending, now);
+        if local.as_ref().is_some_and(|local| !local.repeated) {
+            return Ok(local);
+        }
+        let strict = self.strict.end(id, ending, now).await;
+        if local.is_some() {
+            // Over here; the name may stand for something there since.
+            return Ok(strict.ok().flatten().or(local));
+        }
+        let is_waiting = match &strict {
+            Ok(finished) => finished.as_ref().is_some_and(|one| one.wait.is_some()),
+            // Its caller may still leave.
+            Err(_) => ending == Ending::Arrive,
+        };
+        if is_waiting {
+            return strict;
+        }
+        // What is local is not kept longer because the strict store cannot tell.
+        let local = self.local.end_local(&id.of_other_part(), ending, now);
+        Ok(merge_finished(strict?, local))
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        match self.local.advance(id, now).await? {
+            Some(advanced) => Ok(Some(advanced)),
+            None => self.strict.advance(id, now).await,
+        }
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        if let Some(local) = self.local.end_local(id, ending, now) {
+            return local.next;
+        }
+        let mut next = self.local.abandon(&id.of_other_part(), ending, now);
+        next.extend(self.strict.abandon(id, ending, now));
+        next
+    }
+
+    /// The caller leaves the line of the strict store with its declared answer. If that lets it go on,
+    /// what is charged here is final.
+    fn fall_back(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        error: StoreError,
+    ) -> Result<Placed, StoreError> {
+        if rung_of_set(set).is_some() {
+            return self.strict.fall_back(set, claim, now, error);
+        }
+        let parts = Parts::of(set);
+        let strict = self
+            .strict
+            .fall_back(&parts.strict.set, claim, now, error)?;
+        let passes = parts.strict_passes(&strict.decisions, strict.places.as_deref());
+        if passes {
+            let id = claim.id.of_other_part();
+            self.local.end_local(&id, Ending::Arrive, now);
+        }
+        let mut local = self
+            .local
+            .decide_local(&parts.local.set, Operation::Peek, now);
+        for decision in &mut local {
+            // It was charged here when it came.
+            decision.outcome = Outcome::Allow;
+            decision.delay = Duration::ZERO;
+        }
+        let answer = parts.merge(&local, Some(strict.into()), passes);
+        Ok(Placed::from(answer))
+    }
+
+    async fn wait_promoted(&self, id: &HoldId) {
+        self.strict.wait_promoted(id).await;
+    }
+}
+
+impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungStore<S, L> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action,
+        now: Now,
+    ) -> Result<usize, StoreError> {
+        let Parts { strict, local } = Parts::of(set);
+        let mut changed = 0;
+        if !strict.places.is_empty() {
+            changed += self.strict.administer(&strict.set, action, now).await?;
+        }
+        if !local.places.is_empty() {
+            changed += self.local.administer(&local.set, action, now).await?;
+        }
+        Ok(changed)
+    }
+
+    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+        let mut bans = self.strict.bans(most, now).await?;
+        bans.extend(self.local.bans(most, now).await?);
+        bans.sort_by_key(|ban| Reverse(ban.left));
+        bans.truncate(most);
+        Ok(bans)
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        Ok(self.strict.ban_count(now).await? + self.local.ban_count(now).await?)
+    }
+}

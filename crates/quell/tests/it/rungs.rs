@@ -1,0 +1,364 @@
+//! A store for each rung: the answers are those of the model, and whatever becomes of the strict part, a
+//! refused set is not charged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quell::clock::ManualClock;
+use quell::conformance::{ModelStore, Rungs, rungs_as_model, rungs_hold_as_model};
+use quell::store::memory::MemoryStore;
+use quell::store::rungs::RungStore;
+use quell::store::{Answer, Charges, Finished, HoldStatus, HoldStore, Placed, Store, StoreError};
+use quell::{AskError, Ending, Limit, Limiter, Query};
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::Claim;
+use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
+use quell_core::rule::{Changes, DomainRules};
+use quell_core::time::Now;
+
+use crate::tower::support::{rule, shop};
+
+/// A strict store that answers after a while, or not, and counts what it is asked.
+#[derive(Clone, Debug, Default)]
+struct SlowModel(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    model: ModelStore,
+    is_gone: AtomicBool,
+    is_stuck: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl SlowModel {
+    async fn answers(&self) -> Result<(), StoreError> {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        if self.0.is_stuck.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        match self.0.is_gone.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable("it is gone".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for SlowModel {
+    fn install(&self, changes: &Changes) {
+        self.0.model.install(changes);
+    }
+
+    fn most_holds(&self, rung: Rung) -> usize {
+        self.0.model.most_holds(rung)
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        self.answers().await?;
+        self.0.model.decide(charges, operation, now).await
+    }
+}
+
+impl HoldStore for SlowModel {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.answers().await?;
+        self.0.model.hold(set, claim, now).await
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.answers().await?;
+        self.0.model.end(id, ending, now).await
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        self.0.model.advance(id, now).await
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.0.model.abandon(id, ending, now)
+    }
+}
+
+struct Node {
+    limiter: Limiter<RungStore<SlowModel>>,
+    strict: SlowModel,
+    clock: Arc<ManualClock>,
+}
+
+/// Rule `here` is local and rule `there` strict; every query is charged on both.
+fn node(here: Limit, there: Limit) -> Node {
+    let strict = SlowModel::default();
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
+    let store = RungStore::new(strict.clone(), MemoryStore::new());
+    let limiter = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    let mut local = rule("here", here, &[]);
+    local.policy.rung = Rung::Local;
+    let rules = vec![local, rule("there", there, &[])];
+    limiter.set_rules(vec![shop(rules)]).unwrap();
+    Node {
+        limiter,
+        strict,
+        clock,
+    }
+}
+
+impl Node {
+    /// Units left of the local and the strict limit.
+    async fn left(&self) -> [u64; 2] {
+        let verdict = self.limiter.peek(&Query::new("shop")).await.unwrap();
+        let left = |name: &str| {
+            let mut decisions = verdict.decisions.iter();
+            let one = decisions.find(|one| &*one.rule == name).unwrap();
+            one.decision.remaining
+        };
+        [left("here"), left("there")]
+    }
+
+    async fn acquire(&self) -> Result<bool, AskError> {
+        let verdict = self.limiter.try_acquire(&Query::new("shop")).await?;
+        Ok(verdict.is_allow())
+    }
+
+    fn asked(&self) -> usize {
+        self.strict.0.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn window(limit: u64) -> Limit {
+    Limit::fixed_window(limit, Duration::from_secs(60))
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn random_traces_have_the_answers_of_the_model_on_each_rung() {
+    for rungs in [Rungs::All(Rung::Strict), Rungs::All(Rung::Local)] {
+        for seed in 1..=100 {
+            let store = RungStore::new(ModelStore::default(), MemoryStore::new());
+            rungs_as_model(store, rungs, seed, 400).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn random_traces_have_the_answers_of_the_model_on_rungs_in_turn() {
+    for seed in 1..=250 {
+        let store = RungStore::new(ModelStore::default(), MemoryStore::new());
+        rungs_as_model(store, Rungs::InTurn, seed, 400).await;
+    }
+}
+
+#[tokio::test]
+async fn random_holds_have_the_answers_of_the_model() {
+    for rungs in [
+        Rungs::All(Rung::Strict),
+        Rungs::All(Rung::Local),
+        Rungs::InTurn,
+    ] {
+        for seed in 1..=100 {
+            let store = RungStore::new(ModelStore::default(), MemoryStore::new());
+            rungs_hold_as_model(store, rungs, seed, 300).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_here_is_not_asked_there() {
+    let node = node(window(1), window(5));
+    assert_eq!(node.acquire().await, Ok(true));
+    let asked = node.asked();
+    let verdict = node.limiter.try_acquire(&Query::new("shop")).await.unwrap();
+    let told: Vec<_> = verdict.decisions.iter().map(|one| &*one.rule).collect();
+    assert_eq!((verdict.is_allow(), told), (false, vec!["here"]));
+    assert_eq!(node.asked(), asked);
+    assert_eq!(node.left().await, [0, 4]);
+}
+
+#[tokio::test]
+async fn what_is_refused_there_or_lost_is_given_back_here() {
+    let node = node(window(5), window(1));
+    assert_eq!(node.acquire().await, Ok(true));
+    assert_eq!(node.acquire().await, Ok(false));
+    assert_eq!(node.left().await, [4, 0]);
+    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    assert!(node.acquire().await.is_err());
+    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    assert_eq!(node.left().await, [4, 0]);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_gives_back_what_is_here() {
+    let node = node(window(5), window(5));
+    node.strict.0.is_stuck.store(true, Ordering::SeqCst);
+    let call = tokio::time::timeout(Duration::from_millis(20), node.acquire());
+    assert!(call.await.is_err());
+    node.strict.0.is_stuck.store(false, Ordering::SeqCst);
+    assert_eq!(node.left().await, [5, 5]);
+}
+
+/// Many calls at once on every algorithm: those that the strict limit refuses leave nothing behind.
+#[tokio::test]
+async fn calls_that_meet_charge_as_many_as_are_admitted() {
+    let minute = Duration::from_secs(60);
+    let log = Limit::sliding_log(1_000, minute).build();
+    let segments = Limit::sliding_window(1_000, minute).build();
+    let bucket = Limit::per_second(1_000).build();
+    let leaky = Limit::leaky_bucket(quell::Rate::new(1_000, minute).unwrap()).delay_after(1_000);
+    let leaky = leaky.burst(1_000).build();
+    for here in [log, segments, bucket, leaky, Ok(window(1_000))] {
+        let node = Arc::new(node(here.unwrap(), window(70)));
+        let calls = (0..500).map(|_| {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move { node.acquire().await })
+        });
+        let calls: Vec<_> = calls.collect();
+        let mut admitted = 0;
+        for call in calls {
+            admitted += usize::from(call.await.unwrap().unwrap());
+        }
+        assert_eq!(admitted, 70);
+        assert_eq!(node.left().await, [930, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_on_both_rungs_is_ended_on_both() {
+    let node = node(window(10), window(10));
+    let reserve = async |name| {
+        let query = Query::new("shop");
+        let hold = Duration::from_secs(30);
+        node.limiter.reserve(&query, hold, Some(name)).await
+    };
+    assert!(reserve("a").await.unwrap().is_allow());
+    // Asked again, it answers the same.
+    assert!(reserve("a").await.unwrap().is_allow());
+    assert_eq!(node.left().await, [9, 9]);
+    let renewed = node.limiter.renew("shop", "a").await.unwrap();
+    assert_eq!(
+        (renewed.status, renewed.repeated),
+        (HoldStatus::Stands, false)
+    );
+    let settled = node.limiter.settle("shop", "a", 4).await.unwrap();
+    assert_eq!(settled.status, HoldStatus::Settled);
+    assert_eq!(node.left().await, [6, 6]);
+    assert!(node.limiter.settle("shop", "a", 9).await.unwrap().repeated);
+    assert_eq!(node.left().await, [6, 6]);
+
+    // A store that fails leaves nothing here, and the name can be used again.
+    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    assert!(reserve("b").await.is_err());
+    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    assert_eq!(node.left().await, [6, 6]);
+    assert!(reserve("b").await.unwrap().is_allow());
+    let cancelled = node.limiter.cancel("shop", "b").await.unwrap();
+    assert_eq!(cancelled.status, HoldStatus::Cancelled);
+    assert_eq!(node.left().await, [6, 6]);
+}
+
+#[tokio::test]
+async fn permits_on_either_rung_come_back() {
+    let permits = || Limit::concurrency(1).build().unwrap();
+    for (here, there, full) in [
+        (permits(), window(10), [1, 8]),
+        (window(10), permits(), [8, 1]),
+        (permits(), permits(), [1, 1]),
+    ] {
+        let node = node(here, there);
+        for _ in 0..2 {
+            let verdict = node.limiter.try_acquire(&Query::new("shop")).await.unwrap();
+            let id = verdict.id.expect("a permit is held");
+            assert_eq!(node.acquire().await, Ok(false));
+            let released = node.limiter.release("shop", &id).await.unwrap();
+            assert_eq!(released.status, HoldStatus::Released);
+        }
+        assert_eq!(node.left().await, full);
+        let later = Duration::from_secs(1);
+        node.clock.advance(later);
+    }
+}
+
+/// The line is that of the strict store; who leaves it gives back what it holds here.
+#[tokio::test]
+async fn a_caller_waits_in_the_line_of_the_strict_store() {
+    let bucket = Limit::per_second(1).build().unwrap();
+    let node = node(window(10), bucket);
+    assert_eq!(node.acquire().await, Ok(true));
+    let query = Query::new("shop");
+    {
+        let mut waits = std::pin::pin!(node.limiter.acquire(&query));
+        for _ in 0..10 {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(node.left().await, [8, 0]);
+    }
+    assert_eq!(node.left().await, [9, 0]);
+    let waits = node.limiter.acquire(&query);
+    let second = Duration::from_secs(1);
+    let (verdict, ()) = tokio::join!(waits, async {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        node.clock.advance(second);
+    });
+    let verdict = verdict.unwrap();
+    assert_eq!((verdict.is_allow(), verdict.waited), (true, second));
+    assert_eq!(node.left().await, [8, 0]);
+    // What is used here stays used.
+    node.clock.advance(Duration::from_secs(15));
+    assert_eq!(node.left().await, [8, 1]);
+}
+
+/// A local limit without room refuses at once, and says its own wait.
+#[tokio::test]
+async fn nobody_waits_in_a_line_here_for_a_set_on_both_rungs() {
+    let node = node(window(1), window(5));
+    assert_eq!(node.acquire().await, Ok(true));
+    let query = Query::new("shop");
+    let verdict = node.limiter.acquire(&query).await.unwrap();
+    assert!(!verdict.is_allow());
+    let wait = quell::RetryAfter::After(Duration::from_secs(60));
+    assert_eq!(verdict.retry_after, Some(wait));
+}
+
+/// Limits that are all local are not hindered by a store that is gone.
+#[tokio::test]
+async fn a_local_rule_needs_no_store() {
+    let node = node(window(2), window(2));
+    let mut local = rule("here", window(2), &[]);
+    local.policy.rung = Rung::Local;
+    let rules: Vec<DomainRules> = vec![shop(vec![local])];
+    node.limiter.set_rules(rules).unwrap();
+    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    let asked = node.asked();
+    let allowed = [
+        node.acquire().await,
+        node.acquire().await,
+        node.acquire().await,
+    ];
+    assert_eq!(allowed, [Ok(true), Ok(true), Ok(false)]);
+    assert_eq!(node.asked(), asked);
+}
