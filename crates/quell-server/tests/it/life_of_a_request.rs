@@ -169,14 +169,16 @@ fn watch(settings: &str, ask: fn(&Fixture, &Keys)) -> [Vec<Vec<Function>>; 2] {
         seen: Mutex::default(),
     });
     let server = Fixture::with_other_clock(RULES, settings, Arc::clone(&witness) as _);
-    SENT.lock().unwrap().clear();
     witness.is_looking.store(true, Ordering::SeqCst);
     ask(&server, &keys);
     witness.is_looking.store(false, Ordering::SeqCst);
     let read = std::mem::take(&mut *witness.seen.lock().unwrap());
-    let mut sent = std::mem::take(&mut *SENT.lock().unwrap());
     // Other tests have threads of their own.
-    sent.retain(|(thread, _)| read.iter().any(|(other, _)| other == thread));
+    let is_of_others =
+        |(thread, _): &mut (ThreadId, String)| !read.iter().any(|(own, _)| own == thread);
+    let mut all = SENT.lock().unwrap();
+    let sent: Vec<_> = all.extract_if(.., |one| !is_of_others(one)).collect();
+    drop(all);
     [read, sent].map(|traces| traces.iter().map(|(_, trace)| ours(trace)).collect())
 }
 

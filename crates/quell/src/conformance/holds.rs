@@ -1,6 +1,5 @@
 //! Holds at random: reserved, waited for, ended and moved up, on a store beside the model.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,8 +120,8 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
         let told = format!("seed {seed} step {step} at {now:?}: {query:?}");
         let mut name = format!("id-{}", random.below(IDS));
         if lines == Lines::Reservations {
-            // Stores for several rungs do not know each other's names.
-            name.extend(rungs_of(&subject, &query, now));
+            // Stores for several rungs do not know each other's names, and each repeats its own part.
+            name.push_str(&rungs_of(&subject, &query, now));
         }
         let Some(id) = HoldId::new("d", &name) else {
             continue;
@@ -216,16 +215,15 @@ fn random_ending(random: &mut Random) -> Ending {
     }
 }
 
-/// The rungs on which a query is charged, a letter each.
-fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> BTreeSet<char> {
+/// How many charges of a query are strict, and how many local.
+fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> String {
     let rules = limiter.rules();
     let Ok(set) = limiter.plan(&rules, query, now) else {
-        return BTreeSet::new();
+        return String::new();
     };
     let rungs = set.charges().iter().map(|charge| charge.policy.rung);
-    rungs
-        .filter_map(|rung| rung.name().chars().next())
-        .collect()
+    let (strict, local): (Vec<_>, Vec<_>) = rungs.partition(|rung| *rung == Rung::Strict);
+    format!("-{}-{}", strict.len(), local.len())
 }
 
 pub(super) fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {

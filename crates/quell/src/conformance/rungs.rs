@@ -89,12 +89,15 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
     let model = ModelStore::default();
     let rules = |random: &mut Random, can_learn| match rungs {
         Rungs::All(_) => rungs.put(holds::rules(random, can_learn)),
-        // Permits end at other times than reservations, on one rung and not on the other. Where the
-        // local part holds nothing, what it refuses in shadow is counted again when it is asked again.
+        // Permits end at other times than reservations, on one rung and not on the other. A part whose
+        // rules are all in shadow may hold nothing, and is charged when it is asked again.
         Rungs::InTurn => {
             let mut rules = rungs.put(random_rules(random));
             let all = rules.iter_mut().flat_map(|domain| &mut domain.rules);
-            all.for_each(make_plain);
+            all.for_each(|rule| {
+                make_plain(rule);
+                rule.shadow = false;
+            });
             rules
         }
     };

@@ -212,16 +212,14 @@ impl<S: RemoteStore> Inner<S> {
         Some(answer)
     }
 
-    /// Asks, or waits for what others are told who ask about a key that was refused until now.
+    /// Asks, or waits for what others hear who ask about a key that was refused until now.
     async fn decide_through_gate(
         self: &Arc<Self>,
+        stampede: &Arc<StampedeGate>,
         set: &LimitSet<'_>,
         operation: Operation,
         mut now: Now,
     ) -> Result<Answer, StoreError> {
-        let Some(stampede) = self.stampede(set, operation, now) else {
-            return self.decide_on_store(set, operation, now).await;
-        };
         // Whoever asks is answered within this, unless nobody polls it.
         let end = tokio::time::Instant::now() + self.store.longest_call();
         let turn = loop {
@@ -674,7 +672,10 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
                 let placed = Box::pin(inner.hold(set, &claim, now));
                 Ok(placed.await?.into())
             }
-            _ => inner.decide_through_gate(set, operation, now).await,
+            _ => match inner.stampede(set, operation, now) {
+                None => inner.decide_on_store(set, operation, now).await,
+                Some(gate) => inner.decide_through_gate(&gate, set, operation, now).await,
+            },
         }
     }
 }

@@ -165,6 +165,8 @@ async fn random_traces_have_the_answers_of_the_model_on_each_rung() {
 
 #[tokio::test]
 async fn random_traces_have_the_answers_of_the_model_on_rungs_in_turn() {
+    // Not 298: there an override goes and comes back as another calendar window, which the model carries
+    // over twice and the memory store once, with or without rungs.
     for seed in 1..=250 {
         let store = RungStore::new(ModelStore::default(), MemoryStore::new());
         rungs_as_model(store, Rungs::InTurn, seed, 400).await;
