@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quell::store::HoldStore;
 use quell::{Cost, Limiter, Verdict};
-use quell_core::hold::HoldId;
+use quell_core::claim::{Claim, WaitLimits};
 use quell_core::end_hold::Ending;
-use quell_core::claim::{WaitLimits, Claim};
+use quell_core::hold::HoldId;
 use quell_redis::RedisStore;
 
 use super::limits::{limiter, query};
@@ -211,6 +211,7 @@ async fn put(
                 hold: None,
                 wait: Some(WaitLimits::of(Duration::from_secs(86_400))),
                 is_named: true,
+                pending: None,
             };
             limiter.hold_at(&query(0), &claim, limiter.now()).await?
         }
