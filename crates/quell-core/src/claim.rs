@@ -26,7 +26,7 @@ pub struct Claim<'a> {
     /// outcome is unknown is not cancelled, since the retry must find it.
     pub is_named: bool,
     /// How long others may take to decide on the rest of the set. All that is charged is held meanwhile,
-    /// until [`Ending::Arrive`](super::Ending::Arrive) makes it final or it is cancelled.
+    /// until [`Ending::Arrive`](crate::end_hold::Ending::Arrive) makes it final or it is cancelled.
     pub pending: Option<Duration>,
 }
 
