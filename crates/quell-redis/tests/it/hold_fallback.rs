@@ -160,23 +160,31 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
 }
 
 /// What was reserved at the store is used where a share begins, as what was acquired there: nobody else
-/// may ever have asked about the key.
+/// may ever have asked about the key. A store that takes no writes could say it again; one that is gone
+/// cannot.
 #[tokio::test]
 async fn what_was_reserved_leaves_less_of_a_share() {
-    let server = Server::start(&[]);
-    let store = RedisStore::builder(server.url()).timeout(PATIENCE);
-    let node = Node::new(store, declaring(&[rate()], share(1)));
-    let reserved = node.limiter.reserve(&query(6), HOLD, Some("a")).await;
-    let reserved = reserved.unwrap();
-    assert!(reserved.is_allow() && !reserved.degraded);
-    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    let mut passed = 0;
-    for _ in 0..10 {
-        let verdict = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
-        assert!(verdict.degraded);
-        passed += u64::from(verdict.is_allow());
+    for is_gone in [false, true] {
+        let mut server = Server::start(&[]);
+        let store = RedisStore::builder(server.url()).timeout(PATIENCE);
+        let node = Node::new(store, declaring(&[rate()], share(1)));
+        let reserved = node.limiter.reserve(&query(6), HOLD, Some("a")).await;
+        let reserved = reserved.unwrap();
+        assert!(reserved.is_allow() && !reserved.degraded);
+        if is_gone {
+            server.kill();
+            node.until_gone("other").await;
+        } else {
+            server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        }
+        let mut passed = 0;
+        for _ in 0..10 {
+            let verdict = node.limiter.reserve(&query(1), HOLD, None).await.unwrap();
+            assert!(verdict.degraded);
+            passed += u64::from(verdict.is_allow());
+        }
+        assert_eq!(passed, 4, "of 10, of which 6 are reserved, {is_gone}");
     }
-    assert_eq!(passed, 4, "of 10, of which 6 are reserved");
 }
 
 /// As `debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share`, of a reservation.

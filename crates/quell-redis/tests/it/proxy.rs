@@ -24,7 +24,7 @@ pub(crate) enum Weather {
     Forgotten,
     /// Half of the next answer, and then the connection is reset.
     Reset,
-    /// Answers come 200 ms late.
+    /// Answers come 200 ms late, unless there are none to come by then.
     Slow,
 }
 
@@ -140,6 +140,9 @@ async fn pump(
             }
             Weather::Slow if are_answers => {
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                seen.wait_for(|weather| *weather != Weather::NoAnswers)
+                    .await
+                    .ok();
             }
             Weather::Fine
             | Weather::NoAnswers
