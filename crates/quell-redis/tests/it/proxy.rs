@@ -24,7 +24,7 @@ pub(crate) enum Weather {
     Forgotten,
     /// Half of the next answer, and then the connection is reset.
     Reset,
-    /// Answers come 200 ms late, unless there are none to come by then.
+    /// Answers come 200 ms late; or later, if it is [`Weather::NoAnswers`] by then.
     Slow,
 }
 
