@@ -18,5 +18,6 @@ mod persistence;
 mod pressure;
 mod questions;
 mod reload;
+mod rungs;
 mod shutdown;
 mod wire;

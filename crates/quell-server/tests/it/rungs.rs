@@ -1,0 +1,47 @@
+//! Local rules beside a store: what an outage of the store does to them, and to calls on both rungs.
+
+use crate::harness::Fixture;
+use crate::overload::Redis;
+
+const RULES: &str = "
+domain: shop
+defaults: { on_failure: deny }
+rules:
+  - name: here
+    match: { path: ['/here', '/both'] }
+    rung: local
+    limit: 4/h
+    algorithm: fixed_window
+  - name: there
+    match: { path: ['/there', '/both'] }
+    limit: 2/h
+    algorithm: fixed_window
+  - name: elsewhere
+    match: { path: /elsewhere }
+    limit: 2/h
+    algorithm: fixed_window
+";
+
+/// Whether a call on `path` is allowed, whether the answer is degraded, and what is left.
+fn ask(server: &Fixture, path: &str) -> (bool, bool, Option<u64>) {
+    let answer = server.acquire(path, "ann").json();
+    let is = |field: &str| answer[field].as_bool().unwrap();
+    (is("allowed"), is("degraded"), answer["remaining"].as_u64())
+}
+
+#[test]
+fn an_outage_of_the_store_does_not_touch_local_rules() {
+    let redis = Redis::start();
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let server = Fixture::with_clock(RULES, &settings);
+    assert_eq!(ask(&server, "/both"), (true, false, Some(1)));
+    assert_eq!(ask(&server, "/both"), (true, false, Some(0)));
+    assert_eq!(ask(&server, "/both"), (false, false, Some(0)));
+    // What the store refused is not charged here.
+    assert_eq!(ask(&server, "/here"), (true, false, Some(1)));
+    drop(redis);
+    assert_eq!(ask(&server, "/elsewhere"), (false, true, Some(0)));
+    assert_eq!(ask(&server, "/here"), (true, false, Some(0)));
+    assert_eq!(ask(&server, "/here"), (false, false, Some(0)));
+    assert_eq!(ask(&server, "/both"), (false, false, Some(0)));
+}
