@@ -1,14 +1,14 @@
 //! Ticket: a charge that can be given back for a moment, without a hold.
 //!
-//! A hold is kept in the state of its key, so every call on the key visits it, and there is a most of
-//! them. A set that is partly decided elsewhere needs less: its charge stands at once, and nobody but
-//! its caller can give it back. So the caller keeps where the charge lies, and the state stays as it is.
+//! A hold is kept in the state of its key: every call on the key visits it, and their number is bounded.
+//! A set that is partly decided elsewhere needs less: its charge counts at once, and only its caller can
+//! give it back. So the caller keeps the mark of the charge, and nothing is added to the state.
 //!
-//! A refund gives back what still counts of the charge (see `algorithm/refund.rs`). What a mark cannot
-//! tell of, the heat of a bucket that warms up and counts under other versions of the limit, is put back
-//! as it was if nobody else charged the key in between.
+//! A refund gives back what still counts of the charge (see `algorithm/refund.rs`). A mark says nothing
+//! of a bucket's warm-up and of counts under other versions of the limit. Those are restored if nobody
+//! else charged the key in between.
 //!
-//! Bad at: many refunds on one bucket that overlap. A hold moves when an earlier one is given back, a
+//! Known fault: refunds on one bucket that overlap. A hold moves when an earlier one is given back, a
 //! ticket does not. If the bucket was at rest in between, at most what it refills between a charge and
 //! its refund is given back a second time.
 
