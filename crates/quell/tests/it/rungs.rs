@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use quell::calendar::SystemCalendar;
 use quell::clock::ManualClock;
 use quell::conformance::{ModelStore, Rungs, rungs_as_model, rungs_hold_as_model};
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
-use quell::store::{Answer, Charges, Finished, HoldStatus, HoldStore, Placed, Store, StoreError};
+use quell::store::{
+    Answer, Charges, Finished, HoldStatus, HoldStore, LocalStore, Placed, Store, StoreError,
+};
 use quell::{AskError, Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
+use quell_core::cost::Cost;
 use quell_core::hold::HoldId;
 use quell_core::policy::Rung;
 use quell_core::rule::{Changes, DomainRules};
@@ -363,4 +367,59 @@ async fn a_local_rule_needs_no_store() {
     ];
     assert_eq!(allowed, [Ok(true), Ok(true), Ok(false)]);
     assert_eq!(node.asked(), asked);
+}
+
+/// Units of 1 ms each, a burst of 10, and refunds within 10 ms: docs/redis.md says what overlapping
+/// refunds may admit beyond the bound.
+#[test]
+fn overlapping_refunds_admit_at_most_what_is_refilled_in_a_round_trip() {
+    const BURST: u64 = 10;
+    const ROUND_TRIP: u64 = 10;
+    let limit = Limit::per_second(1000).burst(BURST).build().unwrap();
+    for seed in 1..=2_000_u64 {
+        let mut bits = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let mut below = |end: u64| {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            bits % end
+        };
+        let at = |millis: u64| Now::from_nanos(1_774_742_400_000_000_000 + millis * 1_000_000);
+        let clock = Arc::new(ManualClock::new(at(0)));
+        let builder = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
+        let limiter = builder.build();
+        limiter
+            .set_rules(vec![shop(vec![rule("here", limit.clone(), &[])])])
+            .unwrap();
+        let rules = limiter.rules();
+        let (mut millis, mut under_way, mut kept) = (0, Vec::new(), Vec::new());
+        for _ in 0..60 {
+            millis += below(3);
+            clock.set(at(millis));
+            for (begun, cost, ticket) in std::mem::take(&mut under_way) {
+                let is_over = millis - begun >= ROUND_TRIP || below(3) == 0;
+                match (is_over, below(4)) {
+                    (false, _) => under_way.push((begun, cost, ticket)),
+                    (true, 0) => kept.push((begun, cost)),
+                    (true, _) => limiter.store().refund_local(&ticket, at(millis)),
+                }
+            }
+            let cost = 1 + below(5);
+            let query = Query::new("shop").cost(Cost::new(cost).unwrap());
+            let set = rules.resolve(&query, at(millis), &SystemCalendar::default());
+            let (decisions, ticket) = limiter.store().charge_local(&set, at(millis));
+            if decisions[0].outcome.is_allow() {
+                under_way.push((millis, cost, ticket));
+            }
+        }
+        kept.sort_unstable();
+        for (first, (begun, _)) in kept.iter().enumerate() {
+            let mut admitted = 0;
+            for (last, cost) in &kept[first..] {
+                admitted += cost;
+                let most = BURST + (last - begun) + ROUND_TRIP;
+                assert!(admitted <= most, "seed {seed}: {admitted} of {most}");
+            }
+        }
+    }
 }
