@@ -81,9 +81,9 @@ impl Version {
     /// A version that allows at any time what either allows.
     pub(crate) fn merged(&self, newer: &Self) -> Self {
         let mut merged = *newer;
-        merged.gap = most(self.gap, newer.gap);
-        merged.base = most(self.base, newer.base);
-        merged.floor = most(self.floor, newer.floor);
+        merged.gap = self.gap.most(newer.gap);
+        merged.base = self.base.most(newer.base);
+        merged.floor = self.floor.most(newer.floor);
         merged.sure = self.sure.min(newer.sure);
         merged.base_begins = self.base_begins.min(newer.base_begins);
         merged.base_ends = self.base_ends.max(newer.base_ends);
@@ -92,19 +92,12 @@ impl Version {
         let mut all = LeaseBound::default();
         for lease in self.leases.iter().chain(&newer.leases) {
             if lease.right.rate > 0 {
-                all.right = most(all.right, lease.right);
+                all.right = all.right.most(lease.right);
                 all.ends = all.ends.max(lease.ends);
             }
         }
         merged.leases = [all, LeaseBound::default(), LeaseBound::default()];
         merged
-    }
-}
-
-fn most(a: Right, b: Right) -> Right {
-    Right {
-        rate: a.rate.max(b.rate),
-        burst: a.burst.max(b.burst),
     }
 }
 
@@ -277,27 +270,18 @@ impl Horizon {
 
     /// Counts a holding.
     pub(crate) fn add(&mut self, holding: &Holding, revision: u64) {
-        self.apply(holding, false);
-        self.tails = self.tails.wrapping_add(holding.tail());
-        self.foreign = self.foreign.wrapping_add(holding.foreign_burst(revision));
+        self.count(holding, revision, u64::wrapping_add);
     }
 
     /// Counts a holding no more: exactly as it was added, or as time has changed it since.
     pub(crate) fn remove(&mut self, holding: &Holding, revision: u64) {
-        self.apply(holding, true);
-        self.tails = self.tails.wrapping_sub(holding.tail());
-        self.foreign = self.foreign.wrapping_sub(holding.foreign_burst(revision));
+        self.count(holding, revision, u64::wrapping_sub);
     }
 
-    fn apply(&mut self, holding: &Holding, negative: bool) {
+    fn count(&mut self, holding: &Holding, revision: u64, apply: fn(u64, u64) -> u64) {
+        self.tails = apply(self.tails, holding.tail());
+        self.foreign = apply(self.foreign, holding.foreign_burst(revision));
         let width = self.slices.width;
-        let signed = |value: u64| {
-            if negative {
-                value.wrapping_neg()
-            } else {
-                value
-            }
-        };
         let mut bends = core::mem::take(&mut self.bends);
         bends.clear();
         for version in &holding.versions {
@@ -308,12 +292,11 @@ impl Horizon {
         bends.sort_unstable();
         bends.dedup();
         let mut before = holding.at(self.head, width);
-        self.sum = self.sum.wrapping_add(signed(before));
+        self.sum = apply(self.sum, before);
         for slice in &bends {
             let value = holding.at(*slice, width);
-            let step = signed(value.wrapping_sub(before));
             let cell = self.cell(*slice);
-            *cell = cell.wrapping_add(step);
+            *cell = apply(*cell, value.wrapping_sub(before));
             before = value;
         }
         self.bends = bends;
@@ -356,7 +339,7 @@ pub(crate) struct Headroom {
 
 impl Headroom {
     /// Adds a step; when there is no room left, the last one becomes longer and lower.
-    fn close(&mut self, rate: u64, ends: u64) {
+    pub(crate) fn close(&mut self, rate: u64, ends: u64) {
         if self.len == LEASE_STEPS {
             self.len -= 1;
         }

@@ -16,10 +16,10 @@ use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
-use crate::errs;
-use crate::ledger::{Ledger, Snapshot, Start};
+use crate::ledger::{Ledger, Snapshot};
 use crate::message::{Answer, CoordinatorId, Request};
 use crate::plan::{Drift, MemberId, Record};
+use crate::{Switch, errs};
 
 /// What a coordinator wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,12 @@ pub enum Effect {
     },
     /// Write this record, if the key is still held and the version before it is the stored one.
     Write(Record),
+}
+
+impl Effect {
+    pub(crate) const fn answer(to: MemberId, answer: Answer) -> Self {
+        Self::Answer { to, answer }
+    }
 }
 
 /// An election that was won.
@@ -62,28 +68,26 @@ pub struct Coordinator {
     leading: Option<Leading>,
     /// Who is said to have the key.
     elsewhere: Option<CoordinatorId>,
-    #[cfg(feature = "mutations")]
-    mistake: Option<crate::mistake::Mistake>,
+    mistake: Switch,
 }
 
 impl Coordinator {
     /// A follower. `key_lasts` is the time to live of the leader's key.
     #[must_use]
-    pub const fn new(drift: Drift, key_lasts: Duration) -> Self {
+    pub fn new(drift: Drift, key_lasts: Duration) -> Self {
         Self {
             drift,
             key_lasts,
             leading: None,
             elsewhere: None,
-            #[cfg(feature = "mutations")]
-            mistake: None,
+            mistake: Switch::default(),
         }
     }
 
     /// Makes a mistake from now on.
     #[cfg(feature = "mutations")]
     pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
-        self.mistake = mistake;
+        self.mistake = Switch(mistake);
     }
 
     fn own_time(&self, asked: Monotonic) -> Monotonic {
@@ -100,16 +104,8 @@ impl Coordinator {
         self.elsewhere = None;
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
-        let ledger = Ledger::new(Start {
-            now,
-            epoch: elected.epoch,
-            drift: self.drift,
-            quiet: Duration::from_nanos(self.drift.longest(lasts)),
-            record: elected.record,
-            snapshot: elected.snapshot,
-            #[cfg(feature = "mutations")]
-            mistake: self.mistake,
-        });
+        let quiet = self.drift.longest(lasts);
+        let ledger = Ledger::new(now, elected, self.drift, quiet, self.mistake);
         self.leading = Some(Leading { deadline, ledger });
     }
 
@@ -162,10 +158,7 @@ impl Coordinator {
         }
         match self.ledger(now) {
             Some(ledger) => ledger.receive(now, request, effects),
-            None => effects.push(Effect::Answer {
-                to,
-                answer: Answer::Elsewhere(self.elsewhere),
-            }),
+            None => effects.push(Effect::answer(to, Answer::Elsewhere(self.elsewhere))),
         }
     }
 

@@ -22,17 +22,15 @@ mod share;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::time::Duration;
-
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::learn::Phase;
 use self::seats::Pending;
 use crate::curve::{Holding, Horizon, Slices};
-use crate::errs;
-use crate::leader::Effect;
+use crate::leader::{Effect, Elected};
 use crate::message::{Answer, Report, Request};
 use crate::plan::{Drift, MemberId, Record, Seat};
+use crate::{Switch, errs};
 
 pub use self::learn::Snapshot;
 
@@ -61,24 +59,44 @@ struct Account {
     holdings: Vec<Holding>,
 }
 
-/// What a leader begins with.
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// The election, on the own clock.
-    pub now: Monotonic,
-    /// The number of the leadership.
-    pub epoch: u64,
-    /// How far clocks drift at most.
-    pub drift: Drift,
-    /// How long the leader before may still decide, on the own clock.
-    pub quiet: Duration,
-    /// What is durable.
-    pub record: Record,
-    /// What the leader before left, if it went in order.
-    pub snapshot: Option<Snapshot>,
-    /// A mistake to make.
-    #[cfg(feature = "mutations")]
-    pub mistake: Option<crate::mistake::Mistake>,
+impl Account {
+    /// A member of which nothing is known yet.
+    fn of(seat: Seat, now: u64) -> Self {
+        Self {
+            seat,
+            seq: 0,
+            heard: now,
+            version: 0,
+            applied: 0,
+            told: None,
+            known: false,
+            left: false,
+            planned: true,
+            holdings: Vec::new(),
+        }
+    }
+
+    /// When the last of its leases ends, at the latest.
+    fn leases_end(&self) -> u64 {
+        let ends = self.holdings.iter().map(|h| h.envelope().leases_end());
+        ends.max().unwrap_or(0)
+    }
+
+    /// Changes what it holds of each limit, and counts it as it is then.
+    fn change(
+        &mut self,
+        horizons: &mut [Horizon],
+        now: u64,
+        revision: u64,
+        mut change: impl FnMut(&mut Holding),
+    ) {
+        for (holding, horizon) in self.holdings.iter_mut().zip(horizons) {
+            horizon.advance(now);
+            horizon.remove(holding, revision);
+            change(holding);
+            horizon.add(holding, revision);
+        }
+    }
 }
 
 /// The state of a leader.
@@ -102,25 +120,22 @@ pub struct Ledger {
     /// Members that wait for more and may be pushed.
     hungry: VecDeque<MemberId>,
     pending: Pending,
-    #[cfg(feature = "mutations")]
-    mistake: Option<crate::mistake::Mistake>,
+    mistake: Switch,
 }
 
 impl Ledger {
-    /// The ledger of a leader that was just elected.
-    #[must_use]
-    pub fn new(start: Start) -> Self {
-        let now = start.now.as_nanos();
-        #[cfg(feature = "mutations")]
-        let drift = if start.mistake == Some(crate::mistake::Mistake::NoDriftMargin) {
-            Drift::new(0)
-        } else {
-            start.drift
-        };
-        #[cfg(not(feature = "mutations"))]
-        let drift = start.drift;
+    /// The ledger of a leader that was elected at `now`. The leader before it may still decide for
+    /// `quiet` nanoseconds of this clock.
+    pub(crate) fn new(
+        now: Monotonic,
+        elected: Elected,
+        drift: Drift,
+        quiet: u64,
+        mistake: Switch,
+    ) -> Self {
+        let now = now.as_nanos();
         let mut ledger = Self {
-            epoch: start.epoch,
+            epoch: elected.epoch,
             drift,
             phase: Phase::Granting,
             accounts: BTreeMap::new(),
@@ -132,11 +147,13 @@ impl Ledger {
             latest: 0,
             hungry: VecDeque::new(),
             pending: Pending::default(),
-            record: start.record,
-            #[cfg(feature = "mutations")]
-            mistake: start.mistake,
+            record: elected.record,
+            mistake,
         };
-        ledger.begin(now, saturating_nanos(start.quiet), start.snapshot);
+        if errs!(ledger, NoDriftMargin) {
+            ledger.drift = Drift::new(0);
+        }
+        ledger.begin(now, quiet, elected.snapshot);
         ledger.rebuild(now);
         ledger
     }
@@ -190,7 +207,6 @@ impl Ledger {
 
     fn report(&mut self, now: u64, report: &Report, effects: &mut Vec<Effect>) {
         let stale = errs!(self, AcceptStaleReports);
-        let promises = errs!(self, PromiseFromArrival);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return self.unknown(report, effects);
         };
@@ -208,19 +224,15 @@ impl Ledger {
             account.planned = true;
             self.dirty.fill(true);
         }
-        for (index, load) in report.loads.iter().enumerate() {
-            let (Some(holding), Some(dirty)) =
-                (account.holdings.get_mut(index), self.dirty.get_mut(index))
-            else {
-                break;
-            };
+        let holdings = account.holdings.iter_mut().zip(&mut self.dirty);
+        for (load, (holding, dirty)) in report.loads.iter().zip(holdings) {
             let change = holding.demand.abs_diff(load.demand);
             if change > holding.demand / 20 {
                 holding.demand = load.demand;
                 *dirty = true;
             }
         }
-        if promises {
+        if errs!(self, PromiseFromArrival) {
             self.promise_all(now, report.member);
         }
         if !self.grants() && !self.learn(now, report) {
@@ -230,10 +242,7 @@ impl Ledger {
         let acknowledged = ours.then_some(report.applied);
         self.share_if_due(now);
         if let Some(grant) = self.grant(now, report.member, report.seq, acknowledged) {
-            effects.push(Effect::Answer {
-                to: report.member,
-                answer: Answer::Grant(grant),
-            });
+            effects.push(Effect::answer(report.member, Answer::Grant(grant)));
         }
         if self.is_short(report.member) {
             Self::wants_push(&mut self.hungry, report.member);
@@ -245,12 +254,9 @@ impl Ledger {
         // An older start than the one that is known is only late.
         let seat = self.record.seat(report.member);
         if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
-            effects.push(Effect::Answer {
-                to: report.member,
-                answer: Answer::Unknown {
-                    incarnation: report.incarnation,
-                },
-            });
+            let incarnation = report.incarnation;
+            let answer = Answer::Unknown { incarnation };
+            effects.push(Effect::answer(report.member, answer));
         }
     }
 
@@ -262,14 +268,11 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(&member) else {
             return;
         };
-        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
-            horizon.advance(now);
-            horizon.remove(holding, revision);
+        account.change(&mut self.horizons, now, revision, |holding| {
             for version in &mut holding.versions {
                 version.base_begins = version.base_begins.max(begins);
             }
-            horizon.add(holding, revision);
-        }
+        });
     }
 
     pub(super) fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
@@ -289,14 +292,11 @@ impl Ledger {
             if !account.known {
                 continue;
             }
-            for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
-                horizon.advance(now);
-                horizon.remove(holding, revision);
+            account.change(&mut self.horizons, now, revision, |holding| {
                 if holding.fall_to_floor(now) {
                     self.dirty.fill(true);
                 }
-                horizon.add(holding, revision);
-            }
+            });
         }
         if self.grants() {
             // In a small fleet the next report may be far.

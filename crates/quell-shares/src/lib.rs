@@ -49,14 +49,18 @@ pub mod plan;
 pub mod schedule;
 pub mod still;
 
+/// The deliberate mistake that is switched on. Without the simulator's feature there is none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Switch(#[cfg(feature = "mutations")] Option<mistake::Mistake>);
+
 /// Whether a deliberate mistake is switched on: always false, and gone from the code, unless the
 /// simulator's feature is compiled in.
 macro_rules! errs {
     ($self:expr, $mistake:ident) => {{
         #[cfg(feature = "mutations")]
-        let on = $self.mistake == Some(crate::mistake::Mistake::$mistake);
+        let on = $self.mistake.0 == Some(crate::mistake::Mistake::$mistake);
         #[cfg(not(feature = "mutations"))]
-        let on = false;
+        let (on, crate::Switch()) = (false, $self.mistake);
         on
     }};
 }

@@ -20,10 +20,9 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::demand::Demand;
 use self::standing::Standing;
-use crate::errs;
 use crate::message::{Answer, Grant, Hold, Join, Joined, Kept, Load, Push, Report};
-use crate::plan::MemberId;
 use crate::schedule::{Right, Schedule, Step};
+use crate::{Switch, errs};
 
 /// Reports whose sending time is remembered: 32 s of them at the default period.
 const REMEMBERED: usize = 64;
@@ -74,11 +73,8 @@ fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
 /// One process of one node.
 #[derive(Clone, Debug)]
 pub struct Member {
-    id: MemberId,
-    nonce: u64,
-    weight: u32,
-    exclusive: bool,
-    replaces: u64,
+    /// Who it is, without what it uses at first.
+    start: Join,
     stage: Stage,
     incarnation: u64,
     seq: u64,
@@ -97,8 +93,7 @@ pub struct Member {
     standings: Vec<Standing>,
     demands: Vec<Demand>,
     reported: Monotonic,
-    #[cfg(feature = "mutations")]
-    pub(crate) mistake: Option<crate::mistake::Mistake>,
+    mistake: Switch,
 }
 
 impl Member {
@@ -108,11 +103,10 @@ impl Member {
     pub fn start(join: &Join, now: Monotonic) -> Self {
         let standing = |kept: &Kept| Standing::floor(*kept);
         Self {
-            id: join.member,
-            nonce: join.nonce,
-            weight: join.weight,
-            exclusive: join.exclusive,
-            replaces: join.replaces,
+            start: Join {
+                floors: Vec::new(),
+                ..join.clone()
+            },
             stage: Stage::Joining,
             incarnation: 0,
             seq: 0,
@@ -127,15 +121,14 @@ impl Member {
             standings: join.floors.iter().map(standing).collect(),
             demands: join.floors.iter().map(|_| Demand::default()).collect(),
             reported: now,
-            #[cfg(feature = "mutations")]
-            mistake: None,
+            mistake: Switch::default(),
         }
     }
 
     /// Makes a mistake from now on.
     #[cfg(feature = "mutations")]
     pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
-        self.mistake = mistake;
+        self.mistake = Switch(mistake);
     }
 
     /// Where it stands.
@@ -176,12 +169,8 @@ impl Member {
     #[must_use]
     pub fn join(&self) -> Option<Join> {
         self.pending.is_none().then(|| Join {
-            member: self.id,
-            nonce: self.nonce,
-            weight: self.weight,
-            exclusive: self.exclusive,
-            replaces: self.replaces,
             floors: self.floors().collect(),
+            ..self.start.clone()
         })
     }
 
@@ -217,14 +206,12 @@ impl Member {
         } else {
             Vec::new()
         };
-        let early = errs!(self, AckBeforeSeal) && self.pending.is_some();
-        let (epoch, applied) = if early {
-            (self.epoch, self.version)
-        } else {
-            (self.told_epoch, self.applied)
-        };
+        let (mut epoch, mut applied) = (self.told_epoch, self.applied);
+        if errs!(self, AckBeforeSeal) && self.pending.is_some() {
+            (epoch, applied) = (self.epoch, self.version);
+        }
         Report {
-            member: self.id,
+            member: self.start.member,
             incarnation: self.incarnation,
             seq: self.seq,
             epoch,
@@ -243,8 +230,8 @@ impl Member {
                 None
             }
             Answer::Occupied { nonce, incarnation } => {
-                if self.stage == Stage::Joining && *nonce == self.nonce {
-                    self.replaces = self.replaces.max(*incarnation);
+                if self.stage == Stage::Joining && *nonce == self.start.nonce {
+                    self.start.replaces = self.start.replaces.max(*incarnation);
                 }
                 None
             }
@@ -263,7 +250,7 @@ impl Member {
     }
 
     fn joined(&mut self, now: Monotonic, joined: Joined) {
-        let mine = self.stage == Stage::Joining && joined.nonce == self.nonce;
+        let mine = self.stage == Stage::Joining && joined.nonce == self.start.nonce;
         // It may join again; then the answer to its first join is of no use.
         if !mine || joined.epoch < self.epoch || joined.incarnation <= self.incarnation {
             return;
@@ -352,7 +339,6 @@ impl Member {
         if !self.is_for_me(push.incarnation) || !known || !newer {
             return None;
         }
-        let raises = errs!(self, PushRaisesGap);
         let fills = errs!(self, PushFillsNothing);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
             // A step of nothing is no lease: it must not be filled.
@@ -365,7 +351,7 @@ impl Member {
             }
             // The gap shrinks also where the lease is over: it is what will be counted.
             let mut gap = right.least(standing.gap);
-            if raises {
+            if errs!(self, PushRaisesGap) {
                 gap = right.least(standing.base);
             }
             if until > now {
@@ -377,9 +363,10 @@ impl Member {
             }
             standing.gap = gap;
         }
-        let mut adopt = self.adopt(push.epoch, push.version);
-        adopt.prompt = true;
-        Some(adopt)
+        Some(Adopt {
+            prompt: true,
+            ..self.adopt(push.epoch, push.version)
+        })
     }
 
     fn held_back(&mut self, now: Monotonic, hold: Hold) -> Option<Adopt> {

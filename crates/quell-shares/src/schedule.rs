@@ -32,6 +32,14 @@ impl Right {
             burst: self.burst.min(other.burst),
         }
     }
+
+    /// The higher rate and the higher burst.
+    pub(crate) fn most(self, other: Self) -> Self {
+        Self {
+            rate: self.rate.max(other.rate),
+            burst: self.burst.max(other.burst),
+        }
+    }
 }
 
 /// A right until an instant.

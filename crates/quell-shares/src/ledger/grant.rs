@@ -8,11 +8,11 @@ use quell_core::time::saturating_nanos;
 
 use super::{GRAIN, Ledger};
 use crate::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
-use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Answer, Grant, Granted, Push};
-use crate::plan::{MICRO, MemberId, Others, Plan, Seat};
+use crate::plan::{Drift, MICRO, MemberId, Others, Plan, Seat};
 use crate::schedule::Right;
+use crate::{Switch, errs};
 
 /// Members that one report may cause to be pushed, at most.
 const PUSHES: usize = 2;
@@ -73,19 +73,7 @@ impl Ledger {
     ) -> Option<Grant> {
         let number = self.accounts.get(&member)?.version + 1;
         let times = self.times(now, number);
-        let overwrites = errs!(self, OverwriteUnacked);
-        let forgets = errs!(self, DropOldVersions);
-        let rules = Rules {
-            reckless: errs!(self, GrowBeforeShrink),
-            eager_base: errs!(self, BaseBeforeRoom),
-            round_up: errs!(self, BurstAtLeastOne),
-            short_gap: errs!(self, GapUnchecked),
-            trusts_bound: errs!(self, TrustBound),
-            other_bursts: !errs!(self, IgnoreOtherBursts),
-            no_gap: errs!(self, NoGap),
-            no_lease: errs!(self, LeaseNotRenewed) && number > 40,
-        };
-        let (plan, drift) = (&self.record.plan, self.drift);
+        let plan = &self.record.plan;
         let account = self.accounts.get_mut(&member)?;
         account.version = number;
         if let Some(applied) = acknowledged {
@@ -104,14 +92,14 @@ impl Ledger {
                 seat: &account.seat,
                 limit,
                 least_burst: self.record.least_burst(limit),
-                rules,
+                drift: self.drift,
+                mistake: self.mistake,
             };
-            let (version, granted) =
-                one.decide(&times, holding, horizon, |nanos| drift.shortest(nanos));
+            let (version, granted) = one.decide(&times, holding, horizon);
             self.latest = self.latest.max(version.leases_end());
-            if overwrites {
+            if errs!(self, OverwriteUnacked) {
                 holding.versions.clear();
-            } else if forgets && holding.versions.len() > 3 {
+            } else if errs!(self, DropOldVersions) && holding.versions.len() > 3 {
                 holding.versions.remove(0);
             }
             holding.sent = granted.leases[0].0.rate;
@@ -143,10 +131,7 @@ impl Ledger {
             if Some(member) != but
                 && let Some(push) = self.push(now, member)
             {
-                effects.push(Effect::Answer {
-                    to: member,
-                    answer: Answer::Push(push),
-                });
+                effects.push(Effect::answer(member, Answer::Push(push)));
             }
             // There is no room, or not enough yet: others must give theirs back first.
             if self.is_short(member) {
@@ -206,39 +191,31 @@ impl Ledger {
             };
             rights.push(plan.right_beside(limit, rate, others));
         }
-        differs.then(|| self.send_push(member, rights))?
+        differs.then(|| self.send_push(now, member, rights))?
     }
 
     /// Counts a push that was found to be safe.
-    fn send_push(&mut self, member: MemberId, rights: Vec<Right>) -> Option<Push> {
-        let raises = errs!(self, PushRaisesGap);
-        let plan = &self.record.plan;
+    fn send_push(&mut self, now: u64, member: MemberId, rights: Vec<Right>) -> Option<Push> {
+        let revision = self.record.plan.revision;
         let account = self.accounts.get_mut(&member)?;
         account.version += 1;
-        for ((holding, horizon), right) in account
-            .holdings
-            .iter_mut()
-            .zip(&mut self.horizons)
-            .zip(&rights)
-        {
-            horizon.remove(holding, plan.revision);
+        let number = account.version;
+        let mut each = rights.iter().copied();
+        account.change(&mut self.horizons, now, revision, |holding| {
+            let right = each.next().unwrap_or_default();
             let mut version = holding.envelope();
             let ends = version.leases_end();
-            version.number = account.version;
+            version.number = number;
             version.leases = Default::default();
-            version.leases[0] = LeaseBound {
-                right: *right,
-                ends,
-            };
+            version.leases[0] = LeaseBound { right, ends };
             // Others may have leases that outlast these: a rise must not show in the gap.
             version.gap = right.least(version.gap);
-            if raises {
+            if errs!(self, PushRaisesGap) {
                 version.gap = right.least(version.base);
             }
             holding.sent = right.rate;
             holding.push(version);
-            horizon.add(holding, plan.revision);
-        }
+        });
         Some(Push {
             incarnation: account.seat.incarnation,
             epoch: self.epoch,
@@ -248,31 +225,19 @@ impl Ledger {
     }
 }
 
-/// Deliberate mistakes of a decision; all false in production.
-#[derive(Clone, Copy, Debug)]
-struct Rules {
-    reckless: bool,
-    eager_base: bool,
-    round_up: bool,
-    short_gap: bool,
-    trusts_bound: bool,
-    other_bursts: bool,
-    no_gap: bool,
-    no_lease: bool,
-}
-
 /// A decision about one limit of one member.
 struct One<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
     limit: usize,
     least_burst: u64,
-    rules: Rules,
+    drift: Drift,
+    mistake: Switch,
 }
 
 impl One<'_> {
     fn right(&self, rate: u64, horizon: &Horizon) -> Right {
-        if self.rules.round_up
+        if errs!(self, BurstAtLeastOne)
             && let Some(quota) = self.plan.limits.get(self.limit)
         {
             let part = crate::plan::part(quota.burst, rate, quota.rate);
@@ -283,25 +248,23 @@ impl One<'_> {
             bursts: horizon.foreign,
             least_burst: self.least_burst,
         };
-        if self.rules.other_bursts {
-            self.plan.right_beside(self.limit, rate, others)
-        } else {
-            self.plan.right(self.limit, rate)
+        if errs!(self, IgnoreOtherBursts) {
+            return self.plan.right(self.limit, rate);
         }
+        self.plan.right_beside(self.limit, rate, others)
     }
 
-    /// What is left until `ends`, up to `target`.
-    fn found(&self, rate: u64, target: u64, ends: u64, horizon: &mut Horizon) -> Headroom {
+    /// What is left until leases end that are made now, up to `target`.
+    fn found(&self, times: &Times, rate: u64, target: u64, horizon: &mut Horizon) -> Headroom {
         let mut nothing = Headroom::default();
-        if self.rules.no_lease {
+        if errs!(self, LeaseNotRenewed) && times.number > 40 {
             return nothing;
         }
-        if self.rules.reckless {
-            nothing.steps[0] = (target, ends);
-            nothing.len = 1;
+        if errs!(self, GrowBeforeShrink) {
+            nothing.close(target, times.lease_ends);
             return nothing;
         }
-        horizon.headroom(rate, target, ends)
+        horizon.headroom(rate, target, times.lease_ends)
     }
 
     /// The version to be counted and the grant to be sent; the holding's own curve is not in the
@@ -311,19 +274,18 @@ impl One<'_> {
         times: &Times,
         holding: &Holding,
         horizon: &mut Horizon,
-        shortest: impl Fn(u64) -> u64,
     ) -> (Version, Granted) {
-        let rate = self.plan.limits.get(self.limit).map_or(0, |q| q.rate);
-        let found = self.found(rate, holding.target, times.lease_ends, horizon);
+        let whole = self.plan.whole(self.limit);
+        let rate = whole.rate;
+        let found = self.found(times, rate, holding.target, horizon);
         let planned = self.plan.base(self.limit, self.seat);
         let room = rate.saturating_sub(horizon.tails);
-        let sure = if self.rules.trusts_bound {
-            holding.tail()
-        } else {
-            holding.sure_base()
-        };
+        let mut sure = holding.sure_base();
+        if errs!(self, TrustBound) {
+            sure = holding.tail();
+        }
         let mut base = planned.min(room.max(sure));
-        if self.rules.eager_base {
+        if errs!(self, BaseBeforeRoom) {
             base = planned;
         }
         let floor = self.plan.floor(self.limit, self.seat).min(base);
@@ -331,17 +293,17 @@ impl One<'_> {
         // The gap outlasts the lease. Others may have longer leases of another plan, and among them
         // bases that begin meanwhile.
         let mut gap = found.lowest();
-        if times.latest > times.lease_ends && !self.rules.short_gap {
+        if times.latest > times.lease_ends && !errs!(self, GapUnchecked) {
             gap = horizon.headroom(rate, gap, times.latest).lowest();
         }
-        if self.rules.no_gap {
+        if errs!(self, NoGap) {
             gap = 0;
         }
         let mut granted = Granted {
             gap: self.right(gap, horizon).least(base),
             base,
             floor: self.right(floor, horizon),
-            whole: self.plan.whole(self.limit),
+            whole,
             ..Granted::default()
         };
         let mut version = Version {
@@ -361,7 +323,7 @@ impl One<'_> {
                 times.lease
             } else {
                 let left = ends.saturating_sub(times.now).saturating_sub(GRAIN);
-                Duration::from_nanos(shortest(left))
+                Duration::from_nanos(self.drift.shortest(left))
             };
             let right = self.right(*rate, horizon);
             granted.leases[at] = (right, lasts);

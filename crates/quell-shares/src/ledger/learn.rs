@@ -53,20 +53,14 @@ pub(super) enum Phase {
 impl Ledger {
     /// Opens the accounts of all seats.
     pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
-        let quiet = if errs!(self, GrantBeforeQuiet) {
-            0
-        } else {
-            quiet
-        };
-        let quiet_until = now + quiet;
-        let plans = self.record.plans();
-        let counted = if errs!(self, NewestLeaseOnly) {
-            1
-        } else {
-            usize::MAX
-        };
-        let leases = plans.take(counted).map(|plan| plan.timing.lease);
-        let lease = leases.map(saturating_nanos).max();
+        let skips = errs!(self, GrantBeforeQuiet);
+        let quiet_until = now + if skips { 0 } else { quiet };
+        let newest = errs!(self, NewestLeaseOnly);
+        let plans = self
+            .record
+            .plans()
+            .take(if newest { 1 } else { usize::MAX });
+        let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
         let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
         if errs!(self, ShortLearning) {
             wait /= 3;
@@ -90,9 +84,7 @@ impl Ledger {
             } else {
                 account.holdings = self.unheard(&seat, quiet_until);
             }
-            for holding in &account.holdings {
-                self.latest = self.latest.max(holding.envelope().leases_end());
-            }
+            self.latest = self.latest.max(account.leases_end());
             self.accounts.insert(seat.member, account);
         }
         let all_known = self.accounts.values().all(|account| account.known);
@@ -120,11 +112,11 @@ impl Ledger {
         let holding = |limit: usize| {
             let mut version = Version::default();
             let of = self.record.whole(limit);
-            for plan in self
+            let plans = self
                 .record
                 .plans()
-                .take(if newest { 1 } else { usize::MAX })
-            {
+                .take(if newest { 1 } else { usize::MAX });
+            for plan in plans {
                 let right = |rate| plan.right(limit, rate);
                 let whole = plan.whole(limit);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
@@ -147,21 +139,18 @@ impl Ledger {
 
     /// Learns what a report says; whether grants may begin.
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
-        let unfenced = errs!(self, LearnUnfenced);
-        let proof = errs!(self, IncarnationIsProof);
-        let plainly = errs!(self, CountPlainly);
-        let late = errs!(self, LearnedBaseLate);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
-        if proof && !account.known && report.seq <= 20 {
+        if errs!(self, IncarnationIsProof) && !account.known && report.seq <= 20 {
             account.known = true;
             account.holdings.fill(Holding::of(Version::default()));
         }
-        let fenced = report.epoch == self.epoch || unfenced;
+        let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
         if fenced && !account.known && !report.held.is_empty() {
-            let told = account.told.filter(|_| !late).unwrap_or(now);
             let (record, drift) = (&self.record, self.drift);
+            let (late, plainly) = (errs!(self, LearnedBaseLate), errs!(self, CountPlainly));
+            let told = account.told.filter(|_| !late).unwrap_or(now);
             let versions = report.held.iter().enumerate().map(|(limit, held)| {
                 let mut version = bound(drift, now, told, &Most::of(record, limit).held(held));
                 version.revision = report.revision;
@@ -172,9 +161,7 @@ impl Ledger {
             });
             account.holdings = versions.map(Holding::of).collect();
             account.known = true;
-            for holding in &account.holdings {
-                self.latest = self.latest.max(holding.envelope().leases_end());
-            }
+            self.latest = self.latest.max(account.leases_end());
         }
         self.finish_learning(now)
     }
@@ -189,8 +176,8 @@ impl Ledger {
             return true;
         };
         let all_known = self.accounts.values().all(|account| account.known);
-        let waits = errs!(self, WaitForAll);
-        if now >= quiet_until && (all_known || now >= leases_until && !waits) {
+        let is_over = now >= leases_until && !errs!(self, WaitForAll);
+        if now >= quiet_until && (all_known || is_over) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
                 account.known = true;
@@ -212,22 +199,16 @@ impl Ledger {
             let lease = held.leases.iter().find(|(_, left)| !left.is_zero());
             lease.map_or(held.gap, |(right, _)| *right).rate
         };
-        let pairs = report.held.iter().zip(&report.loads);
-        let content = pairs.clone().count() > 0;
-        let promise = pairs
-            .fold(content, |all, (held, load)| {
-                all && (load.demand <= now_has(held) || errs!(self, HoldForAll))
-            })
-            .then_some(promise);
-        effects.push(Effect::Answer {
-            to: report.member,
-            answer: Answer::Hold(Hold {
-                incarnation: report.incarnation,
-                epoch: self.epoch,
-                seq: report.seq,
-                promise,
-            }),
-        });
+        let mut pairs = report.held.iter().zip(&report.loads);
+        let is_content = pairs.len() > 0
+            && (errs!(self, HoldForAll) || pairs.all(|(held, load)| load.demand <= now_has(held)));
+        let hold = Hold {
+            incarnation: report.incarnation,
+            epoch: self.epoch,
+            seq: report.seq,
+            promise: is_content.then_some(promise),
+        };
+        effects.push(Effect::answer(report.member, Answer::Hold(hold)));
     }
 
     /// What a successor needs; nothing while this leader itself is learning.
@@ -268,24 +249,6 @@ impl Snapshot {
             *member == seat.member && *incarnation == seat.incarnation
         };
         self.accounts.iter().find(of).map(|(_, _, left)| &left[..])
-    }
-}
-
-impl Account {
-    /// A member of which nothing is known yet.
-    pub(super) fn of(seat: Seat, now: u64) -> Self {
-        Self {
-            seat,
-            seq: 0,
-            heard: now,
-            version: 0,
-            applied: 0,
-            told: None,
-            known: false,
-            left: false,
-            planned: true,
-            holdings: Vec::new(),
-        }
     }
 }
 
@@ -333,10 +296,7 @@ impl Most {
             promise: Duration::ZERO,
         };
         for plan in record.plans() {
-            if let Some(quota) = plan.limits.get(limit) {
-                most.right.rate = most.right.rate.max(quota.rate);
-                most.right.burst = most.right.burst.max(quota.burst);
-            }
+            most.right = most.right.most(plan.whole(limit));
             most.lease = most.lease.max(plan.timing.lease);
             most.promise = most.promise.max(plan.timing.promise);
         }

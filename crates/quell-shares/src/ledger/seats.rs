@@ -34,17 +34,12 @@ impl Ledger {
                 return;
             }
             if seat.incarnation != join.replaces && !errs!(self, ObeyOldJoin) {
-                let answer = Answer::Occupied {
-                    nonce: join.nonce,
-                    incarnation: seat.incarnation,
-                };
-                effects.push(Effect::Answer { to, answer });
+                effects.push(occupied(&join, seat));
                 return;
             }
             if !join.exclusive && !errs!(self, IdNotExclusive) {
                 // Who has the id may live: only it, or an operator, can give the seat back.
-                let answer = Answer::Unknown { incarnation: 0 };
-                effects.push(Effect::Answer { to, answer });
+                effects.push(refused(&join));
                 return;
             }
         }
@@ -56,14 +51,12 @@ impl Ledger {
     }
 
     fn joined(&self, seat: &Seat) -> Effect {
-        Effect::Answer {
-            to: seat.member,
-            answer: Answer::Joined(Joined {
-                epoch: self.epoch,
-                nonce: seat.nonce,
-                incarnation: seat.incarnation,
-            }),
-        }
+        let joined = Joined {
+            epoch: self.epoch,
+            nonce: seat.nonce,
+            incarnation: seat.incarnation,
+        };
+        Effect::answer(seat.member, Answer::Joined(joined))
     }
 
     pub(super) fn leave(&mut self, now: u64, leave: Leave, effects: &mut Vec<Effect>) {
@@ -74,20 +67,12 @@ impl Ledger {
             account.filter(|account| any || account.seat.incarnation == leave.incarnation);
         let Some(account) = account else {
             // It is over already, or was replaced.
-            effects.push(Effect::Answer {
-                to: leave.member,
-                answer: Answer::Left {
-                    incarnation: leave.incarnation,
-                },
-            });
+            effects.push(left(leave));
             return;
         };
-        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
-            horizon.advance(now);
-            horizon.remove(holding, revision);
+        account.change(&mut self.horizons, now, revision, |holding| {
             *holding = Holding::default();
-            horizon.add(holding, revision);
-        }
+        });
         account.left = true;
         account.known = true;
         self.dirty.fill(true);
@@ -228,20 +213,13 @@ impl Ledger {
             match self.record.seat(join.member) {
                 Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
                 // Another start came first: if this one is later, it can say so.
-                Some(seat) if seat.incarnation != join.replaces => effects.push(Effect::Answer {
-                    to: join.member,
-                    answer: Answer::Occupied {
-                        nonce: join.nonce,
-                        incarnation: seat.incarnation,
-                    },
-                }),
+                Some(seat) if seat.incarnation != join.replaces => {
+                    effects.push(occupied(&join, seat));
+                }
                 // It came while another write was on its way.
                 Some(_) => self.pending.joins.push(join),
                 None if room => self.pending.joins.push(join),
-                None => effects.push(Effect::Answer {
-                    to: join.member,
-                    answer: Answer::Unknown { incarnation: 0 },
-                }),
+                None => effects.push(refused(&join)),
             }
         }
         let leaves = core::mem::take(&mut self.pending.leaves);
@@ -251,14 +229,27 @@ impl Ledger {
                 self.pending.leaves.push(leave);
                 continue;
             }
-            effects.push(Effect::Answer {
-                to: leave.member,
-                answer: Answer::Left {
-                    incarnation: leave.incarnation,
-                },
-            });
+            effects.push(left(leave));
         }
     }
+}
+
+/// Another start has the seat.
+const fn occupied(join: &Join, seat: &Seat) -> Effect {
+    let answer = Answer::Occupied {
+        nonce: join.nonce,
+        incarnation: seat.incarnation,
+    };
+    Effect::answer(join.member, answer)
+}
+
+const fn refused(join: &Join) -> Effect {
+    Effect::answer(join.member, Answer::Unknown { incarnation: 0 })
+}
+
+const fn left(leave: Leave) -> Effect {
+    let incarnation = leave.incarnation;
+    Effect::answer(leave.member, Answer::Left { incarnation })
 }
 
 /// What a process that starts may use of a limit.

@@ -17,7 +17,7 @@ impl Member {
         let over = self.stage == Stage::Leaving
             && (self.pending.is_none() || errs!(self, LeaveBeforeZero));
         over.then_some(Leave {
-            member: self.id,
+            member: self.start.member,
             incarnation: self.incarnation,
         })
     }
@@ -37,8 +37,9 @@ impl Member {
 
     fn give_up(&mut self, version: u64) -> Adopt {
         self.standings.fill(Standing::default());
-        let mut adopt = self.adopt(self.epoch, version);
-        adopt.prompt = true;
-        adopt
+        Adopt {
+            prompt: true,
+            ..self.adopt(self.epoch, version)
+        }
     }
 }
