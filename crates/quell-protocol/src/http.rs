@@ -5,7 +5,6 @@ mod authorize;
 mod body;
 mod hold;
 mod json;
-mod key;
 mod path;
 mod problem;
 mod question;
@@ -15,11 +14,11 @@ mod write;
 pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use body::{
-    Acquire, DEFAULT_HOLD, MAX_WAIT, Reserve, parse_acquire, parse_query, parse_reserve,
+    Acquire, DEFAULT_HOLD, KeyRequest, MAX_WAIT, Reserve, parse_acquire, parse_key, parse_query,
+    parse_reserve,
 };
 pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;
-pub use key::{KeyRequest, parse_key};
 pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind};
 pub use quell_core::rate_limit_fields::{
     RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,

@@ -1,12 +1,14 @@
-//! The body of `/v1/acquire`, `/v1/peek` and `/v1/reserve`: JSON to a query.
+//! JSON bodies: queries (`/v1/acquire`, `/v1/peek`, `/v1/reserve`) and keys (`/v1/bans`, `/v1/keys`).
 //!
 //! ```json
 //! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1, "max_wait_ms": 500}
 //! {"domain": "models", "entries": {"team": "red"}, "cost": 4000, "id": "job-1", "hold_ms": 60000}
 //! {"domain": "shop", "descriptors": [{"entries": {"path": "/export"}, "cost": 3}]}
+//! {"domain": "shop", "rule": "login", "entries": {"user": "alice"}, "for": "10m"}
 //! ```
 //!
-//! Read in one pass and without a tree (see `json`).
+//! One visitor reads all of them, in one pass and without a tree (see `json`). A [`Shape`] says which
+//! members each may have.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,227 +18,261 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::json::{BodyError, Natural, Object, Path, Text, once, read};
+use super::json::{BodyError, Object, Path, Text, once, read};
 use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
 
-/// A query, for who wrote something else.
-const EXAMPLE: &str = r#"{"domain": "shop", "entries": {"path": "/login"}}"#;
-
-/// The longest that a caller may wait for its turn: who waits holds a connection.
+/// The longest that a caller may wait for its turn, since it keeps a connection meanwhile.
 pub const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How long a reservation lasts unless said: longer than most calls of a model.
+/// How long a reservation lasts by default: longer than most calls of a model.
 pub const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 
 /// A query, and how long its caller would wait for its turn.
 #[derive(Clone, Debug)]
 pub struct Acquire<'a> {
-    /// What is asked.
+    /// The query.
     pub query: Query<'a>,
-    /// The wait; zero for not at all.
+    /// The longest wait; zero for none.
     pub max_wait: Duration,
 }
 
 /// A query whose cost is an estimate.
 #[derive(Clone, Debug)]
 pub struct Reserve<'a> {
-    /// What is asked.
+    /// The query.
     pub query: Query<'a>,
-    /// Its name, if the caller gives it one.
+    /// The reservation's id, if the caller chose one.
     pub id: Option<Cow<'a, str>>,
     /// How long it can be settled.
     pub hold: Duration,
 }
 
+/// A key, and for how long it is banned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyRequest<'a> {
+    /// The domain of the rules.
+    pub domain: Cow<'a, str>,
+    /// The rule of the key; without it, the keys of all rules that match.
+    pub rule: Option<Cow<'a, str>>,
+    /// The values of the key.
+    pub descriptor: Descriptor<'a>,
+    /// `for`: how long a ban lasts, as it was written.
+    pub length: Option<Cow<'a, str>>,
+}
+
 /// Reads the query of a peek.
 ///
 /// # Errors
-/// [`BodyError`] with a pointer to what is wrong.
+/// [`BodyError`] with a pointer to the mistake.
 pub fn parse_query(body: &[u8]) -> Result<Query<'_>, BodyError> {
-    parse(body, Kind::Peek).map(|asked| asked.query)
+    parse(body, &PEEK).map(Members::query)
 }
 
 /// Reads the query of an acquire.
 ///
 /// # Errors
-/// [`BodyError`] with a pointer to what is wrong.
+/// [`BodyError`] with a pointer to the mistake.
 pub fn parse_acquire(body: &[u8]) -> Result<Acquire<'_>, BodyError> {
-    parse(body, Kind::Acquire).map(|asked| Acquire {
-        query: asked.query,
-        max_wait: asked.max_wait,
+    parse(body, &ACQUIRE).map(|members| Acquire {
+        max_wait: members.max_wait.unwrap_or_default(),
+        query: members.query(),
     })
 }
 
 /// Reads a reservation.
 ///
 /// # Errors
-/// [`BodyError`] with a pointer to what is wrong.
+/// [`BodyError`] with a pointer to the mistake.
 pub fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, BodyError> {
-    parse(body, Kind::Reserve).map(|asked| Reserve {
-        query: asked.query,
-        id: asked.id,
-        hold: asked.hold.unwrap_or(DEFAULT_HOLD),
+    parse(body, &RESERVE).map(|mut members| Reserve {
+        id: members.id.take(),
+        hold: members.hold.unwrap_or(DEFAULT_HOLD),
+        query: members.query(),
     })
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Acquire,
-    Peek,
-    Reserve,
+/// Reads a request about a key.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to the mistake.
+pub fn parse_key(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
+    parse(body, &KEY).map(|members| KeyRequest {
+        domain: members.domain.unwrap_or_default(),
+        rule: members.rule,
+        descriptor: members.entries.unwrap_or_default(),
+        length: members.length,
+    })
 }
 
-impl Kind {
-    const fn members(self) -> &'static str {
-        match self {
-            Self::Acquire | Self::Peek => "domain, entries, cost, max_wait_ms or descriptors",
-            Self::Reserve => "domain, entries, cost, id or hold_ms",
-        }
-    }
+fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, BodyError> {
+    let path = &Path::default();
+    read(body, path, Object(Reader { path, shape }), shape.example)
 }
 
-/// Everything that can be said.
-struct Asked<'a> {
-    query: Query<'a>,
+/// What an object may have.
+struct Shape {
+    members: &'static [&'static str],
+    /// What it should be, for errors.
+    expected: &'static str,
+    example: &'static str,
     max_wait: Duration,
-    id: Option<Cow<'a, str>>,
-    hold: Option<Duration>,
 }
 
-fn parse(body: &[u8], kind: Kind) -> Result<Asked<'_>, BodyError> {
-    let path = Path::default();
-    read(
-        body,
-        &path,
-        Object(QueryVisitor { path: &path, kind }),
-        EXAMPLE,
-    )
-}
+const ACQUIRE: Shape = Shape {
+    members: &["domain", "entries", "cost", "max_wait_ms", "descriptors"],
+    expected: "an object with \"domain\" and \"entries\" (or \"descriptors\")",
+    example: r#"{"domain": "shop", "entries": {"path": "/login"}}"#,
+    max_wait: MAX_WAIT,
+};
 
-struct QueryVisitor<'p> {
-    path: &'p Path,
-    kind: Kind,
-}
+const PEEK: Shape = Shape {
+    max_wait: Duration::ZERO,
+    ..ACQUIRE
+};
 
-impl<'de> Visitor<'de> for QueryVisitor<'_> {
-    type Value = Asked<'de>;
+const RESERVE: Shape = Shape {
+    members: &["domain", "entries", "cost", "descriptors", "id", "hold_ms"],
+    ..ACQUIRE
+};
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with \"domain\" and \"entries\" (or \"descriptors\")")
-    }
+const DESCRIPTOR: Shape = Shape {
+    members: &["entries", "cost"],
+    expected: "an object with \"entries\" and \"cost\"",
+    ..ACQUIRE
+};
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked<'de>, A::Error> {
-        let Self { path, kind } = self;
-        let mut domain: Option<Cow<'de, str>> = None;
-        let mut single = Members::default();
-        let mut descriptors: Option<Vec<Descriptor<'de>>> = None;
-        let mut max_wait: Option<Duration> = None;
-        let mut id: Option<Cow<'de, str>> = None;
-        let mut hold: Option<Duration> = None;
-        while let Some(Text(name)) = map.next_key()? {
-            match &*name {
-                "domain" => once::<_, A>(path, "domain", &mut domain, || {
-                    let Text(domain) = map.next_value()?;
-                    check_domain(&domain).map_err(A::Error::custom)?;
-                    Ok(domain)
-                })?,
-                "descriptors" => once::<_, A>(path, "descriptors", &mut descriptors, || {
-                    map.next_value_seed(DescriptorsSeed(path))
-                })?,
-                "max_wait_ms" if kind != Kind::Reserve => {
-                    once::<_, A>(path, "max_wait_ms", &mut max_wait, || {
-                        let Natural(wait) = map.next_value()?;
-                        check_wait(kind, wait).map_err(A::Error::custom)
-                    })?;
-                }
-                "id" if kind == Kind::Reserve => once::<_, A>(path, "id", &mut id, || {
-                    let Text(id) = map.next_value()?;
-                    Ok(id)
-                })?,
-                "hold_ms" if kind == Kind::Reserve => {
-                    once::<_, A>(path, "hold_ms", &mut hold, || {
-                        let Natural(hold) = map.next_value()?;
-                        Ok(Duration::from_millis(hold))
-                    })?;
-                }
-                other => single.read(path, other, &mut map, kind.members())?,
-            }
-        }
-        let Some(domain) = domain else {
-            return Err(A::Error::custom(
-                "there is no domain: write \"domain\" and the domain of your rules, such as \"shop\"",
-            ));
-        };
-        if descriptors.is_some() && !single.is_empty() {
-            return Err(A::Error::custom(
-                "there are both descriptors and entries or a cost: write entries and cost into each descriptor",
-            ));
-        }
-        let descriptors = descriptors.unwrap_or_else(|| vec![single.descriptor()]);
-        Ok(Asked {
-            query: Query::with_descriptors(domain, descriptors),
-            max_wait: max_wait.unwrap_or_default(),
-            id,
-            hold,
-        })
-    }
-}
+const KEY: Shape = Shape {
+    members: &["domain", "rule", "entries", "for"],
+    expected: r#"an object: write {"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
+    example: r#"{"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
+    ..ACQUIRE
+};
 
-fn check_wait(kind: Kind, wait: u64) -> Result<Duration, String> {
-    let wait = Duration::from_millis(wait);
-    if kind == Kind::Peek && !wait.is_zero() {
-        return Err("a peek does not wait: write 0 or leave max_wait_ms out".to_owned());
-    }
-    if wait > MAX_WAIT {
-        let most = MAX_WAIT.as_millis();
-        return Err(format!("a wait of more than an hour: write at most {most}"));
-    }
-    Ok(wait)
-}
-
-const DESCRIPTOR_MEMBERS: &str = "entries or cost";
-
-/// The members of a descriptor, wherever it stands.
+/// The members of all shapes.
 #[derive(Default)]
 struct Members<'de> {
+    domain: Option<Cow<'de, str>>,
     entries: Option<Descriptor<'de>>,
     cost: Option<Cost>,
+    descriptors: Option<Vec<Descriptor<'de>>>,
+    max_wait: Option<Duration>,
+    id: Option<Cow<'de, str>>,
+    hold: Option<Duration>,
+    rule: Option<Cow<'de, str>>,
+    length: Option<Cow<'de, str>>,
 }
 
 impl<'de> Members<'de> {
-    fn read<A: MapAccess<'de>>(
-        &mut self,
-        path: &Path,
-        name: &str,
-        map: &mut A,
-        known: &str,
-    ) -> Result<(), A::Error> {
-        match name {
-            "entries" => once::<_, A>(path, "entries", &mut self.entries, || {
-                map.next_value_seed(Object(EntriesVisitor(path)))
-            }),
-            "cost" => once::<_, A>(path, "cost", &mut self.cost, || {
-                let Natural(units) = map.next_value()?;
-                check_cost(units).map_err(A::Error::custom)
-            }),
-            other => path.down(other, || {
-                Err(A::Error::custom(format_args!(
-                    "there is no such member: write {known}"
-                )))
-            }),
-        }
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.entries.is_none() && self.cost.is_none()
-    }
-
     fn descriptor(self) -> Descriptor<'de> {
         let mut descriptor = self.entries.unwrap_or_default();
         descriptor.cost = self.cost.unwrap_or_default();
         descriptor
     }
+
+    fn query(mut self) -> Query<'de> {
+        let domain = self.domain.take().unwrap_or_default();
+        let descriptors = self.descriptors.take();
+        let descriptors = descriptors.unwrap_or_else(|| vec![self.descriptor()]);
+        Query::with_descriptors(domain, descriptors)
+    }
+}
+
+/// Reads the members of an object.
+#[derive(Clone, Copy)]
+struct Reader<'p> {
+    path: &'p Path,
+    shape: &'static Shape,
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.shape.expected)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members = Members::default();
+        while let Some(Text(name)) = map.next_key()? {
+            let read = || self.read(&name, &mut map, &mut members);
+            self.path.down(&*name, read)?;
+        }
+        if members.domain.is_none() && self.shape.members.contains(&"domain") {
+            return Err(A::Error::custom(
+                "there is no domain: write \"domain\" and the domain of your rules, such as \"shop\"",
+            ));
+        }
+        let is_single = members.entries.is_some() || members.cost.is_some();
+        if members.descriptors.is_some() && is_single {
+            return Err(A::Error::custom(
+                "there are both descriptors and entries or a cost: write entries and cost into each descriptor",
+            ));
+        }
+        Ok(members)
+    }
+}
+
+impl Reader<'_> {
+    /// Reads the value of the member `name`.
+    fn read<'de, A: MapAccess<'de>>(
+        self,
+        name: &str,
+        map: &mut A,
+        members: &mut Members<'de>,
+    ) -> Result<(), A::Error> {
+        let path = self.path;
+        match name {
+            _ if !self.shape.members.contains(&name) => {
+                let (last, others) = self.shape.members.split_last().unwrap_or((&"", &[]));
+                let others = others.join(", ");
+                Err(A::Error::custom(format_args!(
+                    "there is no such member: write {others} or {last}"
+                )))
+            }
+            "domain" => once(&mut members.domain, || {
+                let Text(domain) = map.next_value()?;
+                check_domain(&domain).map_err(A::Error::custom)?;
+                Ok(domain)
+            }),
+            "entries" => once(&mut members.entries, || {
+                map.next_value_seed(Object(EntriesVisitor(path)))
+            }),
+            "cost" => once(&mut members.cost, || {
+                check_cost(map.next_value()?).map_err(A::Error::custom)
+            }),
+            "descriptors" => once(&mut members.descriptors, || {
+                map.next_value_seed(DescriptorsSeed(path))
+            }),
+            "max_wait_ms" => once(&mut members.max_wait, || {
+                let wait = Duration::from_millis(map.next_value()?);
+                check_wait(wait, self.shape.max_wait).map_err(A::Error::custom)
+            }),
+            "id" => once(&mut members.id, || map.next_value().map(|Text(id)| id)),
+            "hold_ms" => once(&mut members.hold, || {
+                map.next_value().map(Duration::from_millis)
+            }),
+            "rule" => once(&mut members.rule, || match map.next_value()? {
+                Text(rule) if rule.is_empty() => Err(A::Error::custom(
+                    "the rule has no name: write one, or leave \"rule\" out for all that match",
+                )),
+                Text(rule) => Ok(rule),
+            }),
+            _ => once(&mut members.length, || {
+                map.next_value().map(|Text(length)| length)
+            }),
+        }
+    }
+}
+
+fn check_wait(wait: Duration, longest: Duration) -> Result<Duration, String> {
+    if wait <= longest {
+        return Ok(wait);
+    }
+    Err(match longest.as_millis() {
+        0 => "a peek does not wait: write 0 or leave max_wait_ms out".to_owned(),
+        most => format!("a wait of more than an hour: write at most {most}"),
+    })
 }
 
 struct DescriptorsSeed<'p>(&'p Path);
@@ -257,18 +293,21 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let reader = Reader {
+            path: self.0,
+            shape: &DESCRIPTOR,
+        };
         let mut descriptors = Vec::new();
         loop {
-            let seed = Object(DescriptorVisitor(self.0));
             let next = self.0.down(descriptors.len(), || {
-                let next = list.next_element_seed(seed)?;
+                let next = list.next_element_seed(Object(reader))?;
                 if next.is_some() && descriptors.len() == MAX_DESCRIPTORS {
                     return Err(A::Error::custom(QueryError::TooManyDescriptors));
                 }
                 Ok(next)
             })?;
             match next {
-                Some(descriptor) => descriptors.push(descriptor),
+                Some(members) => descriptors.push(members.descriptor()),
                 None if descriptors.is_empty() => {
                     return Err(A::Error::custom(QueryError::NoDescriptor));
                 }
@@ -278,26 +317,7 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
     }
 }
 
-struct DescriptorVisitor<'p>(&'p Path);
-
-impl<'de> Visitor<'de> for DescriptorVisitor<'_> {
-    type Value = Descriptor<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with \"entries\" and \"cost\"")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Members::default();
-        while let Some(Text(name)) = map.next_key()? {
-            members.read(self.0, &name, &mut map, DESCRIPTOR_MEMBERS)?;
-        }
-        Ok(members.descriptor())
-    }
-}
-
-/// The entries of a descriptor, or of a key.
-pub(super) struct EntriesVisitor<'p>(pub(super) &'p Path);
+struct EntriesVisitor<'p>(&'p Path);
 
 impl<'de> Visitor<'de> for EntriesVisitor<'_> {
     type Value = Descriptor<'de>;
@@ -310,10 +330,9 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_> {
         let mut descriptor = Descriptor::new();
         while let Some(Text(name)) = map.next_key()? {
             self.0.down(&*name, || {
-                let Text(value) = map.next_value()?;
-                let value = match value {
-                    Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-                    Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+                let value = match map.next_value()? {
+                    Text(Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
+                    Text(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
                 };
                 push_entry(&mut descriptor, name.clone(), value).map_err(A::Error::custom)
             })?;

@@ -1,19 +1,19 @@
-//! JSON bodies, read in one pass and without a tree: what is borrowed from the body stays borrowed, an
-//! unknown or repeated member ends it, and the path walked so far becomes the pointer of the error.
+//! JSON bodies, read in one pass and without a tree: strings are borrowed from the body, an unknown or
+//! repeated member is an error, and the path to a mistake becomes the pointer of the error.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use serde_json::error::Category;
 
-/// Why a body is not what it should be. The text says what to write, and the line and column.
+/// What is wrong with a body. The text says what to write, and the line and column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// It is no JSON.
+    /// It is not JSON.
     #[error("{reason}: write a JSON object such as {example}")]
     Syntax {
         /// What was found, and where.
@@ -42,7 +42,7 @@ impl BodyError {
     }
 }
 
-/// Reads all of a body with `seed`, which notes in `path` where it is.
+/// Reads all of a body with `seed`, which notes in `path` where a mistake is.
 ///
 /// # Errors
 /// [`BodyError`] with a pointer to what is wrong.
@@ -64,9 +64,16 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>>(
 fn body_error(error: &serde_json::Error, path: &Path, example: &'static str) -> BodyError {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();
-    // Where it is stands at the end of what serde_json says, and would run into our last words.
+    // serde_json ends with the place, where our advice belongs.
     let place = format!(" at line {line} column {column}");
-    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let mut text = text.strip_suffix(&place).unwrap_or(&text).to_owned();
+    if text.ends_with("expected a string") {
+        text.push_str(": write it in quotes");
+    } else if let Some(start) = text.strip_suffix("expected u64") {
+        text = format!(
+            "{start}expected a whole number: write digits without quotes, sign or fraction"
+        );
+    }
     let mut reason = format!("{text} (line {line}, column {column})");
     if text.starts_with("missing field") {
         reason = format!("{reason}: write a JSON object such as {example}");
@@ -80,8 +87,8 @@ fn body_error(error: &serde_json::Error, path: &Path, example: &'static str) -> 
     }
 }
 
-/// The way from the root to what is wrong, the last step first: it is noted while an error goes up,
-/// so a sound body costs nothing.
+/// The steps from the root to a mistake, the last step first. They are noted while an error is returned,
+/// so a correct body costs nothing.
 #[derive(Default)]
 pub(super) struct Path(RefCell<Vec<String>>);
 
@@ -105,7 +112,7 @@ impl Path {
     }
 }
 
-/// An object, as a visitor of its members reads it.
+/// A seed that has a visitor read an object.
 pub(super) struct Object<V>(pub(super) V);
 
 impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {
@@ -116,64 +123,18 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {
     }
 }
 
-/// Text, borrowed where the body has it without escapes.
-pub(super) struct Text<'de>(pub(super) Cow<'de, str>);
+/// Text, borrowed if the body has it without escapes.
+#[derive(Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string: write it in quotes")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
+/// Reads a member that may appear once.
+pub(super) fn once<T, E: Error>(
+    member: &mut Option<T>,
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<(), E> {
+    if member.is_some() {
+        return Err(E::custom("this member appears twice: write it once"));
     }
-}
-
-/// A whole number of at least 0.
-pub(super) struct Natural(pub(super) u64);
-
-impl<'de> Deserialize<'de> for Natural {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NaturalVisitor;
-        impl Visitor<'_> for NaturalVisitor {
-            type Value = Natural;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number: write digits without quotes, sign or fraction")
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Natural, E> {
-                Ok(Natural(number))
-            }
-        }
-        deserializer.deserialize_u64(NaturalVisitor)
-    }
-}
-
-/// A member that stands at most once.
-pub(super) fn once<'de, T, A: MapAccess<'de>>(
-    path: &Path,
-    name: &'static str,
-    place: &mut Option<T>,
-    read: impl FnOnce() -> Result<T, A::Error>,
-) -> Result<(), A::Error> {
-    path.down(name, || {
-        if place.is_some() {
-            return Err(A::Error::custom("this member appears twice: write it once"));
-        }
-        *place = Some(read()?);
-        Ok(())
-    })
+    *member = Some(read()?);
+    Ok(())
 }
