@@ -107,7 +107,14 @@ pub fn parse_key(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
 
 fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, BodyError> {
     let path = &Path::default();
-    read(body, path, Object(Reader { path, shape }), shape.example)
+    let mut members = Members::default();
+    let reader = Reader {
+        path,
+        shape,
+        members: &mut members,
+    };
+    read(body, path, Object(reader), shape.example)?;
+    Ok(members)
 }
 
 /// What an object may have.
@@ -179,25 +186,25 @@ impl<'de> Members<'de> {
 }
 
 /// Reads the members of an object.
-#[derive(Clone, Copy)]
-struct Reader<'p> {
+struct Reader<'p, 'de> {
     path: &'p Path,
     shape: &'static Shape,
+    members: &'p mut Members<'de>,
 }
 
-impl<'de> Visitor<'de> for Reader<'_> {
-    type Value = Members<'de>;
+impl<'de> Visitor<'de> for Reader<'_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.shape.expected)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-        let mut members = Members::default();
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = map.next_key()? {
-            let read = || self.read(&name, &mut map, &mut members);
-            self.path.down(&*name, read)?;
+            let path = self.path;
+            path.down(&*name, || self.read(&name, &mut map))?;
         }
+        let members = self.members;
         if members.domain.is_none() && self.shape.members.contains(&"domain") {
             return Err(A::Error::custom(
                 "there is no domain: write \"domain\" and the domain of your rules, such as \"shop\"",
@@ -209,58 +216,54 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 "there are both descriptors and entries or a cost: write entries and cost into each descriptor",
             ));
         }
-        Ok(members)
+        Ok(())
     }
 }
 
-impl Reader<'_> {
+impl<'de> Reader<'_, 'de> {
     /// Reads the value of the member `name`.
-    fn read<'de, A: MapAccess<'de>>(
-        self,
-        name: &str,
-        map: &mut A,
-        members: &mut Members<'de>,
-    ) -> Result<(), A::Error> {
-        let path = self.path;
+    fn read<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        let (path, members) = (self.path, &mut *self.members);
+        let has = |name| self.shape.members.contains(&name);
         match name {
-            _ if !self.shape.members.contains(&name) => {
+            "entries" => once(&mut members.entries, || {
+                map.next_value_seed(Object(EntriesVisitor(path)))
+            }),
+            "domain" if has(name) => once(&mut members.domain, || {
+                let Text(domain) = map.next_value()?;
+                check_domain(&domain).map_err(A::Error::custom)?;
+                Ok(domain)
+            }),
+            "cost" if has(name) => once(&mut members.cost, || {
+                check_cost(map.next_value()?).map_err(A::Error::custom)
+            }),
+            "descriptors" if has(name) => once(&mut members.descriptors, || {
+                map.next_value_seed(DescriptorsSeed(path))
+            }),
+            "max_wait_ms" if has(name) => once(&mut members.max_wait, || {
+                let wait = Duration::from_millis(map.next_value()?);
+                check_wait(wait, self.shape.max_wait).map_err(A::Error::custom)
+            }),
+            "id" if has(name) => once(&mut members.id, || map.next_value().map(|Text(id)| id)),
+            "hold_ms" if has(name) => once(&mut members.hold, || {
+                map.next_value().map(Duration::from_millis)
+            }),
+            "rule" if has(name) => once(&mut members.rule, || match map.next_value()? {
+                Text(rule) if rule.is_empty() => Err(A::Error::custom(
+                    "the rule has no name: write one, or leave \"rule\" out for all that match",
+                )),
+                Text(rule) => Ok(rule),
+            }),
+            "for" if has(name) => once(&mut members.length, || {
+                map.next_value().map(|Text(length)| length)
+            }),
+            _ => {
                 let (last, others) = self.shape.members.split_last().unwrap_or((&"", &[]));
                 let others = others.join(", ");
                 Err(A::Error::custom(format_args!(
                     "there is no such member: write {others} or {last}"
                 )))
             }
-            "domain" => once(&mut members.domain, || {
-                let Text(domain) = map.next_value()?;
-                check_domain(&domain).map_err(A::Error::custom)?;
-                Ok(domain)
-            }),
-            "entries" => once(&mut members.entries, || {
-                map.next_value_seed(Object(EntriesVisitor(path)))
-            }),
-            "cost" => once(&mut members.cost, || {
-                check_cost(map.next_value()?).map_err(A::Error::custom)
-            }),
-            "descriptors" => once(&mut members.descriptors, || {
-                map.next_value_seed(DescriptorsSeed(path))
-            }),
-            "max_wait_ms" => once(&mut members.max_wait, || {
-                let wait = Duration::from_millis(map.next_value()?);
-                check_wait(wait, self.shape.max_wait).map_err(A::Error::custom)
-            }),
-            "id" => once(&mut members.id, || map.next_value().map(|Text(id)| id)),
-            "hold_ms" => once(&mut members.hold, || {
-                map.next_value().map(Duration::from_millis)
-            }),
-            "rule" => once(&mut members.rule, || match map.next_value()? {
-                Text(rule) if rule.is_empty() => Err(A::Error::custom(
-                    "the rule has no name: write one, or leave \"rule\" out for all that match",
-                )),
-                Text(rule) => Ok(rule),
-            }),
-            _ => once(&mut members.length, || {
-                map.next_value().map(|Text(length)| length)
-            }),
         }
     }
 }
@@ -293,12 +296,14 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let reader = Reader {
-            path: self.0,
-            shape: &DESCRIPTOR,
-        };
         let mut descriptors = Vec::new();
         loop {
+            let mut members = Members::default();
+            let reader = Reader {
+                path: self.0,
+                shape: &DESCRIPTOR,
+                members: &mut members,
+            };
             let next = self.0.down(descriptors.len(), || {
                 let next = list.next_element_seed(Object(reader))?;
                 if next.is_some() && descriptors.len() == MAX_DESCRIPTORS {
@@ -307,7 +312,7 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
                 Ok(next)
             })?;
             match next {
-                Some(members) => descriptors.push(members.descriptor()),
+                Some(()) => descriptors.push(members.descriptor()),
                 None if descriptors.is_empty() => {
                     return Err(A::Error::custom(QueryError::NoDescriptor));
                 }

@@ -1,10 +1,10 @@
-//! Decoder: where a command and its arguments lie in the bytes of a connection.
+//! Decoder: finds a command and its arguments in the bytes of a connection.
 //!
-//! The decoder never copies an argument: it notes where each begins and ends. What it understood of
-//! an incomplete frame it keeps, so that bytes which arrive one by one are not read again and
-//! again: a call costs the new arguments, plus at most the head of one that was cut (12 bytes). The
-//! search for the end of a line goes on where it stopped. All of that state is a list of positions,
-//! at most [`FrameLimits::max_args`] long.
+//! The decoder never copies an argument: it notes where each begins and ends. It remembers the positions
+//! found in an incomplete frame, so bytes that arrive one by one are not read again and again: a call
+//! costs the new arguments, plus at most the head of one that was cut (12 bytes). The search for the end
+//! of a line continues where it stopped. All of that state is a list of positions, at most
+//! [`FrameLimits::max_args`] long.
 
 use super::args::{Args, Span};
 use super::frame::{FrameError, FrameLimits};
@@ -38,11 +38,11 @@ pub enum Decoded<'a> {
 pub struct Decoder {
     limits: FrameLimits,
     spans: Vec<Span>,
-    /// Holds the arguments of an inline command once their quotes are taken off.
+    /// The arguments of an inline command without their quotes.
     unquoted: Vec<u8>,
-    /// Arguments that the array has announced; `None` between frames.
+    /// The number of arguments in the array's head; `None` between frames.
     announced: Option<usize>,
-    /// Where the first argument that is not yet noted begins.
+    /// Where the first argument that was not found yet begins.
     position: usize,
     /// How far the end of a line was searched for.
     searched: usize,
@@ -58,16 +58,16 @@ enum Head {
     Bad,
 }
 
-/// Bytes of the longest argument that is found on the fast way: its length has two digits.
+/// Bytes of the longest argument that the fast path finds: its length has two digits.
 const MAX_SHORT: usize = 99;
 
 /// Bytes of a list or of unquoted text that are kept for the next command.
 const MAX_KEPT: usize = 1_024;
 
-/// Digits of the longest length that is read at all; more cannot be within any bound.
+/// Digits of the longest length that is read; a longer one exceeds every bound.
 const MAX_LENGTH_DIGITS: usize = 10;
 
-/// Characters of the longest number that is taken as an argument: a double in full.
+/// Characters of the longest number that may be an argument: a double with all its digits.
 const MAX_NUMBER_BYTES: usize = 64;
 
 impl Decoder {
@@ -84,7 +84,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the input begins with a frame of which nothing is read yet.
+    /// Whether nothing of the next frame has been read yet.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.announced.is_none()
@@ -93,59 +93,37 @@ impl Decoder {
     /// Looks for the first frame of `input`, which begins where the frame before it ended.
     ///
     /// # Errors
-    /// [`FrameError`] if these bytes can become no frame within the bounds; nothing that follows
-    /// them can be understood.
+    /// [`FrameError`] if these bytes cannot become a frame within the bounds; the bytes after them
+    /// cannot be understood.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<Decoded<'a>, FrameError> {
         if self.announced.is_none()
             && let Some(length) = self.whole(input)
         {
-            return Ok(Decoded::Command {
-                args: Args {
-                    bytes: input,
-                    spans: &self.spans,
-                },
-                length,
-            });
+            return Ok(self.command(input, length));
         }
-        match self.advance(input) {
-            Ok(Progress::Array) => {
-                let length = self.position;
-                self.reset();
-                Ok(Decoded::Command {
-                    args: Args {
-                        bytes: input,
-                        spans: &self.spans,
-                    },
-                    length,
-                })
-            }
-            Ok(Progress::Inline { length }) => {
-                self.reset();
-                Ok(Decoded::Command {
-                    args: Args {
-                        bytes: &self.unquoted,
-                        spans: &self.spans,
-                    },
-                    length,
-                })
-            }
-            Ok(Progress::Nothing { length }) => {
-                self.reset();
-                Ok(Decoded::Nothing { length })
-            }
-            Ok(Progress::Missing(_)) if input.len() >= self.limits.max_frame => {
-                self.reset();
-                Err(FrameError::LongFrame(self.limits.max_frame))
-            }
-            Ok(Progress::Missing(needed)) => Ok(Decoded::Incomplete { needed }),
-            Err(error) => {
-                self.reset();
-                Err(error)
-            }
+        let progress = self.advance(input);
+        if let Ok(Progress::Missing(needed)) = progress
+            && input.len() < self.limits.max_frame
+        {
+            return Ok(Decoded::Incomplete { needed });
         }
+        self.reset();
+        Ok(match progress? {
+            Progress::Array { length } => self.command(input, length),
+            Progress::Inline { length } => self.command(&self.unquoted, length),
+            Progress::Nothing { length } => Decoded::Nothing { length },
+            Progress::Missing(_) => return Err(FrameError::LongFrame(self.limits.max_frame)),
+        })
     }
 
-    /// Gives back what only a long command needed: a connection may be silent from now on.
+    /// The command whose arguments were found in `bytes`.
+    fn command<'a>(&'a self, bytes: &'a [u8], length: usize) -> Decoded<'a> {
+        let spans = &self.spans;
+        let args = Args { bytes, spans };
+        Decoded::Command { args, length }
+    }
+
+    /// Frees the memory that only a long command needed, since the connection may be idle from now on.
     fn shrink(&mut self) {
         if self.unquoted.capacity() > MAX_KEPT {
             self.unquoted = Vec::new();
@@ -155,13 +133,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes that it has of its own.
+    /// Bytes that it has allocated.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.unquoted.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Forgets the frame, but not its spans, which may just have been lent out.
+    /// Forgets the frame, but not its spans, which the caller may borrow.
     const fn reset(&mut self) {
         self.announced = None;
         self.position = 0;
@@ -212,11 +190,12 @@ impl Decoder {
                 return Ok(Progress::Missing(missing));
             }
         }
-        Ok(Progress::Array)
+        let length = self.position;
+        Ok(Progress::Array { length })
     }
 
-    /// Finds a command as nearly all are: at most nine bulk strings of less than 100 bytes, all of
-    /// them there. Whatever else it is, [`Self::advance`] says; this is for speed only.
+    /// The fast path: finds a whole command of at most nine bulk strings of less than 100 bytes.
+    /// [`Self::advance`] reads everything else.
     fn whole(&mut self, input: &[u8]) -> Option<usize> {
         let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = input else {
             return None;
@@ -236,7 +215,7 @@ impl Decoder {
         (at <= self.limits.max_frame).then_some(at)
     }
 
-    /// Notes one argument; says how many bytes are missing if it is cut.
+    /// Notes one argument, or returns how many bytes are missing if it is cut.
     fn argument(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
         let at = self.position;
         match input.get(at) {
@@ -251,7 +230,7 @@ impl Decoder {
         }
     }
 
-    /// An argument that says its length; `format` bytes of it are not its text.
+    /// An argument with its length in its head; its first `format` bytes are not its text.
     fn sized(
         &mut self,
         input: &[u8],
@@ -350,7 +329,7 @@ impl Decoder {
         Ok(Progress::Inline { length })
     }
 
-    /// Searches for `byte` from `start` on, not again where an earlier call did.
+    /// Searches for `byte` from `start`, or from where an earlier call stopped.
     fn find(
         &mut self,
         input: &[u8],
@@ -365,14 +344,14 @@ impl Decoder {
         if end - start > longest {
             return Err(FrameError::LongLine(longest));
         }
-        // A byte that was found may be needed again: what follows it can still be missing.
+        // The byte that was found is searched for again if the byte after it is still missing.
         self.searched = end;
         Ok(found.map(|_| end))
     }
 }
 
 enum Progress {
-    Array,
+    Array { length: usize },
     Inline { length: usize },
     Nothing { length: usize },
     Missing(usize),
@@ -391,13 +370,13 @@ fn empty_frames(input: &[u8]) -> usize {
     }
 }
 
-/// Where the text of a bulk string of less than 100 bytes lies whose head begins at `at`; `None` if
+/// The span of the text of a bulk string of less than 100 bytes whose head begins at `at`; `None` if
 /// there is none, or not all of it.
 #[inline]
 pub(super) fn short(input: &[u8], at: usize) -> Option<Span> {
     const ONE_DIGIT: u32 = u32::from_le_bytes([b'$', 0, b'\r', b'\n']);
     const TWO_DIGITS: u32 = u32::from_le_bytes([b'$', 0, 0, b'\r']);
-    // Four bytes at a time: a head is compared at once, but for its digits.
+    // One comparison of four bytes for the whole head except its digits.
     let [kind, tens, ones, fourth, fifth] = *input.get(at..)?.first_chunk::<5>()?;
     let word = u32::from_le_bytes([kind, tens, ones, fourth]);
     let digit = |byte: u8| {

@@ -209,23 +209,8 @@ impl<'b> Encoder<'b> {
 
     fn long_head(&mut self, kind: u8, value: i64) {
         self.out.push(kind);
-        if value < 0 {
-            self.out.push(b'-');
-        }
-        // The digits of a 64 bit integer, the last first.
-        let mut digits = [0u8; 20];
-        let mut rest = value.unsigned_abs();
-        let mut length = 0;
-        for digit in &mut digits {
-            *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-            rest /= 10;
-            length += 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        let digits = digits.get(..length).unwrap_or_default();
-        self.out.extend(digits.iter().rev());
+        let mut buffer = itoa::Buffer::new();
+        self.out.extend_from_slice(buffer.format(value).as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
 }

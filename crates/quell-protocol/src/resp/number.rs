@@ -1,42 +1,18 @@
 //! Integers in arguments.
 
-/// So many digits cannot overflow, so they are not checked one by one.
-const SAFE_DIGITS: usize = 18;
-
 /// `text` as an integer: an optional sign and digits, nothing else; `None` if it does not fit.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
+    let (sign, digits) = match text {
+        [b'-', digits @ ..] => (-1, digits),
+        [b'+', digits @ ..] | digits => (1, digits),
     };
     if digits.is_empty() {
         return None;
     }
-    if digits.len() <= SAFE_DIGITS {
-        let mut value: i64 = 0;
-        for byte in digits {
-            match byte {
-                b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
-                _ => return None,
-            }
-        }
-        return Some(if negative { -value } else { value });
-    }
-    let mut value: i64 = 0;
-    for byte in digits {
-        let digit = match byte {
-            b'0'..=b'9' => i64::from(byte - b'0'),
-            _ => return None,
-        };
-        value = value.checked_mul(10)?;
-        value = if negative {
-            value.checked_sub(digit)?
-        } else {
-            value.checked_add(digit)?
-        };
-    }
-    Some(value)
+    digits.iter().try_fold(0_i64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(sign * digit)
+    })
 }
 
 /// `text` as a whole number of at least 0: digits, nothing else; `None` if it does not fit.
