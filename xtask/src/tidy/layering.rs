@@ -61,7 +61,7 @@ const WALLS: [(&str, &[&str]); 3] = [
     ("quell-shares", &[]),
     (
         "quell-protocol",
-        &["base64", "serde", "serde_json", "thiserror"],
+        &["itoa", "serde", "serde_json", "thiserror"],
     ),
 ];
 

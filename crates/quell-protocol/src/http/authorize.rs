@@ -55,6 +55,26 @@ pub struct EntrySource {
     pub headers: Vec<String>,
 }
 
+/// The known entries, and their headers in the order in which they count.
+const SOURCES: [(&str, Reading, &str); 4] = [
+    (
+        "method",
+        Reading::Method,
+        "x-original-method x-forwarded-method",
+    ),
+    (
+        "path",
+        Reading::Path,
+        "x-original-uri x-original-url x-forwarded-uri",
+    ),
+    ("host", Reading::Host, "x-original-host x-forwarded-host"),
+    (
+        "remote_address",
+        Reading::Address,
+        "x-real-ip x-forwarded-for",
+    ),
+];
+
 /// Which headers make which entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizeMap {
@@ -89,7 +109,7 @@ impl AuthorizeMap {
 
     /// Those of the known headers that `is_believed`.
     fn of(is_believed: impl Fn(&str) -> bool) -> Self {
-        let entry = |entry: &str, reading, headers: &str| EntrySource {
+        let source = |(entry, reading, headers): (&str, Reading, &str)| EntrySource {
             entry: entry.to_owned(),
             reading,
             headers: headers
@@ -98,22 +118,8 @@ impl AuthorizeMap {
                 .map(str::to_owned)
                 .collect(),
         };
-        let path = "x-original-uri x-original-url x-forwarded-uri";
         Self {
-            entries: vec![
-                entry(
-                    "method",
-                    Reading::Method,
-                    "x-original-method x-forwarded-method",
-                ),
-                entry("path", Reading::Path, path),
-                entry("host", Reading::Host, "x-original-host x-forwarded-host"),
-                entry(
-                    "remote_address",
-                    Reading::Address,
-                    "x-real-ip x-forwarded-for",
-                ),
-            ],
+            entries: SOURCES.map(source).into(),
             prefix: Some("x-quell-entry-".to_owned()),
             path: PathReading::default(),
         }

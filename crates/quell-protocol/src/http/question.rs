@@ -1,33 +1,34 @@
-//! Question: a request for `/v1/acquire` or `/v1/peek` as nearly all are, found in the bytes of a
-//! connection.
+//! Question: a plain request for `/v1/acquire` or `/v1/peek`, found in the bytes of a connection.
 //!
-//! This is no HTTP server, and must not become one. It takes a request only if it is whole, if every
-//! byte of its head is one that it knows the meaning of, and if nothing in it asks for more than an
-//! answer: one length, JSON by name, no coding, no upgrade, no expectation. Whatever else comes is
-//! left as it is for one who knows all of HTTP, so a mistake here can cost speed and nothing else.
+//! This is not an HTTP server, and must not become one. It takes a request only if the request is
+//! complete, if it understands every byte of the head, and if the head asks for nothing but an answer:
+//! one length, a JSON content type, no coding, no upgrade, no expectation. Every other request is left
+//! unchanged for a full HTTP implementation, so a mistake here can only cost speed.
+
+use std::mem;
 
 use quell_core::charge::Operation;
 
-/// Longest head that is looked at, in bytes: what clients of programs send is a tenth of it.
+/// Longest head that is read, in bytes: ten times what the clients of programs send.
 const MAX_HEAD: usize = 2_048;
 
-/// Digits of the longest length that is looked at.
+/// Digits of the longest length that is read.
 const MAX_LENGTH_DIGITS: usize = 7;
 
 /// A request that asks a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// What is asked for.
+    /// Whether it charges.
     pub operation: Operation,
-    /// The host that it names; empty if it names none.
+    /// The value of `Host`; empty if there is none.
     pub host: &'a [u8],
-    /// The body, which is JSON by its name; not read yet.
+    /// The body, which has the type of JSON; it was not read yet.
     pub body: &'a [u8],
     /// Bytes of the request, head and body.
     pub length: usize,
 }
 
-/// The question that `input` begins with; `None` if it begins with anything else, or is not whole.
+/// The question at the beginning of `input`; `None` if it is anything else, or not complete.
 #[must_use]
 pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let (operation, mut rest) = request_line(input)?;
@@ -45,15 +46,21 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
         if read > MAX_HEAD {
             return None;
         }
-        match meaning(name) {
-            Meaning::None => {}
-            Meaning::Host if host.is_none() => host = Some(value),
-            Meaning::Length if length.is_none() => length = Some(natural(value)?),
-            Meaning::Kind if !is_json && value.eq_ignore_ascii_case(b"application/json") => {
-                is_json = true;
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let is_understood = match name.len() {
+            // Host, Accept and User-Agent come with nearly every request.
+            4 if is(b"host") => host.replace(value).is_none(),
+            6 if is(b"accept") => true,
+            10 if is(b"user-agent") => true,
+            14 if is(b"content-length") => length.replace(natural(value)?).is_none(),
+            12 if is(b"content-type") => {
+                !mem::replace(&mut is_json, true) && value.eq_ignore_ascii_case(b"application/json")
             }
-            Meaning::Connection if value.eq_ignore_ascii_case(b"keep-alive") => {}
-            _ => return None,
+            10 if is(b"connection") => value.eq_ignore_ascii_case(b"keep-alive"),
+            _ => !MORE.iter().any(|more| is(more)),
+        };
+        if !is_understood {
+            return None;
         }
         rest = after;
     }
@@ -75,7 +82,7 @@ fn request_line(input: &[u8]) -> Option<(Operation, &[u8])> {
     Some((Operation::Peek, rest))
 }
 
-/// A field of the head, and what follows its line. Names are letters, digits, `-` and `_`; values
+/// The name and value of a field, and the bytes after its line. Names are letters, digits, `-` and `_`; values
 /// are printable ASCII, trimmed.
 fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -86,19 +93,6 @@ fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (value, after) = after.split_at_checked(value_end)?;
     let after = after.strip_prefix(b"\r\n")?;
     (!name.is_empty()).then_some((name, value.trim_ascii(), after))
-}
-
-/// What a field has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    /// Nothing to a question.
-    None,
-    Host,
-    Length,
-    Kind,
-    Connection,
-    /// More than is understood here.
-    More,
 }
 
 /// Fields that change what a message is or how it is to be answered (RFC 9110 and 9112).
@@ -114,21 +108,6 @@ const MORE: [&[u8]; 10] = [
     b"keep-alive",
     b"proxy-connection",
 ];
-
-fn meaning(name: &[u8]) -> Meaning {
-    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-    match name.len() {
-        // Host, Accept and User-Agent come with nearly every request.
-        4 if is(b"host") => Meaning::Host,
-        6 if is(b"accept") => Meaning::None,
-        14 if is(b"content-length") => Meaning::Length,
-        12 if is(b"content-type") => Meaning::Kind,
-        10 if is(b"connection") => Meaning::Connection,
-        10 if is(b"user-agent") => Meaning::None,
-        _ if MORE.iter().any(|more| is(more)) => Meaning::More,
-        _ => Meaning::None,
-    }
-}
 
 fn natural(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() || digits.len() > MAX_LENGTH_DIGITS {
