@@ -1,6 +1,7 @@
-//! A limit in a snapshot: its numbers as they were configured, checked again when they are read.
+//! Limit record: a limit in a snapshot, as it was configured. Its numbers are checked again when they are
+//! read.
 //!
-//! Fields and variants are told apart by their order, as in `state_record`.
+//! The file identifies fields and variants by their order, as in `state_record`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,29 +30,21 @@ pub(super) struct LimitRecord {
 
 #[derive(Serialize, Deserialize)]
 enum AlgorithmRecord {
-    TokenBucket(BucketRecord),
-    /// One that refills in batches.
-    Refill(BucketRecord),
+    TokenBucket(#[serde(with = "BucketRecord")] TokenBucket),
+    /// A token bucket that refills in batches.
+    Refill(#[serde(with = "BucketRecord")] TokenBucket),
     LeakyBucket {
         count: u64,
         period: Duration,
         burst: u64,
         delay_after: u64,
     },
-    FixedWindow {
-        limit: u64,
-        window: Duration,
-    },
-    CalendarWindow {
-        limit: u64,
-        #[serde(with = "UnitRecord")]
-        unit: CalendarUnit,
-        zone: String,
-    },
+    FixedWindow(u64, Duration),
+    CalendarWindow(u64, #[serde(with = "UnitRecord")] CalendarUnit, String),
     SlidingWindow(#[serde(with = "SlidingWindowRecord")] SlidingWindow),
     SlidingLog(#[serde(with = "SlidingLogRecord")] SlidingLog),
     /// A token bucket with debt.
-    OnCredit(BucketRecord),
+    OnCredit(#[serde(with = "BucketRecord")] TokenBucket),
     WarmingUp {
         count: u64,
         period: Duration,
@@ -60,12 +53,22 @@ enum AlgorithmRecord {
     },
 }
 
+/// The numbers that every token bucket has; the variant says the rest.
 #[derive(Serialize, Deserialize)]
+#[serde(remote = "TokenBucket")]
 struct BucketRecord {
     count: u64,
     period: Duration,
     burst: Option<u64>,
     initial: Option<u64>,
+    #[serde(skip)]
+    in_batches: bool,
+    #[serde(skip)]
+    debt: bool,
+    #[serde(skip)]
+    warm_up: Option<Duration>,
+    #[serde(skip)]
+    cold_factor: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -150,7 +153,17 @@ impl TryFrom<LimitRecord> for ActiveLimit {
 impl AlgorithmRecord {
     fn of(algorithm: &Algorithm) -> Option<Self> {
         Some(match algorithm.clone() {
-            Algorithm::TokenBucket(bucket) => Self::of_bucket(&bucket),
+            Algorithm::TokenBucket(bucket) => match (bucket.warm_up, bucket.cold_factor) {
+                (Some(warm_up), Some(cold_factor)) => Self::WarmingUp {
+                    count: bucket.count,
+                    period: bucket.period,
+                    warm_up,
+                    cold_factor,
+                },
+                _ if bucket.in_batches => Self::Refill(bucket),
+                _ if bucket.debt => Self::OnCredit(bucket),
+                _ => Self::TokenBucket(bucket),
+            },
             Algorithm::LeakyBucket(bucket) => Self::LeakyBucket {
                 count: bucket.rate.count(),
                 period: bucket.rate.period(),
@@ -158,12 +171,10 @@ impl AlgorithmRecord {
                 delay_after: bucket.delay_after,
             },
             Algorithm::FixedWindow(FixedWindow { limit, window }) => match window {
-                Window::FirstRequest(window) => Self::FixedWindow { limit, window },
-                Window::Calendar(Calendar { unit, zone }) => Self::CalendarWindow {
-                    limit,
-                    unit,
-                    zone: zone.as_ref().to_owned(),
-                },
+                Window::FirstRequest(window) => Self::FixedWindow(limit, window),
+                Window::Calendar(Calendar { unit, zone }) => {
+                    Self::CalendarWindow(limit, unit, zone.as_ref().to_owned())
+                }
             },
             Algorithm::SlidingWindow(window) => Self::SlidingWindow(window),
             Algorithm::SlidingLog(log) => Self::SlidingLog(log),
@@ -171,47 +182,14 @@ impl AlgorithmRecord {
         })
     }
 
-    fn of_bucket(bucket: &TokenBucket) -> Self {
-        let &TokenBucket {
-            count,
-            period,
-            in_batches,
-            burst,
-            initial,
-            debt,
-            warm_up,
-            cold_factor,
-        } = bucket;
-        if let (Some(warm_up), Some(cold_factor)) = (warm_up, cold_factor) {
-            return Self::WarmingUp {
-                count,
-                period,
-                warm_up,
-                cold_factor,
-            };
-        }
-        let variant = match (in_batches, debt) {
-            (true, _) => Self::Refill,
-            (false, true) => Self::OnCredit,
-            (false, false) => Self::TokenBucket,
-        };
-        variant(BucketRecord {
-            count,
-            period,
-            burst,
-            initial,
-        })
-    }
-
     fn read(self) -> Result<LimitSpec, LimitError> {
         Ok(match self {
-            Self::TokenBucket(record) => record.read().into(),
-            Self::OnCredit(record) => record.read().debt(true).into(),
-            Self::Refill(record) => TokenBucket {
-                in_batches: true,
-                ..record.read()
+            Self::TokenBucket(bucket) => bucket.into(),
+            Self::OnCredit(bucket) => bucket.debt(true).into(),
+            Self::Refill(mut bucket) => {
+                bucket.in_batches = true;
+                bucket.into()
             }
-            .into(),
             Self::WarmingUp {
                 count,
                 period,
@@ -230,23 +208,13 @@ impl AlgorithmRecord {
                 let bucket = Limit::leaky_bucket(Rate::new(count, period)?);
                 bucket.burst(burst).delay_after(delay_after).into()
             }
-            Self::FixedWindow { limit, window } => Limit::fixed_window(limit, window).into(),
-            Self::CalendarWindow { limit, unit, zone } => {
+            Self::FixedWindow(limit, window) => Limit::fixed_window(limit, window).into(),
+            Self::CalendarWindow(limit, unit, zone) => {
                 Limit::calendar_window(limit, unit, &zone).into()
             }
             Self::SlidingWindow(window) => window.into(),
             Self::SlidingLog(log) => log.into(),
         })
-    }
-}
-
-impl BucketRecord {
-    fn read(self) -> TokenBucket {
-        TokenBucket {
-            burst: self.burst,
-            initial: self.initial,
-            ..TokenBucket::new(self.count, self.period)
-        }
     }
 }
 
@@ -291,8 +259,8 @@ mod tests {
         }
     }
 
-    /// What servers of before wrote is read, so no variant or field may move: the bytes between an
-    /// empty id, start and place and a missing ban.
+    /// Snapshots of earlier versions are read, so no variant or field may move. The bytes are those
+    /// between an empty id, start and place and a missing ban.
     #[test]
     fn a_limit_has_the_bytes_that_it_always_had() {
         let second = Duration::from_secs(1);

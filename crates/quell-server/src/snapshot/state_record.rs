@@ -1,8 +1,9 @@
-//! A saved state in a snapshot: what the core keeps, in a form that can be serialized.
+//! State record: a saved state in a snapshot.
 //!
-//! Fields and variants are told apart by their order, so that is never changed; what is new goes to
-//! the end and raises the version.
+//! The file identifies fields and variants by their order, which never changes. New ones are added at
+//! the end and raise the version.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use quell::store::memory::{Fingerprint, Saved};
@@ -27,22 +28,37 @@ pub(super) struct StateRecord {
     name: Option<Vec<u8>>,
 }
 
-/// What a [`Usage`] says, its fields in the same order.
+/// A [`Usage`], with its fields in the same order.
 #[derive(Serialize, Deserialize)]
 enum UsageRecord {
     Rest,
     TokenBucket(u128),
-    Refill(u64, u64),
+    Refill(#[serde(with = "Nanos")] Monotonic, u64),
     LeakyBucket(u128),
-    FixedWindow(u64, u64),
+    FixedWindow(#[serde(with = "Nanos")] Monotonic, u64),
     CalendarWindow(u64, u64),
-    SlidingWindow(Vec<(u64, u64)>),
+    SlidingWindow(VecDeque<(u64, u64)>),
     SlidingLog(Vec<(u64, u64)>),
-    Owing(u128, u64),
-    OwingBatches(u64, u64),
-    WarmingUp(u128, u64, u64),
-    /// Of a state that has been asked under several versions of its limit.
+    Owing(u128, #[serde(with = "Nanos")] Monotonic),
+    OwingBatches(#[serde(with = "Nanos")] Monotonic, u64),
+    WarmingUp(u128, u64, #[serde(with = "Nanos")] Monotonic),
+    /// Of a state that was charged under several versions of its limit.
     Versions(Box<Self>, Vec<VersionRecord>),
+}
+
+/// An instant, as nanoseconds.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Monotonic")]
+struct Nanos(#[serde(getter = "nanos")] u64);
+
+fn nanos(at: &Monotonic) -> u64 {
+    at.as_nanos()
+}
+
+impl From<Nanos> for Monotonic {
+    fn from(Nanos(nanos): Nanos) -> Self {
+        Self::from_nanos(nanos)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,7 +111,7 @@ impl From<StateRecord> for Saved {
             state: State {
                 limit: LimitId(record.limit),
                 usage: Usage::from(usage),
-                // Holds end with the process: what is charged stays, permits and places do not.
+                // Holds end with the process: their charges stay, permits and places do not.
                 holds: None,
                 ban: record.ban.map(|ban| Box::new(BanRecord::from(ban))),
                 versions,
@@ -109,7 +125,7 @@ impl VersionRecord {
     fn of(version: &Version) -> Option<Self> {
         Some(Self {
             limit: LimitRecord::of_limit(&version.limit)?,
-            usage: UsageRecord::from(&version.usage),
+            usage: UsageRecord::from(version.usage.clone()),
             asked: version.asked.as_nanos(),
         })
     }
@@ -125,7 +141,7 @@ impl VersionRecord {
 
 impl UsageRecord {
     fn of(state: &State) -> Self {
-        let usage = Self::from(&state.usage);
+        let usage = Self::from(state.usage.clone());
         match state.versions.as_deref() {
             None => usage,
             Some(versions) => {
@@ -136,74 +152,51 @@ impl UsageRecord {
     }
 }
 
-impl From<&Usage> for UsageRecord {
-    fn from(usage: &Usage) -> Self {
-        let nanos = |at: &Monotonic| at.as_nanos();
+impl From<Usage> for UsageRecord {
+    fn from(usage: Usage) -> Self {
         match usage {
-            Usage::Rest => Self::Rest,
-            Usage::TokenBucket { tat } => Self::TokenBucket(*tat),
-            Usage::Refill { anchor, used } => Self::Refill(nanos(anchor), *used),
-            Usage::LeakyBucket { tat } => Self::LeakyBucket(*tat),
-            Usage::FixedWindow { start, used } => Self::FixedWindow(nanos(start), *used),
-            Usage::CalendarWindow { end, used } => Self::CalendarWindow(end.as_nanos(), *used),
-            Usage::SlidingWindow { segments } => {
-                Self::SlidingWindow(segments.iter().copied().collect())
+            Usage::TokenBucket { tat } => Self::TokenBucket(tat),
+            Usage::Refill { anchor, used } => Self::Refill(anchor, used),
+            Usage::LeakyBucket { tat } => Self::LeakyBucket(tat),
+            Usage::FixedWindow { start, used } => Self::FixedWindow(start, used),
+            Usage::CalendarWindow { end, used } => Self::CalendarWindow(end.as_nanos(), used),
+            Usage::SlidingWindow { segments } => Self::SlidingWindow(segments),
+            Usage::SlidingLog { entries } => {
+                let entries = entries.into_iter();
+                Self::SlidingLog(entries.map(|(at, used)| (at.as_nanos(), used)).collect())
             }
-            Usage::SlidingLog { entries } => Self::SlidingLog(
-                entries
-                    .iter()
-                    .map(|(at, used)| (nanos(at), *used))
-                    .collect(),
-            ),
-            Usage::Owing { tat, as_of } => Self::Owing(*tat, nanos(as_of)),
-            Usage::OwingBatches { anchor, used } => Self::OwingBatches(nanos(anchor), *used),
-            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp(*tat, *heat, nanos(as_of)),
-            Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
+            Usage::Owing { tat, as_of } => Self::Owing(tat, as_of),
+            Usage::OwingBatches { anchor, used } => Self::OwingBatches(anchor, used),
+            Usage::WarmingUp { tat, heat, as_of } => Self::WarmingUp(tat, heat, as_of),
+            // Permits end with the process.
+            Usage::Rest | Usage::Concurrency { .. } | Usage::Learning(_) => Self::Rest,
         }
     }
 }
 
 impl From<UsageRecord> for Usage {
     fn from(record: UsageRecord) -> Self {
-        let at = Monotonic::from_nanos;
         match record {
             UsageRecord::Rest => Self::Rest,
             UsageRecord::TokenBucket(tat) => Self::TokenBucket { tat },
-            UsageRecord::Refill(nanos, used) => {
-                let anchor = at(nanos);
-                Self::Refill { anchor, used }
-            }
+            UsageRecord::Refill(anchor, used) => Self::Refill { anchor, used },
             UsageRecord::LeakyBucket(tat) => Self::LeakyBucket { tat },
-            UsageRecord::FixedWindow(nanos, used) => {
-                let start = at(nanos);
-                Self::FixedWindow { start, used }
-            }
+            UsageRecord::FixedWindow(start, used) => Self::FixedWindow { start, used },
             UsageRecord::CalendarWindow(nanos, used) => {
                 let end = Wall::from_nanos(nanos);
                 Self::CalendarWindow { end, used }
             }
-            UsageRecord::SlidingWindow(segments) => {
-                let segments = segments.into();
-                Self::SlidingWindow { segments }
-            }
+            UsageRecord::SlidingWindow(segments) => Self::SlidingWindow { segments },
             UsageRecord::SlidingLog(entries) => {
                 let entries = entries.into_iter();
-                let entries = entries.map(|(nanos, used)| (at(nanos), used)).collect();
+                let entries = entries.map(|(nanos, used)| (Monotonic::from_nanos(nanos), used));
+                let entries = entries.collect();
                 Self::SlidingLog { entries }
             }
-            UsageRecord::Owing(tat, nanos) => {
-                let as_of = at(nanos);
-                Self::Owing { tat, as_of }
-            }
-            UsageRecord::OwingBatches(nanos, used) => {
-                let anchor = at(nanos);
-                Self::OwingBatches { anchor, used }
-            }
-            UsageRecord::WarmingUp(tat, heat, nanos) => {
-                let as_of = at(nanos);
-                Self::WarmingUp { tat, heat, as_of }
-            }
-            // Nobody writes versions of a version.
+            UsageRecord::Owing(tat, as_of) => Self::Owing { tat, as_of },
+            UsageRecord::OwingBatches(anchor, used) => Self::OwingBatches { anchor, used },
+            UsageRecord::WarmingUp(tat, heat, as_of) => Self::WarmingUp { tat, heat, as_of },
+            // A version has no versions.
             UsageRecord::Versions(usage, _) => Self::from(*usage),
         }
     }
