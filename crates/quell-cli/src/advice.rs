@@ -1,4 +1,4 @@
-//! Advice: what to write in place of a word that is not of this command line.
+//! Advice: what to write instead of a word that this command line does not have.
 
 use std::ffi::OsString;
 
@@ -6,61 +6,49 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use quell_core::key::printable;
 
-/// Other people's commands, below which of ours they are looked for, and what to write.
-const COMMANDS: [(&str, &[&str], &str); 12] = [
-    (
-        "",
-        &["run", "start", "up", "server", "daemon"],
-        "quell serve",
-    ),
-    ("", &["test"], "quell rules test"),
-    ("", &["explain"], "quell rules explain"),
-    ("", &["validate", "lint", "verify"], "quell rules check"),
-    (
-        "",
-        &["push", "pull", "history", "rollback", "set"],
-        "quell rules",
-    ),
-    ("", &["ban"], "quell bans set"),
-    ("", &["unban"], "quell bans lift"),
-    (
-        "rules",
-        &["lint", "validate", "verify"],
-        "quell rules check",
-    ),
-    ("rules", &["run"], "quell rules test"),
-    ("rules", &["show", "get", "list", "ls"], "quell rules pull"),
-    ("bans", &["add", "create", "new", "ban"], "quell bans set"),
+/// Commands of other tools: the command of ours before them, their words, and what to write.
+const COMMANDS: [(&str, &str, &str); 12] = [
+    ("", "run start up server daemon", "quell serve"),
+    ("", "test", "quell rules test"),
+    ("", "explain", "quell rules explain"),
+    ("", "validate lint verify", "quell rules check"),
+    ("", "push pull history rollback set", "quell rules"),
+    ("", "ban", "quell bans set"),
+    ("", "unban", "quell bans lift"),
+    ("rules", "lint validate verify", "quell rules check"),
+    ("rules", "run", "quell rules test"),
+    ("rules", "show get list ls", "quell rules pull"),
+    ("bans", "add create new ban", "quell bans set"),
     (
         "bans",
-        &["remove", "rm", "delete", "del", "unset", "unban", "clear"],
+        "remove rm delete del unset unban clear",
         "quell bans lift",
     ),
 ];
 
-/// Other people's flags of `quell serve`, and what to write.
-const FLAGS: [(&[&str], &str); 6] = [
+/// Flags of other servers, and what to write.
+const FLAGS: [(&str, &str); 6] = [
     (
-        &["--port", "--listen", "--bind", "--address", "--addr", "-p"],
+        "--port --listen --bind --address --addr -p",
         "write `--http 127.0.0.1:8080`, and `--resp 127.0.0.1:6380` for Redis clients",
     ),
     (
-        &["--redis", "--redis-url", "--backend", "--url"],
+        "--redis --redis-url --backend --url",
         "write `--store redis://HOST:PORT/0`",
     ),
-    (&["--file", "-f", "--rules-file"], "write `--rules FILE`"),
-    (&["--verbose", "-v", "--debug"], "write `--log debug`"),
+    ("--file -f --rules-file", "write `--rules FILE`"),
+    ("--verbose -v --debug", "write `--log debug`"),
     (
-        &["--dry-run"],
+        "--dry-run",
         "write `--shadow`: rules are reported, and refuse nobody",
     ),
     (
-        &["--daemon", "--background", "-d"],
+        "--daemon --background -d",
         "it stays in the foreground: have a supervisor start it",
     ),
 ];
 
-/// The same error with what to write, if a word was taken for one of ours.
+/// The same error with what to write, if a word is another tool's.
 pub(crate) fn advise(mut error: Error, arguments: &[OsString]) -> Error {
     let advice = match error.kind() {
         ErrorKind::InvalidSubcommand => {
@@ -72,7 +60,7 @@ pub(crate) fn advise(mut error: Error, arguments: &[OsString]) -> Error {
         _ => None,
     };
     if let Some(advice) = advice {
-        // What looks alike means something else.
+        // A similar word of ours means something else.
         for other in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
             error.insert(other, ContextValue::None);
         }
@@ -89,7 +77,7 @@ fn text(error: &Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// The commands that were said before what is wrong: `serve`, or `rules`.
+/// The first command on the command line, such as `serve` or `rules`.
 fn said(arguments: &[OsString]) -> String {
     let first = arguments.get(1);
     first.map_or_else(String::new, |first| {
@@ -97,12 +85,16 @@ fn said(arguments: &[OsString]) -> String {
     })
 }
 
+fn has_word(words: &str, word: &str) -> bool {
+    words.split(' ').any(|other| other == word)
+}
+
 fn command(word: &str, arguments: &[OsString]) -> Option<String> {
     let said = said(arguments);
     let before = if said == word { "" } else { said.as_str() };
     let mut commands = COMMANDS.iter();
     let (_, _, ours) =
-        commands.find(|(above, words, _)| *above == before && words.contains(&word))?;
+        commands.find(|(above, words, _)| *above == before && has_word(words, word))?;
     Some(match *ours {
         "quell rules" => format!("write `quell rules {word}`"),
         ours => format!("write `{ours}`"),
@@ -127,7 +119,7 @@ fn argument(word: &str, arguments: &[OsString]) -> Option<String> {
         }
         "serve" => {
             let mut flags = FLAGS.iter();
-            let (_, advice) = flags.find(|(others, _)| others.contains(&word))?;
+            let (_, advice) = flags.find(|(others, _)| has_word(others, word))?;
             Some((*advice).to_owned())
         }
         "check" if is_word && is_file => Some(format!("write `quell rules check {word}`")),

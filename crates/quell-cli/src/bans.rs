@@ -200,18 +200,18 @@ impl Lift {
 
 impl Key {
     fn body(&self, length: Option<String>) -> Result<String> {
-        // A name that stands twice is told.
+        // Refuses a name that appears twice.
         entry::query(&self.domain, &self.entries, Cost::ONE)?;
         let mut entries = BTreeMap::new();
         for entry in &self.entries {
-            let name = entry.name();
-            let value = std::str::from_utf8(entry.value()).map_err(|_| {
+            let name = entry.name.as_str();
+            let value = std::str::from_utf8(&entry.value).map_err(|_| {
                 Usage(format!(
                     "the value of `{}` is not UTF-8: JSON has no such strings",
                     printable(name)
                 ))
             })?;
-            // One that stands already, whoever made it, can be lifted.
+            // An existing ban can be lifted, whatever its address.
             if length.is_some()
                 && let Some(reason) = wrong_address(name, value.as_bytes())
             {

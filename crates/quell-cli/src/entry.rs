@@ -14,20 +14,8 @@ use crate::exit::Usage;
 /// A name and a value; the value may be any bytes that the shell can pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryArg {
-    name: String,
-    value: Vec<u8>,
-}
-
-impl EntryArg {
-    /// The entry's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its value.
-    pub(crate) fn value(&self) -> &[u8] {
-        &self.value
-    }
+    pub(crate) name: String,
+    pub(crate) value: Vec<u8>,
 }
 
 /// Reads `NAME=VALUE`; the value may hold further `=`, and may be empty.
@@ -78,18 +66,15 @@ pub(crate) fn cost(text: &str) -> Result<Cost, String> {
 pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) -> Result<Query<'a>> {
     let mut query = Query::new(domain).cost(cost);
     for (index, entry) in entries.iter().enumerate() {
-        let name = entry.name();
-        if entries
-            .iter()
-            .take(index)
-            .any(|earlier| earlier.name() == name)
-        {
+        let name = &entry.name;
+        let mut earlier = entries.iter().take(index);
+        if earlier.any(|earlier| earlier.name == *name) {
             bail!(Usage(format!(
                 "the entry `{}` appears twice: write each name once",
                 printable(name)
             )));
         }
-        query = query.entry(name, entry.value());
+        query = query.entry(name.as_str(), entry.value.as_slice());
     }
     Ok(query)
 }
@@ -101,8 +86,8 @@ mod tests {
     #[test]
     fn the_first_equals_sign_ends_the_name() {
         let entry = read(&OsString::from("path=/a?b=c")).unwrap();
-        assert_eq!((entry.name(), entry.value()), ("path", &b"/a?b=c"[..]));
-        assert_eq!(read(&OsString::from("user=")).unwrap().value(), b"");
+        assert_eq!((&*entry.name, &*entry.value), ("path", &b"/a?b=c"[..]));
+        assert_eq!(read(&OsString::from("user=")).unwrap().value, b"");
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) enum Exit {
     Fine,
     /// Refused, or failed: 1.
     Failed,
-    /// Something was said that cannot be meant: 2.
+    /// Something on the command line is wrong: 2.
     Usage,
 }
 
@@ -30,15 +30,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Something was said, on the command line, in the environment or in a configuration file, that
-/// cannot be meant. The text says what to write.
-#[derive(Debug)]
+/// An argument, a variable or a configuration file is wrong. The text says what to write.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}

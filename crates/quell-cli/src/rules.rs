@@ -79,7 +79,7 @@ fn tell(problems: &[Problem], warnings: &[Problem]) {
 }
 
 /// `1 rule`, `2 rules`.
-fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -56,6 +56,14 @@ pub(super) struct Proposal<'a> {
     pub(super) remark: String,
 }
 
+/// A change of the rules in a store.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    args: &'a PublishArgs,
+    pub(super) store: RuleStore,
+    pub(super) newest: Newest,
+}
+
 /// The outcome for programs.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Outcome {
@@ -75,22 +83,18 @@ pub(super) struct Outcome {
 }
 
 impl PublishArgs {
-    pub(super) fn open(&self) -> Result<RuleStore> {
-        self.store.open()
+    /// Opens the store, and reads its newest version.
+    pub(super) fn begin(&self) -> Result<Change<'_>> {
+        let store = self.store.open()?;
+        let newest = store.newest()?;
+        Ok(Change {
+            args: self,
+            store,
+            newest,
+        })
     }
 
-    /// The version that must be the newest and is not: the one that was said, else the one that a
-    /// file names.
-    pub(super) fn unmet(&self, in_file: Option<Origin>, newest: &Newest) -> Option<Origin> {
-        let said = self.expect.map(|number| Origin {
-            number,
-            digest: None,
-        });
-        let expected = said.or(in_file)?;
-        (!expected.is(newest.head.as_ref())).then_some(expected)
-    }
-
-    /// The version that was said on the command line.
+    /// The version that `--expect` names.
     pub(super) const fn said(&self) -> Option<u64> {
         self.expect
     }
@@ -105,62 +109,83 @@ impl PublishArgs {
         })
     }
 
-    /// Tells why nothing is pushed.
-    pub(super) fn refuse(&self, newest: &Newest, reason: impl Into<String>) -> Result<Exit> {
-        self.finish(Outcome {
-            reason: Some(reason.into()),
-            dry_run: self.dry_run,
-            ..Outcome::of(newest)
-        })
+    fn finish(&self, outcome: Outcome) -> Result<Exit> {
+        let exit = Exit::fine_if(outcome.ok);
+        if self.json {
+            output::json(&outcome)?;
+            return Ok(exit);
+        }
+        outcome.tell_changes()?;
+        let reason = outcome.reason.unwrap_or_default();
+        if outcome.ok {
+            output::line(reason)?;
+        } else {
+            output::note(format_args!("{} {reason}", Paint::stderr().red("error:")));
+        }
+        Ok(exit)
     }
+}
 
-    /// Tells that another version is the newest than the one that was expected.
-    pub(super) fn refuse_unexpected(
-        &self,
-        store: &RuleStore,
-        newest: &Newest,
-        expected: &Origin,
-    ) -> Result<Exit> {
-        let reason = match &newest.head {
+impl Change<'_> {
+    /// Why nothing may be pushed: the newest version is not the expected one, which `--expect` or else a
+    /// file names.
+    pub(super) fn unmet(&self, in_file: Option<Origin>) -> Option<String> {
+        let said = self.args.expect.map(|number| Origin {
+            number,
+            digest: None,
+        });
+        let expected = said.or(in_file)?;
+        if expected.is(self.newest.head.as_ref()) {
+            return None;
+        }
+        Some(match &self.newest.head {
             None => format!(
                 "{} has no rules yet, and this was made from version {}: push without it (no --expect, \
                  and no first line of a pulled file)",
-                store.url(),
+                self.store.url(),
                 expected.number
             ),
             Some(head) => format!(
                 "this was made from version {}, and {}: pull it and make your change there, or say \
                  --expect {} to put this in its place",
                 expected.number,
-                whose(newest, head.number()),
+                whose(&self.newest, head.number()),
                 head.number()
             ),
-        };
-        self.refuse(newest, reason)
+        })
     }
 
-    /// Pushes `proposal` in place of `newest`, unless that is the same or a dry run.
-    pub(super) fn publish(
-        &self,
-        store: &RuleStore,
-        newest: &Newest,
-        proposal: Proposal<'_>,
-    ) -> Result<Exit> {
+    /// Tells why nothing is pushed.
+    pub(super) fn refuse(&self, reason: impl Into<String>) -> Result<Exit> {
+        self.args.finish(Outcome {
+            reason: Some(reason.into()),
+            dry_run: self.args.dry_run,
+            ..Outcome::of(&self.newest)
+        })
+    }
+
+    /// Pushes `proposal` in place of the newest version, unless that is the same or a dry run.
+    pub(super) fn publish(&self, proposal: Proposal<'_>) -> Result<Exit> {
         let Proposal {
             text,
             loaded,
             remark,
         } = proposal;
+        let Self {
+            args,
+            store,
+            newest,
+        } = self;
         let after = &loaded.domains;
         if let Err(error) = Limiter::new(MemoryStore::new()).set_rules(after.clone()) {
-            return self.refuse(newest, error.to_string());
+            return self.refuse(error.to_string());
         }
         let before = newest.domains.as_ref();
         let changes = before.map(|before| RuleChanges::between_domains(before, after));
         let change = format!("{remark}{}", in_a_line(changes.as_ref()));
         let mut outcome = Outcome {
             ok: true,
-            dry_run: self.dry_run,
+            dry_run: args.dry_run,
             changes: changes.unwrap_or_default(),
             // Sound for some servers, and refused by those that share their states.
             warnings: [loaded.warnings, loaded.undeclared].concat(),
@@ -170,18 +195,18 @@ impl PublishArgs {
         if let Some(version) = newest.version.as_ref().filter(is_same) {
             let number = version.number();
             outcome.reason = Some(format!("nothing to do: version {number} says the same"));
-            return self.finish(outcome);
+            return args.finish(outcome);
         }
-        if self.dry_run {
+        if args.dry_run {
             outcome.reason = Some("a dry run: nothing is pushed".to_owned());
-            return self.finish(outcome);
+            return args.finish(outcome);
         }
-        let who = self.by.clone().unwrap_or_else(user);
+        let who = args.by.clone().unwrap_or_else(user);
         let draft = Draft {
             text,
             who: &who,
             change: &change,
-            note: self.note.as_deref().unwrap_or_default(),
+            note: args.note.as_deref().unwrap_or_default(),
         };
         match store.push(newest.head.as_ref(), &draft)? {
             PushOutcome::Done(head) => {
@@ -201,33 +226,13 @@ impl PublishArgs {
                 ));
             }
         }
-        if outcome.pushed && !self.json {
-            return self.tell_pushed(store, &outcome);
+        if outcome.pushed && !args.json {
+            outcome.tell_changes()?;
+            let number = outcome.version.unwrap_or_default();
+            output::line(format_args!("version {number} is in {}", store.url()))?;
+            return Ok(Exit::Fine);
         }
-        self.finish(outcome)
-    }
-
-    fn tell_pushed(&self, store: &RuleStore, outcome: &Outcome) -> Result<Exit> {
-        outcome.tell_changes()?;
-        let number = outcome.version.unwrap_or_default();
-        output::line(format_args!("version {number} is in {}", store.url()))?;
-        Ok(Exit::Fine)
-    }
-
-    fn finish(&self, outcome: Outcome) -> Result<Exit> {
-        let exit = Exit::fine_if(outcome.ok);
-        if self.json {
-            output::json(&outcome)?;
-            return Ok(exit);
-        }
-        outcome.tell_changes()?;
-        let reason = outcome.reason.unwrap_or_default();
-        if outcome.ok {
-            output::line(reason)?;
-        } else {
-            output::note(format_args!("{} {reason}", Paint::stderr().red("error:")));
-        }
-        Ok(exit)
+        args.finish(outcome)
     }
 }
 

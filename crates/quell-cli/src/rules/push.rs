@@ -51,8 +51,7 @@ impl Push {
             Ok(sound) => sound,
             Err(problems) => return self.publish.tell_mistakes(problems),
         };
-        let store = self.publish.open()?;
-        let newest = store.newest()?;
+        let change = self.publish.begin()?;
         let mut origins = sound.origins.into_iter();
         let in_file = origins.next();
         let differing = origins.find(|other| Some(other) != in_file.as_ref());
@@ -62,17 +61,17 @@ impl Push {
                  must be the newest",
                 a.number, b.number
             );
-            return self.publish.refuse(&newest, reason);
+            return change.refuse(reason);
         }
-        if let Some(expected) = self.publish.unmet(in_file, &newest) {
-            return self.publish.refuse_unexpected(&store, &newest, &expected);
+        if let Some(reason) = change.unmet(in_file) {
+            return change.refuse(reason);
         }
         let proposal = Proposal {
             text: &sound.text,
             loaded: sound.loaded,
             remark: String::new(),
         };
-        self.publish.publish(&store, &newest, proposal)
+        change.publish(proposal)
     }
 }
 

@@ -30,12 +30,11 @@ impl Rollback {
     /// # Errors
     /// If there is no such version, or the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
-        let store = self.publish.open()?;
-        let newest = store.newest()?;
-        if let Some(expected) = self.publish.unmet(None, &newest) {
-            return self.publish.refuse_unexpected(&store, &newest, &expected);
+        let change = self.publish.begin()?;
+        if let Some(reason) = change.unmet(None) {
+            return change.refuse(reason);
         }
-        let version = store.version(Some(self.number))?;
+        let version = change.store.version(Some(self.number))?;
         let name = format!("version {}", self.number);
         match parse_str(&name, &version.text) {
             Ok(loaded) => {
@@ -44,7 +43,7 @@ impl Rollback {
                     loaded,
                     remark: format!("back to version {}: ", self.number),
                 };
-                self.publish.publish(&store, &newest, proposal)
+                change.publish(proposal)
             }
             Err(problems) => self.publish.tell_mistakes(problems),
         }

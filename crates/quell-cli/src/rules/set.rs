@@ -1,4 +1,4 @@
-//! `quell rules set`: one rule in a store says something else, and nothing else changes.
+//! `quell rules set`: sets fields of one rule in a store, and changes nothing else.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -34,20 +34,19 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Changes the newest version, and pushes what comes out.
+    /// Changes the newest version, and pushes the result.
     ///
     /// # Errors
     /// [`Usage`] if there is no such rule or several; else if the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
-        let store = self.publish.open()?;
-        let newest = store.newest()?;
-        if let Some(expected) = self.publish.unmet(None, &newest) {
-            return self.publish.refuse_unexpected(&store, &newest, &expected);
+        let change = self.publish.begin()?;
+        if let Some(reason) = change.unmet(None) {
+            return change.refuse(reason);
         }
-        let Some(version) = &newest.version else {
+        let Some(version) = &change.newest.version else {
             bail!(
                 "{} has no rules to change: `quell rules push FILE` brings some",
-                store.url()
+                change.store.url()
             );
         };
         let name = format!("version {}", version.number().saturating_add(1));
@@ -59,7 +58,7 @@ impl Set {
                     loaded: edited.after,
                     remark: String::new(),
                 };
-                self.publish.publish(&store, &newest, proposal)
+                change.publish(proposal)
             }
             Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
             Err(
@@ -69,7 +68,7 @@ impl Set {
                 | EditError::Twice(_)
                 | EditError::Name),
             ) => bail!(Usage(error.to_string())),
-            Err(error) => self.publish.refuse(&newest, error.to_string()),
+            Err(error) => change.refuse(error.to_string()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Subject: the limiter over a store that the server uses, under a clock that the runner holds.
+//! Subject: a limiter over a store of the server, on the clock of the test runner.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use quell::Limiter;
 use quell::store::memory::MemoryStore;
 use quell::store::{AdminStore, Finished, HoldStore, StoreError};
-use quell::{AskError, Limiter};
 use quell_core::charge::{Action, Operation};
 use quell_core::claim::Claim;
 use quell_core::descriptor::Query;
@@ -22,7 +22,7 @@ use quell_redis::{Failure, RedisStore, StoreUrl};
 use quell_rules::scenario::{EndAnswer, Subject};
 use tokio::runtime::Runtime;
 
-/// How long one call to a store may take: a test need not answer anybody in time.
+/// How long one call to a store may take: longer than in a server, since nobody waits for a test.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store that tests run on.
@@ -166,7 +166,16 @@ impl<S: TestStore> Subject for OnStore<S> {
         action: Action,
         now: Now,
     ) -> Result<usize, String> {
-        self.wait(administer(&self.limiter, rule, query, action, now))
+        let (limiter, domain) = (&self.limiter, query.domain());
+        self.wait(async {
+            match (rule, query.descriptors()) {
+                (Some(rule), [entries]) => {
+                    let changed = limiter.administer_key_at(domain, rule, entries, action, now);
+                    changed.await
+                }
+                _ => limiter.administer_at(query, action, now).await,
+            }
+        })
     }
 }
 
@@ -181,26 +190,10 @@ impl<S: TestStore> Drop for OnStore<S> {
     }
 }
 
-/// Does something by hand to the keys of one rule, or of all that match.
-async fn administer<S: AdminStore>(
-    limiter: &Limiter<S>,
-    rule: Option<&str>,
-    query: &Query<'_>,
-    action: Action,
-    now: Now,
-) -> Result<usize, AskError> {
-    let (Some(rule), [entries]) = (rule, query.descriptors()) else {
-        return limiter.administer_at(query, action, now).await;
-    };
-    let domain = query.domain();
-    let changed = limiter.administer_key_at(domain, rule, entries, action, now);
-    changed.await
-}
-
-/// The longest line that is moved up.
+/// How many waiters are moved up at most.
 const MOST_MOVES: usize = 10_000;
 
-/// Lets those move up who wait behind what ended, as they do themselves where they are real.
+/// Moves up those who wait behind a hold that ended, as real waiters do themselves.
 async fn move_up(store: &impl HoldStore, finished: &Finished, now: Now) -> Result<(), StoreError> {
     let mut next: VecDeque<HoldId> = finished.next.iter().cloned().collect();
     for _ in 0..MOST_MOVES {

@@ -8,6 +8,7 @@ use quell_server::config::Config;
 
 use super::log::Format;
 use crate::output::{self, Paint};
+use crate::rules::count;
 
 /// Tells people with a line on standard error, and programs that read JSON with an event.
 pub(super) fn tell(server: &Server, config: &Config, format: Format) {
@@ -53,16 +54,12 @@ impl Facts {
         let http = self.http.map(|address| format!("HTTP on http://{address}"));
         let resp = self.resp.map(|address| format!("RESP on {address}"));
         let listeners: Vec<String> = http.into_iter().chain(resp).collect();
-        let plural = |number, noun| match number {
-            1 => format!("1 {noun}"),
-            _ => format!("{number} {noun}s"),
-        };
         let rules = match self.rules {
             0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
             rules => format!(
                 "{} in {}",
-                plural(rules, "rule"),
-                plural(self.domains, "domain")
+                count(rules, "rule"),
+                count(self.domains, "domain")
             ),
         };
         format!("{}; {rules}; {}", listeners.join(", "), self.states)
