@@ -9,7 +9,7 @@ use http::Extensions;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::forwarded::{self, Hop};
+use super::forwarded;
 
 /// How many proxies are followed, from the nearest. Real chains have a handful, but a caller can make
 /// the field as long as the server allows.
@@ -45,19 +45,13 @@ const MAX_HOPS: usize = 32;
 /// written as IPv6 count as IPv4; ports are removed.
 #[derive(Clone)]
 pub struct RemoteAddress {
-    connected: Arc<dyn Fn(&Extensions) -> Connected + Send + Sync>,
+    connected: Arc<ReadConnection>,
     connection: &'static str,
     proxies: Option<TrustedProxies>,
 }
 
-/// What the extensions of a request tell about its connection.
-enum Connected {
-    /// Nothing, since the server does not add it.
-    Unsaid,
-    /// It has no address, as a Unix socket has none.
-    Nowhere,
-    At(IpAddr),
-}
+/// Reads the address of a request's connection; a Unix socket has none.
+type ReadConnection = dyn Fn(&Extensions) -> Result<Option<IpAddr>, Unconnected> + Send + Sync;
 
 /// The server did not add this extension, with the connection's address, to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +67,14 @@ impl RemoteAddress {
     pub fn of<C: Send + Sync + 'static>(
         read: impl Fn(&C) -> Option<SocketAddr> + Send + Sync + 'static,
     ) -> Self {
-        let connected = move |extensions: &Extensions| match extensions.get::<C>().map(&read) {
-            None => Connected::Unsaid,
-            Some(None) => Connected::Nowhere,
-            Some(Some(address)) => Connected::At(address.ip().to_canonical()),
+        let connection = type_name::<C>();
+        let connected = move |extensions: &Extensions| {
+            let connected = extensions.get().ok_or(Unconnected(connection))?;
+            Ok(read(connected).map(|address| address.ip().to_canonical()))
         };
         Self {
             connected: Arc::new(connected),
-            connection: type_name::<C>(),
+            connection,
             proxies: None,
         }
     }
@@ -94,12 +88,8 @@ impl RemoteAddress {
 
     /// The address of the client that sent this request; `None` if its connection has none.
     pub(super) fn read(&self, request: &Parts) -> Result<Option<IpAddr>, Unconnected> {
-        let nearest = match (self.connected)(&request.extensions) {
-            Connected::Unsaid => return Err(Unconnected(self.connection)),
-            Connected::Nowhere => return Ok(None),
-            Connected::At(address) => address,
-        };
-        Ok(Some(match &self.proxies {
+        let nearest = (self.connected)(&request.extensions)?;
+        Ok(nearest.map(|nearest| match &self.proxies {
             Some(proxies) => proxies.walk(nearest, request),
             None => nearest,
         }))
@@ -168,9 +158,9 @@ impl TrustedProxies {
             if !self.trusts(address) {
                 return address;
             }
-            match hops.next() {
-                Some(Hop::Address(next)) => address = next.to_canonical(),
-                Some(Hop::Unknown) | None => return address,
+            match hops.next().flatten() {
+                Some(next) => address = next.to_canonical(),
+                None => return address,
             }
         }
         address
@@ -188,19 +178,10 @@ fn network(text: &str) -> Result<IpNet, NetworkError> {
 }
 
 /// A text that is neither an address nor a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no network: write an address such as 10.0.0.2, or a prefix such as 10.0.0.0/8"
+)]
 pub struct NetworkError {
     text: String,
 }
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = &self.text;
-        write!(
-            f,
-            "{text:?} is no network: write an address such as 10.0.0.2, or a prefix such as 10.0.0.0/8"
-        )
-    }
-}
-
-impl std::error::Error for NetworkError {}

@@ -1,6 +1,5 @@
 //! Call layer: limits in front of a service that does not speak HTTP.
 
-use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -188,25 +187,16 @@ pub enum Answer<T> {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E> {
     /// There are no rules for the query's domain.
+    #[error("{0}")]
     Limits(Failure),
     /// The service failed.
+    #[error("{0}")]
     Service(E),
 }
-
-impl<E: fmt::Display> fmt::Display for CallError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limits(failure) => failure.fmt(f),
-            Self::Service(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for CallError<E> {}
 
 type Answering<T, E> = Pin<Box<dyn Future<Output = Result<Answer<T>, CallError<E>>> + Send>>;
 

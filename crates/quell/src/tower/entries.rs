@@ -1,8 +1,8 @@
 //! Entries: how a request becomes a query.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
@@ -40,7 +40,7 @@ pub struct Entries {
     reading: PathReading,
 }
 
-/// Why a request cannot become a query.
+/// Why no query can be made of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// The server is not set up.
@@ -51,21 +51,20 @@ pub(super) enum Unreadable {
 
 type ReadCost = Arc<dyn Fn(&Parts) -> Cost + Send + Sync>;
 
-type ReadValue = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
+/// The value of an entry, if the request has it.
+type Value<'r> = Result<Option<Cow<'r, [u8]>>, Unreadable>;
+
+type ReadValue = Arc<dyn Fn(&Parts) -> Value<'_> + Send + Sync>;
 
 #[derive(Clone)]
 enum Source {
-    Method,
     Path,
     Pattern(PathPattern),
-    Header(String, HeaderName),
-    Cookie(String, String),
-    Address(RemoteAddress),
-    Closure(String, ReadValue),
+    /// Any other entry, by its name.
+    Entry(String, ReadValue),
 }
 
-/// The names of the entries that need none said.
-const METHOD: &str = "method";
+/// Names of entries.
 const PATH: &str = "path";
 const PATTERN: &str = "path_pattern";
 pub(super) const ADDRESS: &str = "remote_address";
@@ -80,7 +79,9 @@ impl Entries {
     /// The entry `method`: `GET`, `POST` and so on.
     #[must_use]
     pub fn method(self) -> Self {
-        self.push(Source::Method)
+        self.read("method", |request| {
+            Ok(Some(request.method.as_str().as_bytes().into()))
+        })
     }
 
     /// The entry `path`, without its query and in its normal spelling ([`quell_core::path`]), as
@@ -117,19 +118,28 @@ impl Entries {
     /// The entry `entry` from a header field. If there are several lines, the first counts, unchanged.
     #[must_use]
     pub fn header(self, entry: impl Into<String>, header: HeaderName) -> Self {
-        self.push(Source::Header(entry.into(), header))
+        self.read(entry, move |request| {
+            let value = request.headers.get(&header);
+            Ok(value.map(|value| value.as_bytes().into()))
+        })
     }
 
     /// The entry `entry` from the cookie `cookie`. If there are several, the first counts, unchanged.
     #[must_use]
     pub fn cookie(self, entry: impl Into<String>, cookie: impl Into<String>) -> Self {
-        self.push(Source::Cookie(entry.into(), cookie.into()))
+        let name = cookie.into();
+        self.read(entry, move |request| {
+            Ok(find_cookie(request, &name).map(Cow::Borrowed))
+        })
     }
 
     /// The entry `remote_address`: the client's address.
     #[must_use]
     pub fn remote_address(self, address: RemoteAddress) -> Self {
-        self.push(Source::Address(address))
+        self.read(ADDRESS, move |request| {
+            let address = address.read(request).map_err(Unreadable::Connection)?;
+            Ok(address.map(|address| address.to_string().into_bytes().into()))
+        })
     }
 
     /// The entry `entry` from an extension that another layer, such as one that authenticates, added
@@ -158,8 +168,9 @@ impl Entries {
         entry: impl Into<String>,
         read: impl Fn(&Parts) -> Option<V> + Send + Sync + 'static,
     ) -> Self {
-        let read = move |request: &Parts| read(request).map(Into::into);
-        self.push(Source::Closure(entry.into(), Arc::new(read)))
+        self.read(entry, move |request| {
+            Ok(read(request).map(|value| Cow::Owned(value.into())))
+        })
     }
 
     /// Sets how a request's cost is found in its head.
@@ -167,6 +178,14 @@ impl Entries {
     pub fn cost(mut self, read: impl Fn(&Parts) -> Cost + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(read));
         self
+    }
+
+    fn read(
+        self,
+        entry: impl Into<String>,
+        read: impl Fn(&Parts) -> Value<'_> + Send + Sync + 'static,
+    ) -> Self {
+        self.push(Source::Entry(entry.into(), Arc::new(read)))
     }
 
     fn push(mut self, source: Source) -> Self {
@@ -178,26 +197,19 @@ impl Entries {
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for source in &self.sources {
-            match source {
-                Source::Method => names.push(METHOD),
-                Source::Path => names.push(PATH),
-                Source::Pattern(pattern) => {
-                    names.push(PATTERN);
-                    names.extend(pattern.names());
-                }
-                Source::Address(_) => names.push(ADDRESS),
-                Source::Header(entry, _) | Source::Cookie(entry, _) | Source::Closure(entry, _) => {
-                    names.push(entry.as_str());
+            let (name, pattern) = match source {
+                Source::Path => (PATH, None),
+                Source::Pattern(pattern) => (PATTERN, Some(pattern)),
+                Source::Entry(entry, _) => (entry.as_str(), None),
+            };
+            let captured = pattern.into_iter().flat_map(PathPattern::names);
+            for name in iter::once(name).chain(captured) {
+                if !names.contains(&name) {
+                    names.push(name);
                 }
             }
         }
-        let mut unique = Vec::with_capacity(names.len());
-        for name in names {
-            if !unique.contains(&name) {
-                unique.push(name);
-            }
-        }
-        unique
+        names
     }
 
     /// The query that a request makes.
@@ -236,34 +248,19 @@ impl Source {
         descriptor: &mut Descriptor<'r>,
     ) -> Result<(), Unreadable> {
         match self {
-            Self::Method => add(descriptor, METHOD, request.method.as_str().as_bytes()),
             Self::Path => add(descriptor, PATH, path),
-            Self::Pattern(pattern) if descriptor.get(PATTERN).is_none() => {
-                if let Some(captured) = pattern.captures(&path, reading) {
+            Self::Pattern(pattern) => {
+                if descriptor.get(PATTERN).is_none()
+                    && let Some(captured) = pattern.captures(&path, reading)
+                {
                     descriptor.push(PATTERN, pattern.text());
                     for (name, value) in captured {
                         add(descriptor, name, value.to_vec());
                     }
                 }
             }
-            Self::Pattern(_) => {}
-            Self::Header(entry, header) => {
-                if let Some(value) = request.headers.get(header) {
-                    add(descriptor, entry, value.as_bytes());
-                }
-            }
-            Self::Cookie(entry, name) => {
-                if let Some(value) = cookie(request, name) {
-                    add(descriptor, entry, value);
-                }
-            }
-            Self::Address(address) => {
-                if let Some(address) = address.read(request).map_err(Unreadable::Connection)? {
-                    add(descriptor, ADDRESS, address.to_string().into_bytes());
-                }
-            }
-            Self::Closure(entry, read) => {
-                if let Some(value) = read(request) {
+            Self::Entry(entry, read) => {
+                if let Some(value) = read(request)? {
                     add(descriptor, entry, value);
                 }
             }
@@ -280,7 +277,7 @@ fn add<'r>(descriptor: &mut Descriptor<'r>, name: &'r str, value: impl Into<Cow<
 }
 
 /// The value of a cookie: `name=value`, between semicolons.
-fn cookie<'r>(request: &'r Parts, name: &str) -> Option<&'r [u8]> {
+fn find_cookie<'r>(request: &'r Parts, name: &str) -> Option<&'r [u8]> {
     let lines = request.headers.get_all(COOKIE).iter();
     let mut pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
     pairs.find_map(|pair| {

@@ -1,6 +1,5 @@
 //! Gate: decides a query, applies [`OnFailure`], and sleeps for delays.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,36 +44,25 @@ pub enum OnFailure {
 }
 
 /// Why the limiter gave no answer, or none that was counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// The limiter has no answer: the store fails, or there is no such domain.
+    #[error("{0}")]
     Ask(AskError),
     /// The server did not add this extension to the request, so the client's address is not known. In
     /// axum: serve `app.into_make_service_with_connect_info::<SocketAddr>()`.
+    #[error(
+        "requests have no extension {extension}: have the server add what it knows of the connection, in axum with into_make_service_with_connect_info"
+    )]
     Unconnected {
         /// The type of the extension.
         extension: &'static str,
     },
     /// Servers resolve the request's path differently; it was answered 400.
+    #[error("{0}")]
     Path(PathError),
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ask(error) => error.fmt(f),
-            Self::Path(error) => error.fmt(f),
-            Self::Unconnected { extension } => write!(
-                f,
-                "requests have no extension {extension}: have the server add what it knows of the \
-                 connection, in axum with into_make_service_with_connect_info"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl From<Unreadable> for Failure {
     fn from(unreadable: Unreadable) -> Self {

@@ -1,7 +1,5 @@
 //! Path pattern: paths that count as one, and what in them tells keys apart.
 
-use std::fmt;
-
 use quell_core::path::{PathReading, normalize};
 
 /// `/users/{user}/orders`: literal segments, named ones, and perhaps a named rest.
@@ -115,24 +113,13 @@ fn is_normal(segment: &str) -> bool {
     !segment.is_empty() && read.is_ok_and(|read| *read == *path.as_bytes())
 }
 
-/// What is no path pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text that is not a path pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no path pattern: {reason}, as in /users/{{user}}/files/{{*file}}")]
 pub struct PathPatternError {
     text: String,
     reason: &'static str,
 }
-
-impl fmt::Display for PathPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, reason } = self;
-        write!(
-            f,
-            "{text:?} is no path pattern: {reason}, as in /users/{{user}}/files/{{*file}}"
-        )
-    }
-}
-
-impl std::error::Error for PathPatternError {}
 
 #[cfg(test)]
 mod tests {
