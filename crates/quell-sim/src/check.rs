@@ -11,13 +11,13 @@ use crate::sum::Sum;
 pub struct Violation {
     /// True time in nanoseconds.
     pub at: u64,
-    /// Which promise.
+    /// Name of the broken promise.
     pub promise: &'static str,
-    /// What was seen.
+    /// What was observed.
     pub text: String,
 }
 
-/// S1 and S2 of one limit.
+/// Checks S1 and S2 for one limit.
 #[derive(Clone, Debug)]
 pub struct Judge {
     /// The curves of all members.
@@ -26,7 +26,8 @@ pub struct Judge {
     bound: Quota,
 }
 
-/// Clocks are read in whole nanoseconds; a thousandth of a unit covers what that rounds.
+/// Clocks show whole nanoseconds; a thousandth of a unit covers the rounding that this
+/// causes.
 const ROUNDING: u64 = 1_000;
 
 impl Judge {
@@ -40,7 +41,7 @@ impl Judge {
         }
     }
 
-    /// The largest rate and burst that anybody may follow from now on.
+    /// Sets the largest rate and burst that any member may follow from now on.
     pub fn change(&mut self, now: u64, bound: Quota) {
         if bound != self.bound {
             self.bound = bound;
@@ -49,7 +50,7 @@ impl Judge {
         }
     }
 
-    /// S1: at no later instant may members use more than the limit.
+    /// S1: at no instant from now on may the members together use more than the limit.
     pub fn rates(&mut self, now: u64) -> Option<Violation> {
         let (at, sum) = self.sum.above(self.bound.rate)?;
         Some(Violation {
@@ -65,7 +66,7 @@ impl Judge {
         })
     }
 
-    /// S2: over no interval of length t are more than B + R(1+rho)t admitted.
+    /// S2: in no interval of length t are more than B + R(1+rho)t admitted.
     pub fn admit(&mut self, now: u64, cost: u64) -> Option<Violation> {
         let excess = self.auditor.admit(Monotonic::from_nanos(now), cost)?;
         (excess > ROUNDING).then(|| Violation {

@@ -1,4 +1,4 @@
-//! Clock: the one that a process sees, which runs a little fast or slow from an origin of its own.
+//! Clock: the clock of one process. It runs slightly fast or slow, from an origin of its own.
 
 use quell_core::time::Monotonic;
 
@@ -19,22 +19,23 @@ impl Clock {
         Self { origin, ppm }
     }
 
-    /// It did not run for so long.
+    /// Stops the clock for `nanos`.
     pub fn stand_still(&mut self, nanos: u64) {
         self.origin = self.origin.saturating_sub(nanos);
     }
 
-    /// What it shows.
+    /// What the clock shows at a true time.
     #[must_use]
     pub fn local(&self, real: u64) -> Monotonic {
-        // 500 s x 10^6 stay far below 2^63 in microseconds; split to keep nanoseconds exact.
+        // 500 s x 10^6 is far below 2^63 in microseconds; the remainder is split off to keep
+        // nanoseconds exact.
         let (millions, rest) = (real / 1_000_000, real % 1_000_000);
         let drift = i64::try_from(millions).unwrap_or(0) * self.ppm
             + i64::try_from(rest).unwrap_or(0) * self.ppm / 1_000_000;
         Monotonic::from_nanos(self.origin.saturating_add(real)).shifted(drift)
     }
 
-    /// The first true instant at which it shows `local` or more, to a nanosecond or two.
+    /// The first true instant at which the clock shows `local` or more, to within two nanoseconds.
     #[must_use]
     pub fn real(&self, local: Monotonic) -> u64 {
         let shown = local.as_nanos().saturating_sub(self.origin);

@@ -1,4 +1,4 @@
-//! Coordinator: a process with a clock around the core's coordinator.
+//! Coordinator: a process with a clock, which runs the coordinator state machine.
 
 use std::time::Duration;
 
@@ -15,30 +15,31 @@ use crate::store::{Ask, Reply};
 /// The time to live of the leader's key.
 pub const KEY_LASTS: Duration = Duration::from_secs(3);
 
-/// A coordinator's process, or the place of one.
+/// A coordinator's process, or the place for one that is down.
 #[derive(Clone, Debug)]
 pub struct Chair {
     /// Whether the process runs.
     pub alive: bool,
-    /// Counts processes.
+    /// Number of processes started so far.
     pub life: u32,
     /// Its clock.
     pub clock: Clock,
-    /// Nothing happens before this instant, except that what was being done is not sent either.
+    /// The process does nothing before this instant; messages that it was about to send wait
+    /// too.
     pub paused: u64,
-    /// The store hears nothing from it before this instant, nor it from the store.
+    /// Nothing passes between the process and the store before this instant.
     pub cut_off: u64,
     /// The state machine.
     pub core: Coordinator,
     asked: u64,
-    /// The newest record that the watch brought: the one read at an election may be older.
+    /// The newest record that the watch delivered; the record read at an election may be older.
     pub seen: Option<Record>,
     drift: Drift,
     mistake: Option<Mistake>,
 }
 
 impl Chair {
-    /// A place without a process.
+    /// A place whose process is not running.
     #[must_use]
     pub fn new(drift: Drift, mistake: Option<Mistake>) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl Chair {
         self.core.set_mistake(self.mistake);
     }
 
-    /// What to ask the store: once a second to keep the key, or to have it.
+    /// What to ask the store: once a second, to keep the key or to get it.
     pub fn asks(&mut self, now: u64) -> Option<Ask> {
         let local = self.clock.local(now);
         if now < self.asked + SECOND {
@@ -84,7 +85,7 @@ impl Chair {
         })
     }
 
-    /// Takes an answer of the store that is not about a write.
+    /// Handles a reply of the store, other than a reply to a write.
     pub fn told(&mut self, now: u64, reply: Reply) {
         let local = self.clock.local(now);
         match reply {

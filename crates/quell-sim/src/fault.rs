@@ -1,4 +1,4 @@
-//! Fault: what breaks, when, and how often it did.
+//! Fault: what breaks and when, with a count of each fault.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use quell_shares::plan::{Fallback, MICRO, Plan, Sizing};
 use crate::setup::MILLI;
 use crate::world::{Event, World};
 
-/// What can happen to the world.
+/// A fault or a change that the simulation can inject. Fields without a name are indices and
+/// nanoseconds.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// A node's process dies.
     KillNode(usize),
     /// A node's process starts, if none runs.
     StartNode(usize),
-    /// A node does nothing for so long.
+    /// A node does nothing for this long.
     PauseNode(usize, u64),
-    /// A node's agent does nothing for so long; its callers are served.
+    /// A node's agent does nothing for this long; its callers are still served.
     StallNode(usize, u64),
-    /// A node is stopped for so long, and its clock of durations with it.
+    /// A node and its clock of durations are stopped for this long.
     StopNode(usize, u64),
-    /// It goes on, if this life of it is the one that was stopped.
+    /// A stopped node continues, if its process is still the same.
     WakeNode(usize, u32, u64),
-    /// A node leaves in order.
+    /// A node leaves in an orderly way.
     LeaveNode(usize),
-    /// An operator says that a dead node will not come back.
+    /// An operator declares that a dead node will not come back.
     Deregister(usize),
-    /// An operator says so of one that lives.
+    /// An operator declares this by mistake of a node that is alive.
     Mistaken(usize),
-    /// Nothing passes between a node and a coordinator, one way or both, for so long.
+    /// Messages between a node and a coordinator are lost, in one direction or both.
     Cut {
         /// Which node.
         node: usize,
@@ -46,54 +47,54 @@ pub enum Fault {
     KillChair(usize),
     /// A coordinator's process starts, if none runs.
     StartChair(usize),
-    /// A coordinator does nothing for so long.
+    /// A coordinator does nothing for this long.
     PauseChair(usize, u64),
-    /// A coordinator is stopped for so long, and its clock of durations with it.
+    /// A coordinator and its clock of durations are stopped for this long.
     StopChair(usize, u64),
-    /// It goes on.
+    /// A stopped coordinator continues.
     WakeChair(usize, u32, u64),
-    /// A coordinator and the store do not hear each other for so long.
+    /// Messages between a coordinator and the store are lost for this long.
     CutChair(usize, u64),
-    /// The leader hands over in order.
+    /// The leader hands over in an orderly way.
     HandOver,
     /// The store takes the key away early.
     Revoke,
-    /// The store keeps a key for so much longer.
+    /// The store keeps a key for this much longer.
     Linger(u64),
-    /// The store hears nobody for so long.
+    /// The store does not answer anyone for this long.
     StoreDown(u64),
-    /// Callers of a node want so many micro-units per second of a limit.
+    /// Callers of a node want this many micro-units per second of a limit.
     Demand(usize, usize, u64),
     /// The console changes the plan.
     Change(Change),
-    /// Everything is mended, and nothing breaks any more.
+    /// Everything is repaired, and no more faults happen.
     Quiet,
 }
 
 /// What the console changes.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
-    /// Rates and bursts to so many percent of what they were first.
+    /// Sets rates and bursts to this percentage of their first values.
     Rates(u64),
-    /// The lease to so many seconds, the promise with it.
+    /// Sets the lease to this many seconds, and the promise with it.
     Lease(u64),
-    /// The hold to so many seconds, but at least the promise.
+    /// Sets the hold to this many seconds, but at least to the promise.
     Hold(u64),
-    /// What is left to a member that is cut off, of all limits.
+    /// Sets what a member that is cut off may still use, for all limits.
     Fallback(Fallback),
-    /// The total weight to so many percent of that of the members.
+    /// Sets the total weight to this percentage of the members' weight.
     Weight(u64),
-    /// The least burst to so many units.
+    /// Sets the least burst to this many units.
     Least(u64),
-    /// So many seats more than members.
+    /// Sets the number of seats to this many more than there are members.
     Seats(u32),
-    /// So many seats, also where more members have one.
+    /// Sets the number of seats, even if more members than that have one.
     FewerSeats(u32),
-    /// One limit less.
+    /// Removes one limit.
     NoLimit,
-    /// Static shares follow the seats, or no more.
+    /// Sets whether static shares follow the number of seats.
     Sizing(Sizing),
-    /// One limit more, if the setup has one that is not in the plan.
+    /// Adds one limit, if the setup has one that is not in the plan.
     Limit,
 }
 
@@ -133,7 +134,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Names and numbers.
+    /// Each count with its name.
     #[must_use]
     pub fn list(&self) -> [(&'static str, u64); 27] {
         [
@@ -171,7 +172,7 @@ impl Counts {
     }
 }
 
-/// Lets a fault happen.
+/// Applies a fault.
 pub fn happen(world: &mut World, fault: Fault) {
     let now = world.now;
     if world.quiet {
@@ -198,7 +199,7 @@ pub fn happen(world: &mut World, fault: Fault) {
             world.counts.node_stalls += 1;
             world.nodes[node].stalled = now + lasts;
         }
-        // A clock that stands still already does not do so twice.
+        // A node that is stopped already is not stopped again.
         Fault::StopNode(node, _) if world.nodes[node].paused > now => {}
         Fault::StopNode(node, lasts) => {
             world.counts.node_stops += 1;
@@ -275,12 +276,12 @@ fn happen_above(world: &mut World, fault: Fault) {
             world.counts.store_outages += 1;
             world.store_down = now + lasts;
         }
-        // It runs already; all others are of nodes and callers.
+        // The process runs already; all other faults concern nodes and callers.
         _ => {}
     }
 }
 
-/// A node goes on after a pause that its clock does not show: first of all it looks at the wall
+/// A node continues after a pause that its clock does not show: first it looks at the wall
 /// clock.
 fn wake_node(world: &mut World, node: usize, life: u32, hidden: u64) {
     let one = &mut world.nodes[node];
@@ -309,7 +310,7 @@ fn leave(world: &mut World, node: usize) {
 fn deregister(world: &mut World, node: usize) {
     world.counts.deregistrations += 1;
     let id = world.nodes[node].id;
-    // Who says that a node is gone sees to it that its snapshot is.
+    // The operator who deregisters a node also deletes its snapshot.
     world.nodes[node].snapshot.fill(Default::default());
     world
         .store
@@ -414,7 +415,7 @@ fn change_plan(world: &mut World, change: Change) {
     world.publish();
 }
 
-/// Whether the plan has a seat for everybody.
+/// Whether the plan has a seat for every node.
 pub(crate) fn has_seats(world: &World) -> bool {
     usize::try_from(world.store.record.plan.seats).is_ok_and(|seats| seats >= world.nodes.len())
 }

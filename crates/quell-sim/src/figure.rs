@@ -1,8 +1,8 @@
-//! Figure: a small fleet through an eventful time, as a picture.
+//! Figure: draws a small fleet over three eventful minutes.
 //!
 //! Four equal nodes share 1000/s. Demand moves, the leader dies, a node is cut off and comes back.
-//! Above is what callers offer and what is admitted; below, one upon the other, what each node may
-//! use: their sum never passes the limit.
+//! The upper panel shows what callers offer and what is admitted; the lower one shows, stacked,
+//! what each node may use: the sum never exceeds the limit.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const COLOURS: [&str; 4] = ["#2f6f9f", "#d98247", "#6fa04f", "#9a79b5"];
 /// The limit.
 const LIMIT: u64 = 1_000;
 
-/// Where the panels end below.
+/// The lower edge of each panel.
 const PANELS: [u64; 2] = [210, 420];
 
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ struct Sample {
     shares: [u64; 4],
 }
 
-/// What happens in the picture, and when.
+/// The events marked in the picture, with their seconds.
 const MARKS: [(u64, &str); 7] = [
     (0, "node 1 wants 900"),
     (25, "node 2 wants 600"),
@@ -81,7 +81,7 @@ pub fn draw() -> String {
     svg
 }
 
-/// Points of a line that holds each value for its second.
+/// A path that keeps each value for one second.
 fn steps(points: impl Iterator<Item = (u64, u64)>, bottom: u64) -> String {
     let mut path = String::new();
     for (second, rate) in points {
@@ -93,7 +93,7 @@ fn steps(points: impl Iterator<Item = (u64, u64)>, bottom: u64) -> String {
     path
 }
 
-/// Each node's share on top of those before it.
+/// Each node's share, stacked on the shares of the nodes before it.
 fn areas(w: &mut String, samples: &[Sample]) {
     for (node, colour) in COLOURS.iter().enumerate() {
         let below = |sample: &Sample| sample.shares.iter().take(node).sum::<u64>();
@@ -217,7 +217,7 @@ fn play() -> Vec<Sample> {
         act(&mut world, second);
         let before = admitted(&world);
         world.run(start + (second + 1) * SECOND);
-        // Callers come now and then; whoever came in this second counts for it.
+        // Callers are served at intervals; all who are served during this second count for it.
         for node in 0..world.nodes.len() {
             world.serve(node);
         }

@@ -1,8 +1,8 @@
 //! The seeded simulation of Quell fleets: one seed, one queue of events, no threads and no clock.
 //!
-//! It drives the state machines of [`quell_shares`] as a node and a coordinator would, over a
-//! network that loses, doubles and delays, with processes that stop and die and clocks that drift,
-//! and checks after every event what the protocol promises. A seed replays to the same event.
+//! It drives the state machines of [`quell_shares`] as a node and a coordinator would. The network
+//! loses, duplicates and delays messages, processes stop and die, and clocks drift. After every
+//! event it checks what the protocol promises. A seed always replays to the same events.
 
 pub mod check;
 pub mod clock;

@@ -36,7 +36,7 @@ struct Arguments {
     /// Make a mistake on purpose; see --list.
     #[arg(long, value_name = "NAME", value_parser = mistake)]
     mutate: Option<Mistake>,
-    /// Play one schedule made by hand, or `none`, instead of all; see --list.
+    /// Play one hand-made schedule, or `none`, instead of all; see --list.
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
     /// Print every event of one seed.
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "quell-sim: {error}");
             ExitCode::from(2)
         }
-        // Whoever reads has gone.
+        // The reader of the output has closed it.
         Err(_) => ExitCode::from(1),
     }
 }
@@ -160,7 +160,8 @@ fn many_runs(
 ) -> io::Result<bool> {
     let started = Instant::now();
     let first = arguments.seed.unwrap_or(1);
-    // One schedule asked for is played with every seed, all of them with three.
+    // If one schedule was named, it is played with every seed; otherwise each schedule is
+    // played with three seeds.
     let alone = arguments.schedule.is_some() && !schedules.is_empty();
     let (random, rounds) = if alone {
         (0, arguments.seeds)

@@ -1,4 +1,5 @@
-//! Many: runs spread over threads. Each run is its own world, so threads change nothing in it.
+//! Many: runs spread over threads. Each run has its own world, so the number of threads
+//! changes no outcome.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use crate::run::{Outcome, run as run_one};
 use crate::schedules::Schedule;
 use crate::setup::Wish;
 
-/// What is run: a wish, and a schedule unless faults are random.
+/// A run: its numbers, and a schedule unless the faults are random.
 pub type Job = (Wish, Option<&'static Schedule>);
 
 /// Processors of this machine.
@@ -17,7 +18,7 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs everything and hands over what came of it, in the order in which it was done.
+/// Runs all jobs and returns their outcomes in the order in which they finished.
 pub fn run_all(jobs: Vec<Job>, threads: usize) -> Vec<(Outcome, Option<&'static Schedule>)> {
     let mut outcomes = Vec::new();
     run_each(jobs, threads, &mut |outcome, schedule| {
@@ -26,7 +27,7 @@ pub fn run_all(jobs: Vec<Job>, threads: usize) -> Vec<(Outcome, Option<&'static 
     outcomes
 }
 
-/// As [`run_all`], with each outcome as it comes.
+/// As [`run_all`], but yields each outcome as soon as it is there.
 pub fn run(
     jobs: Vec<Job>,
     threads: usize,

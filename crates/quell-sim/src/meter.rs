@@ -1,14 +1,16 @@
-//! Meter: what the schedules of one process minted, counted apart from its bucket.
+//! Meter: how much the schedules of one process granted over time, counted independently of its
+//! bucket.
 //!
-//! A bucket that is right never lets through more than that, whatever it was handed meanwhile. What
-//! a full bucket loses is not taken off, so this is a bound and no second bucket.
+//! A correct bucket never admits more than that, whatever schedules it was given meanwhile. The
+//! meter does not subtract what a full bucket loses, so it is an upper bound and not a second
+//! bucket.
 
 use quell_core::time::Monotonic;
 use quell_shares::schedule::Schedule;
 
 use crate::check::Violation;
 
-/// One limit of one process. All in billionths of a micro-unit.
+/// The meter of one limit in one process. All amounts are in billionths of a micro-unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
     minted: u128,
@@ -17,7 +19,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A process that starts has nothing.
+    /// A process that has just started may use nothing.
     #[must_use]
     pub const fn start(now: Monotonic) -> Self {
         Self {
@@ -27,7 +29,7 @@ impl Meter {
         }
     }
 
-    /// A schedule was in force until `now`, on the process's clock.
+    /// Adds what a schedule granted until `now`, on the process's clock.
     pub fn pass(&mut self, schedule: &Schedule, now: Monotonic) {
         while self.from < now {
             let ends = schedule.steps().iter().map(|step| step.until);
@@ -39,19 +41,19 @@ impl Meter {
         }
     }
 
-    /// So many micro-units were admitted.
+    /// Adds this many admitted micro-units.
     pub fn take(&mut self, cost: u64) {
         self.used += u128::from(cost) * 1_000_000_000;
     }
 
-    /// Nobody is above its bucket.
+    /// A violation, if more was admitted than was granted.
     #[must_use]
     pub fn above(&self, now: u64) -> Option<Violation> {
         (self.used > self.minted).then(|| Violation {
             at: now,
             promise: "S2",
             text: format!(
-                "a process admitted {} millionths of what its rights had minted only {} of",
+                "a process admitted {} micro-units, and its rights granted only {}",
                 self.used / 1_000_000_000,
                 self.minted / 1_000_000_000
             ),

@@ -1,4 +1,4 @@
-//! Mix: faults at random, of every kind and at any time.
+//! Mix: random faults of every kind, at random times.
 
 use quell_shares::plan::{Fallback, Sizing};
 
@@ -7,13 +7,14 @@ use crate::rng::Rng;
 use crate::setup::SECOND;
 use crate::world::{Event, World};
 
-/// Fills the queue with a random mix of everything.
+/// Fills the queue with random demand and random faults.
 pub fn random(world: &mut World) {
     let mut rng = Rng::new(world.rng.number());
     let (from, to) = world.setup.faults;
     let (nodes, chairs) = (world.nodes.len(), world.chairs.len());
     demands(world, &mut rng, to);
-    // About one fault in so many seconds; some seeds are rough, some have a single one.
+    // About one fault every `every` nanoseconds: some seeds have many faults, some a single
+    // one.
     let every = [4, 8, 15, 40][rng.index(4)] * SECOND;
     let mut at = from;
     while at < to {
@@ -26,7 +27,7 @@ pub fn random(world: &mut World) {
     world.at(to, Event::Fault(Fault::Quiet));
 }
 
-/// Demand that moves: most wants are small, some more than the whole limit.
+/// Demand that changes: most demands are small, some exceed the whole limit.
 fn demands(world: &mut World, rng: &mut Rng, to: u64) {
     for node in 0..world.nodes.len() {
         for limit in 0..world.judges.len() {
@@ -46,7 +47,8 @@ fn demands(world: &mut World, rng: &mut Rng, to: u64) {
     }
 }
 
-/// The nodes that something happens to: one, or of a large fleet now and then a tenth or all.
+/// The nodes that a fault hits: usually one; in a large fleet sometimes a tenth of the nodes,
+/// or all.
 fn group(rng: &mut Rng, nodes: usize) -> Vec<usize> {
     let many = match rng.index(6) {
         0 if nodes > 8 => nodes / 10,
@@ -68,7 +70,7 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
             let group = group(rng, nodes);
             let mut faults = Vec::new();
             for node in group {
-                // A group fails within a second, and comes back as it can.
+                // The nodes of a group fail within one second, and come back independently.
                 let later = rng.between(0, SECOND);
                 let back = down + rng.between(0, SECOND);
                 faults.extend(of_node(kind, node, short, back).map(|(at, f)| (later + at, f)));
@@ -91,7 +93,7 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
     }
 }
 
-/// What happens to a node, and when after the first of its group.
+/// The faults of one node, with their delay after the first fault of its group.
 fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Item = (u64, Fault)> {
     let start = Some((down, Fault::StartNode(node)));
     let faults = match kind {
@@ -125,7 +127,7 @@ fn change(rng: &mut Rng) -> Change {
     }
 }
 
-/// Some nodes or all, from one coordinator or all, one way or both.
+/// Cuts off some or all nodes, from one coordinator or all, in one direction or both.
 fn partition(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
     let lasts = rng.between(2 * SECOND, 90 * SECOND);
     let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.index(4)];

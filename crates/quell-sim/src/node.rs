@@ -11,59 +11,59 @@ use quell_shares::schedule::{Bucket, Schedule};
 use crate::clock::Clock;
 use crate::meter::Meter;
 
-/// A process, or the place of one that is down.
+/// A process, or the place for one that is down.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Who it is.
+    /// The id of its member.
     pub id: MemberId,
-    /// What it counts for.
+    /// Its weight.
     pub weight: u32,
     /// Whether the process runs.
     pub alive: bool,
-    /// Counts processes: what was meant for an earlier one is not delivered.
+    /// Number of processes started so far: messages for an earlier process are not delivered.
     pub life: u32,
     /// Its clock.
     pub clock: Clock,
-    /// Nothing happens before this instant.
+    /// The process does nothing before this instant.
     pub paused: u64,
-    /// The agent does nothing before this instant; callers are served.
+    /// The agent does nothing before this instant; callers are still served.
     pub stalled: u64,
     /// The agent.
     pub member: Member,
-    /// What callers draw from.
+    /// The buckets that callers draw from.
     pub buckets: Vec<Bucket>,
     /// The revision of the plan that the buckets follow.
     pub revision: u64,
-    /// Being put in force.
+    /// The schedules that are about to come into force, and since when.
     pub adopting: Option<(Adopt, u64)>,
     /// Micro-units per second that callers offer, for each limit.
     pub demand: Vec<u64>,
-    /// Offered and not yet a whole unit.
+    /// Parts of units that were offered, carried over until they make a whole unit.
     carry: Vec<u64>,
     served: u64,
-    /// Since the last report.
+    /// Load since the last report, by limit.
     pub loads: Vec<Load>,
-    /// Admitted in all, in units.
+    /// Units admitted so far, by limit.
     pub admitted: Vec<u64>,
-    /// What its schedules minted, by limit, counted beside the buckets.
+    /// What its schedules granted, by limit, counted independently of the buckets.
     pub meters: Vec<Meter>,
-    /// What a file keeps for the next process.
+    /// The snapshot file that the next process reads.
     pub snapshot: Vec<Kept>,
-    /// The plan that the snapshot is of.
+    /// The revision of the plan that the snapshot was made under.
     pub snapshot_revision: u64,
     /// The coordinator that it talks to.
     pub talks_to: usize,
-    /// Reports without an answer.
+    /// Reports that were not answered.
     pub unanswered: u32,
-    /// Whether to report once more as soon as something is sealed.
+    /// Whether to send another report as soon as an adoption is sealed.
     pub hasty: bool,
-    /// The plan that it is counted as following.
+    /// The revision of the plan that it is counted as following.
     pub counted: Option<u64>,
     mistake: Option<Mistake>,
 }
 
 impl Node {
-    /// A place without a process.
+    /// A place whose process is not running.
     #[must_use]
     pub fn new(id: u32, weight: u32, limits: usize, mistake: Option<Mistake>) -> Self {
         let floors = Vec::new();
@@ -141,15 +141,15 @@ impl Node {
         self.hasty = false;
     }
 
-    /// The process ends.
+    /// Ends the process.
     pub fn stop(&mut self) {
         self.alive = false;
         self.adopting = None;
     }
 
-    /// Takes what the member wants in force, to be sealed later.
+    /// Starts to put the member's new schedules into force; `seal` completes it.
     pub fn begin(&mut self, adopt: Adopt) {
-        // Before its first grant it follows the plan that its snapshot is of.
+        // Before its first grant the node follows the plan that its snapshot was made under.
         let revision = match self.member.revision() {
             0 => self.revision,
             revision => revision,
@@ -162,7 +162,7 @@ impl Node {
         self.adopting = Some((adopt, revision));
     }
 
-    /// Puts it in force; whether that was the newest.
+    /// Puts the schedules into force. Returns whether they were the newest.
     pub fn seal(&mut self, now: u64, ticket: u64) -> bool {
         let newest = self
             .adopting
@@ -175,7 +175,7 @@ impl Node {
             return false;
         };
         let local = self.clock.local(now);
-        // A limit that is new to it begins with an empty bucket.
+        // A limit that the node did not know begins with an empty bucket.
         for schedule in adopt.schedules.iter().skip(self.buckets.len()) {
             self.meters[self.buckets.len()] = Meter::start(local);
             self.buckets.push(Bucket::new(*schedule, local));
@@ -197,8 +197,8 @@ impl Node {
         true
     }
 
-    /// Serves the callers that came since the last time, as one burst; says for each limit how many
-    /// micro-units were admitted.
+    /// Serves the callers that came since the last time, as one burst. `admitted` receives the
+    /// micro-units admitted under each limit.
     pub fn serve(&mut self, now: u64, admitted: &mut Vec<u64>) {
         admitted.clear();
         let local = self.clock.local(now);
@@ -209,7 +209,7 @@ impl Node {
             let offered = u64::try_from(offered).unwrap_or(0) + self.carry[limit];
             self.carry[limit] = offered % MICRO;
             let offered = offered - self.carry[limit];
-            // A process that knows nothing of a limit refuses, and says so.
+            // A process that does not know a limit refuses, and says so.
             let mut fits = 0;
             if let Some(bucket) = self.buckets.get_mut(limit) {
                 bucket.settle(local);
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// When each rate of a limit begins, in true time.
+    /// The rates of a limit, with the true time at which each begins.
     pub fn curve(&self, limit: usize, now: u64, curve: &mut Vec<(u64, u64)>) {
         curve.clear();
         let Some(bucket) = self.buckets.get(limit).filter(|_| self.alive) else {
@@ -244,13 +244,13 @@ impl Node {
         curve.push((from, schedule.last().rate));
     }
 
-    /// Whether its member takes part.
+    /// Whether the process runs and its member is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.alive && self.member.stage() == Stage::Active
     }
 
-    /// T on its clock in true time, nearly.
+    /// The report interval in true time, nearly.
     #[must_use]
     pub fn period(report: Duration) -> u64 {
         u64::try_from(report.as_nanos()).unwrap_or(0)

@@ -1,4 +1,5 @@
-//! Rng: one stream of numbers per seed (splitmix64), so that a seed says everything.
+//! Rng: one stream of numbers per seed (splitmix64), so that the seed determines the
+//! whole run.
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]
@@ -20,17 +21,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in `from..to`; `from` if that is empty.
+    /// A number in `from..to`, or `from` if that range is empty.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.number() % to.saturating_sub(from).max(1)
     }
 
-    /// True in `percent` of 100 cases.
+    /// True with a probability of `percent` in 100.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.number() % 100 < percent
     }
 
-    /// An index below `len`, which is not 0.
+    /// An index below `len`, which must not be 0.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.number() % u64::try_from(len.max(1)).unwrap_or(1)).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Run: one seed from its first event to its last check.
+//! Run: one seed, from its first event to its last check.
 
 use std::time::Duration;
 
@@ -15,32 +15,33 @@ use crate::schedules::{Schedule, expect};
 use crate::setup::{SECOND, Setup, Wish};
 use crate::world::World;
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Which seed.
     pub seed: u64,
-    /// What was broken first, if anything.
+    /// The first violation, if any.
     pub violation: Option<Violation>,
-    /// What was injected.
+    /// The faults that were injected.
     pub counts: Counts,
-    /// Parts in a thousand of what could have been used that members were allowed to use, at the end
-    /// of the quiet time; the mean over limits. Of random runs in which everybody has a seat.
+    /// Of what the members could use, the part (in thousandths) that they were allowed to use at the
+    /// end of the quiet time; the mean over limits. Only for random runs in which every member has a
+    /// seat.
     pub utilisation: Option<u64>,
     /// Events.
     pub steps: u64,
     /// Members times simulated nanoseconds.
     pub member_time: u64,
-    /// Every event, when asked for.
+    /// Every event, if a trace was requested.
     pub trace: Vec<String>,
 }
 
-/// Of what it wants and is due, a member has at least so many percent when all is quiet.
+/// In quiet times a member may use at least this percentage of what it wants and is due.
 const ENOUGH: u64 = 90;
 
-/// Of what all want and the limit allows, members may use at least so many parts in a thousand. A
-/// fifth more than is wanted is set aside for those who want little, so this can fall to 800 where
-/// one wants much and many want a little.
+/// In quiet times members may use at least this many thousandths of what they want and the limit
+/// allows. A fifth more than is wanted is set aside for members that want little, so this can fall
+/// to 800 if one member wants much and many want a little.
 const WORK_CONSERVED: u64 = 780;
 
 /// Runs a seed, with random faults or by a schedule.
@@ -68,7 +69,7 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
         }
         Some(schedule) => (schedule.play)(&mut world),
     }
-    // Where a plan could not be changed back, somebody is without a seat, and that is as promised.
+    // If a plan could not be changed back, some member has no seat; the protocol allows that.
     let utilisation = if schedule.is_none() && has_seats(&world) {
         let used = settled(&mut world);
         alone(&mut world);
@@ -88,7 +89,8 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
     }
 }
 
-/// L1 and L2 after a quiet time: everybody has what it is due, and all together what they can use.
+/// L1 and L2 after a quiet time: every member has what it is due, and together they have what they
+/// can use.
 pub fn settled(world: &mut World) -> Option<u64> {
     let mut worst = None;
     let mut mean = 0;
@@ -120,7 +122,7 @@ pub fn settled(world: &mut World) -> Option<u64> {
             used += may.min(want);
             let base = quota.rate / weights * u64::from(node.weight);
             let entitled = want.min(base);
-            // Demand is counted in whole units; two per second are within what that rounds.
+            // Demand is counted in whole units; two per second are within the rounding error.
             if may * 100 < entitled.saturating_sub(2_000_000) * ENOUGH {
                 worst = Some(Violation {
                     at: world.now,
@@ -152,8 +154,9 @@ pub fn settled(world: &mut World) -> Option<u64> {
     Some(mean / u64::try_from(limits.len().max(1)).unwrap_or(1))
 }
 
-/// L2 and L3 after the quiet time, when every coordinator dies: everybody keeps at least what it has
-/// or its static share, then has its static share, and nobody stops admitting.
+/// L2 and L3 after the quiet time, when every coordinator dies: at first every member keeps at least
+/// the smaller of what it has and its static share, later it has its static share, and no member
+/// stops admitting.
 fn alone(world: &mut World) {
     let may = |world: &World| -> Vec<Vec<u64>> {
         let rates = |node: &Node| {
@@ -169,7 +172,7 @@ fn alone(world: &mut World) {
     for chair in &mut world.chairs {
         chair.alive = false;
     }
-    // What was on its way arrives.
+    // Wait until messages on their way have arrived.
     let start = world.now + SECOND;
     world.run(start);
     let before = may(world);
@@ -180,7 +183,7 @@ fn alone(world: &mut World) {
         .iter()
         .map(|node| node.admitted.clone())
         .collect();
-    // While leases last; then static shares.
+    // Check once while leases last, and once when static shares apply.
     for (at, is_static) in [(promise / 3, false), (promise + 3 * SECOND, true)] {
         world.run(start + at);
         if is_static && plan.timing.hold < plan.timing.promise + Duration::from_secs(5) {
@@ -192,7 +195,7 @@ fn alone(world: &mut World) {
             };
             let has = may(world).swap_remove(node);
             for limit in 0..plan.limits.len().min(has.len()) {
-                // Members that weigh more than the plan says have what was left for them.
+                // If the members weigh more than the plan says, they keep what was left for them.
                 let fits = world.store.record.seated_weight() <= plan.total_weight;
                 let base = if fits { plan.base(limit, &seat) } else { 0 };
                 let due = if is_static {
@@ -216,7 +219,8 @@ fn alone(world: &mut World) {
             let local = one.clock.local(world.now);
             let bucket = one.buckets.get(limit);
             let rate = bucket.map_or(0, |bucket| bucket.schedule().at(local).rate);
-            // Two units a second, wanted and allowed, are some in ten.
+            // A member that wants two units a second, and may use them, admits some within ten
+            // seconds.
             let some = rate.min(one.demand[limit]) > 2 * MICRO;
             let text = format!("without coordinators member {node} admits nothing");
             let admits = !some || one.admitted[limit] > *before;
@@ -225,7 +229,7 @@ fn alone(world: &mut World) {
     }
 }
 
-/// Rate, then for each member its weight, what it wants and what it may use.
+/// The rate, then each member's weight, demand and right.
 fn describe(world: &World, limit: usize) -> String {
     let mut text = format!(
         "{}/s",

@@ -1,7 +1,7 @@
-//! Schedules: faults made by hand, each at the place where it hurts most.
+//! Schedules: hand-made faults, each at the point where it does most harm.
 //!
-//! Most of them let one member be idle and another want everything, because a lent base is what
-//! can be used twice.
+//! In most of them one member is idle and another wants everything, because a base that was
+//! lent is what might be used twice.
 
 mod leaders;
 mod leases;
@@ -16,7 +16,7 @@ use crate::fault::{Fault, happen};
 use crate::setup::{MILLI, Setup, timing};
 use crate::world::{Event, World};
 
-/// A schedule made by hand.
+/// A hand-made schedule.
 #[derive(Clone, Copy)]
 pub struct Schedule {
     /// Its name on the command line.
@@ -69,30 +69,30 @@ schedules! {
     "push-late" (leases::push_late) four "pushes arrive late",
     "push-past-lease" (leases::push_past_lease) four "a push arrives when the lease that it changes is over",
     "replan-silent" (leaders::replan_silent) auto "a member is cut off while others join and leaders change",
-    "base-of-a-stranger" (leaders::base_of_a_stranger) auto "a leader dies after a join that nobody heard of, and its successor hears the one who joined alone",
-    "small-bursts" (leases::small_bursts) tight "bursts of one call per member, moved to and fro and used at one instant",
+    "base-of-a-stranger" (leaders::base_of_a_stranger) auto "a leader dies before it announces a join, and its successor hears only the member that joined",
+    "small-bursts" (leases::small_bursts) tight "bursts of one call per member move from member to member and are used at one instant",
     "restarts" (seats::restarts) four "the hungry member restarts every few seconds",
     "old-join" (seats::old_join) four "a join arrives after that of a later process",
-    "old-leader-goes-on" (leaders::old_leader_goes_on) four "a leader that lost its key goes on for as long as it may, for one member",
+    "old-leader-goes-on" (leaders::old_leader_goes_on) four "a leader that lost its key goes on leading one member for as long as it may",
     "report-before-fence" (leaders::report_before_fence) four "reports reach the leader after next, and its successor",
     "old-reports" (seats::old_reports) four "reports arrive again after their process restarted",
-    "floor-before-promise" (leases::floor_before_promise) brief "a new leader answers a report so old that its base is over before its promise is",
-    "grant-past-hold" (leases::late_beyond_hold) brief "a grant arrives when even the base is over",
+    "floor-before-promise" (leases::floor_before_promise) brief "a new leader answers a report so old that the base ends before the promise does",
+    "grant-past-hold" (leases::late_beyond_hold) brief "a grant arrives after even the base has ended",
     "crash-loop" (seats::crash_loop) bulky "all members restart again and again",
-    "more-than-seats" (seats::more_than_seats) crowded "more members come than there are seats",
+    "more-than-seats" (seats::more_than_seats) crowded "more members join than there are seats",
     "slow-seal-failover" (leaders::slow_seal) four "a leader dies while a borrower is slow to use less",
     "lease-shortened-failover" (leaders::lease_shortened) four "a leader dies after it shortened the lease, while a borrower has a longer one",
-    "larger-calls" (leases::larger_calls) four "calls may cost more, while one member has a large bucket of the plan before",
+    "larger-calls" (leases::larger_calls) four "calls may cost more, while one member still has a large bucket from the previous plan",
     "long-sleep" (leases::long_sleep) saving "a member with a large bucket sleeps while its right changes",
     "fewer-seats" (seats::fewer_seats) tight "a plan has fewer seats than members",
-    "limit-removed" (seats::limit_removed) pair "a plan has one limit less than the plan before",
+    "limit-removed" (seats::limit_removed) pair "a plan has one limit less than the previous one",
     "deregistered-alive" (seats::deregistered_alive) four "a member is deregistered while it lives",
-    "rebalance" (leases::rebalance) four "what one does not want any more another has within 3T and four round trips",
-    "rebalance-many" (leases::rebalance_many) storm "what a hundred do not want any more a hundred others have within 4T",
+    "rebalance" (leases::rebalance) four "what one member no longer wants another gets within 3T and four round trips",
+    "rebalance-many" (leases::rebalance_many) storm "what a hundred members no longer want a hundred others get within 4T",
     "hungry-failover" (leaders::hungry_failover) four "a leader dies as an idle member becomes busy, and the borrower is silent",
     "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
-    "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and the last one",
+    "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -124,13 +124,13 @@ fn pair(setup: &mut Setup) {
     setup.begins_with = 2;
 }
 
-/// As [`four`], but everybody's base follows the number of seats.
+/// As [`four`], but every member's base follows the number of seats.
 fn auto(setup: &mut Setup) {
     four(setup);
     setup.plan.sizing = Sizing::Auto;
 }
 
-/// As [`four`], with 60/s and the smallest burst there is.
+/// As [`four`], with 60/s and the smallest possible burst.
 fn tight(setup: &mut Setup) {
     four(setup);
     setup.plan.seats = 4;
@@ -138,7 +138,7 @@ fn tight(setup: &mut Setup) {
     setup.plan.limits[0].burst = 4 * MICRO;
 }
 
-/// As [`tight`], with calls that cost 15 and six members.
+/// As [`tight`], with six members and calls that cost 15.
 fn crowded(setup: &mut Setup) {
     tight(setup);
     setup.weights = vec![1; 6];
@@ -146,7 +146,7 @@ fn crowded(setup: &mut Setup) {
     setup.plan.limits[0].least_burst = 15 * MICRO;
 }
 
-/// As [`four`], with a burst of a minute, and half of all for the last member.
+/// As [`four`], with a burst of one minute and half of the limit for the last member.
 fn saving(setup: &mut Setup) {
     four(setup);
     setup.weights = vec![1, 1, 1, 3];
@@ -178,12 +178,12 @@ fn storm(setup: &mut Setup) {
     setup.plan.limits[0].burst = 20_000 * MICRO;
 }
 
-/// Lets a fault happen so many milliseconds from now.
+/// Injects a fault after this many milliseconds.
 fn after(world: &mut World, millis: u64, fault: Fault) {
     world.at(world.now + millis * MILLI, Event::Fault(fault));
 }
 
-/// Runs for so many milliseconds.
+/// Runs for this many milliseconds.
 fn pass(world: &mut World, millis: u64) {
     let end = world.now + millis * MILLI;
     world.run(end);
@@ -193,7 +193,7 @@ fn want(world: &mut World, node: usize, units: u64) {
     world.nodes[node].demand[0] = units * MICRO;
 }
 
-/// Everybody starts; the first member wants everything; 20 s pass.
+/// Starts all nodes, lets the first member want everything, and runs for 20 s.
 pub fn begin(world: &mut World) {
     for node in 0..world.nodes.len() {
         world.start_node(node, true);
@@ -220,7 +220,7 @@ fn saves(world: &World, node: usize) -> u64 {
     bucket.map_or(0, |bucket| bucket.schedule().at(local).burst) / MICRO
 }
 
-/// Blames the world for a promise that does not hold.
+/// Records a violation if a promise does not hold.
 pub(crate) fn expect(world: &mut World, promise: &'static str, holds: bool, text: String) {
     if !holds && world.violation.is_none() {
         world.violation = Some(Violation {
@@ -231,7 +231,7 @@ pub(crate) fn expect(world: &mut World, promise: &'static str, holds: bool, text
     }
 }
 
-/// A member may use at least so much.
+/// Expects that a member may use at least `units` per second.
 fn at_least(world: &mut World, promise: &'static str, node: usize, units: u64) {
     let may = may(world, node);
     let text = format!("member {node} may use {may}/s, and {units}/s is promised");
@@ -256,7 +256,7 @@ fn leader(world: &World) -> usize {
     world.store.leader(world.now).unwrap_or(0)
 }
 
-/// Demand goes from member to member; every member wants all for a while.
+/// Demand moves from member to member; each of them wants everything for a while.
 fn to_and_fro(world: &mut World, rounds: usize, millis: u64) {
     for round in 0..rounds {
         for node in 0..world.nodes.len() {

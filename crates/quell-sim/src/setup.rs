@@ -1,4 +1,4 @@
-//! Setup: what a seed makes of the numbers that were asked for.
+//! Setup: the numbers of a run, made from a seed and the command line.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const MILLI: u64 = 1_000_000;
 
-/// What is asked for.
+/// The numbers given on the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     /// The seed.
@@ -24,39 +24,40 @@ pub struct Wish {
     pub limits: Option<usize>,
     /// Simulated seconds.
     pub seconds: u64,
-    /// A mistake to make.
+    /// A mistake to make on purpose.
     pub mistake: Option<Mistake>,
 }
 
 /// The numbers of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// As asked.
+    /// The wish that this was made from.
     pub wish: Wish,
-    /// The plan in force at first, but for limits that are added later.
+    /// The plan in force at first; limits that are added later come on top.
     pub plan: Plan,
-    /// Limits that it has from the start.
+    /// Number of limits in force from the start.
     pub begins_with: usize,
     /// The weight of each member.
     pub weights: Vec<u32>,
-    /// Coordinators.
+    /// Number of coordinators.
     pub coordinators: usize,
-    /// What everybody assumes of clocks.
+    /// The clock drift that the protocol assumes.
     pub drift: Drift,
-    /// By how many parts in a million clocks do drift.
+    /// The clock drift that happens, in parts in a million.
     pub ppm: i64,
-    /// Messages lost and doubled, in percent each.
+    /// Percentage of messages lost, and of messages duplicated.
     pub loss: u64,
     /// Whether messages are delayed by seconds.
     pub slow: bool,
-    /// Faults begin and end at these instants.
+    /// When faults begin and end.
     pub faults: (u64, u64),
-    /// The end.
+    /// When the run ends.
     pub ends: u64,
 }
 
 impl Setup {
-    /// Everything that follows from a wish.
+    /// The numbers of a run for a wish; `rng` picks those that the wish leaves
+    /// open.
     #[must_use]
     pub fn new(wish: Wish, rng: &mut Rng) -> Self {
         let members = wish.members.unwrap_or_else(|| 2 + rng.index(5));
@@ -113,7 +114,7 @@ impl Setup {
     }
 }
 
-/// T = 0.5 s and a promise that outlasts the lease by three reports.
+/// T = 0.5 s, and a promise that is three reports longer than the lease.
 #[must_use]
 pub fn timing(drift: Drift, lease: Duration, hold: Duration) -> Timing {
     let report = Duration::from_millis(500);

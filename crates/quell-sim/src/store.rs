@@ -1,66 +1,66 @@
-//! Store: the lock and configuration service, linearizable, with a key that it may take away early
+//! Store: the linearizable lock and configuration service. It may take the leader's key away early
 //! or late.
 
 use quell_shares::ledger::Snapshot;
 use quell_shares::plan::Record;
 
-/// What a coordinator asks.
+/// A request of a coordinator.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// The key, if nobody has it.
+    /// Asks for the key, if no one has it.
     Campaign {
-        /// When it was asked, on the asker's clock.
+        /// Time of the request, on the coordinator's clock.
         asked: u64,
     },
-    /// The key for longer.
+    /// Keeps the key for longer.
     Keep {
-        /// Whose key.
+        /// Epoch of the key.
         epoch: u64,
-        /// When it was asked, on the asker's clock.
+        /// Time of the request, on the coordinator's clock.
         asked: u64,
     },
     /// A write under the key.
     Write {
-        /// Whose key.
+        /// Epoch of the key.
         epoch: u64,
         /// What to write.
         record: Record,
     },
-    /// The key goes back, with a snapshot for the next leader.
+    /// Gives the key back, with a snapshot for the next leader.
     Resign {
-        /// Whose key.
+        /// Epoch of the key.
         epoch: u64,
-        /// For the next leader.
+        /// The snapshot.
         snapshot: Snapshot,
     },
 }
 
-/// What the store answers.
+/// A reply of the store.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// The key is yours.
+    /// The coordinator has the key.
     Elected {
         /// Unique and rising.
         epoch: u64,
-        /// As it was asked.
+        /// Time of the request, copied from it.
         asked: u64,
-        /// What is stored.
+        /// The stored record.
         record: Record,
-        /// What the leader before left.
+        /// The snapshot of the previous leader.
         snapshot: Option<Snapshot>,
     },
-    /// The key stays yours.
+    /// The coordinator keeps the key.
     Kept {
-        /// Whose key.
+        /// Epoch of the key.
         epoch: u64,
-        /// As it was asked.
+        /// Time of the request, copied from it.
         asked: u64,
     },
-    /// Who has the key.
+    /// This coordinator has the key.
     Taken(usize),
-    /// The key is not yours (any more).
+    /// The coordinator does not have the key, or no longer.
     Lost,
-    /// It is written.
+    /// The record was written.
     Stored(Record),
     /// Nothing was written.
     Refused,
@@ -69,13 +69,13 @@ pub enum Reply {
 /// The service.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// What is stored.
+    /// The stored record.
     pub record: Record,
     key: Option<(usize, u64)>,
     expires: u64,
     revision: u64,
     snapshot: Option<Snapshot>,
-    /// A mistake: what a leader left is given to every later one.
+    /// A mistake: every later leader gets the snapshot, not only the next one.
     pub keeps_snapshots: bool,
     /// Nanoseconds that a key lasts without a keep-alive.
     pub lasts: u64,
@@ -106,13 +106,13 @@ impl Store {
         self.expires += nanos;
     }
 
-    /// Who has the key.
+    /// The coordinator that has the key.
     #[must_use]
     pub fn leader(&self, now: u64) -> Option<usize> {
         self.key.filter(|_| now < self.expires).map(|(who, _)| who)
     }
 
-    /// Answers, and says whether the record changed.
+    /// Handles a request. Returns the reply, and whether the record changed.
     pub fn ask(&mut self, now: u64, who: usize, ask: Ask) -> (Option<Reply>, bool) {
         if now >= self.expires {
             self.key = None;
@@ -162,7 +162,7 @@ impl Store {
         }
     }
 
-    /// The console writes.
+    /// Changes the record, as the console would.
     pub fn edit(&mut self, edit: impl FnOnce(&mut Record)) {
         edit(&mut self.record);
         self.record.version += 1;

@@ -1,6 +1,6 @@
-//! Stories: what one small fleet does after a change, in numbers.
+//! Stories: how a small fleet reacts to a change, in numbers.
 //!
-//! Four equal nodes share 1000/s; no message is lost, and none is later than 10 ms.
+//! Four equal nodes share 1000/s; no message is lost, and none takes longer than 10 ms.
 
 use quell_shares::plan::MICRO;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use crate::schedules::{SCHEDULES, Schedule, begin, may};
 use crate::setup::{MILLI, SECOND, Setup, Wish};
 use crate::world::World;
 
-/// Starts over which a lag is measured.
+/// Number of starts over which the lag is measured.
 const LAGS: u64 = 100;
 
-/// Fleets, of five minutes each, over which utilisation is measured.
+/// Number of fleets over which utilisation is measured, five minutes each.
 const FLEETS: u64 = 10;
 
 pub(crate) fn fleet(seed: u64) -> World {
@@ -39,27 +39,27 @@ pub(crate) fn fleet(seed: u64) -> World {
     world
 }
 
-/// Seconds after a fault, and what a member may use then.
+/// Seconds after a fault, and the rate that a member may use at that time.
 type Rates = Vec<(u64, u64)>;
 
-/// What the fleet does after a change, in numbers.
+/// How the fleet reacts to each change.
 #[derive(Clone, Debug)]
 pub struct Stories {
-    /// Milliseconds until a member that wants more has nine tenths of it, over several starts:
-    /// the median, what nine of ten do not exceed, and the longest.
+    /// Milliseconds until a member that wants more has nine tenths of it, over several starts: the
+    /// median, the 90th percentile and the longest.
     pub lag: (u64, u64, u64),
-    /// Of what is wanted and the limit allows, parts in a thousand that members may use while demand
-    /// moves, on average.
+    /// Of what is wanted and the limit allows, the part (in thousandths) that members may use while
+    /// demand moves, on average.
     pub moving: u64,
-    /// What the hungry member may use so many seconds after the leader's death.
+    /// What the busy member may use, by seconds after the leader's death.
     pub leader: Rates,
-    /// What a borrower may use so many seconds after an idle member's death.
+    /// What a borrower may use, by seconds after an idle member's death.
     pub member: Rates,
     /// The same after the death of both at once.
     pub both: Rates,
 }
 
-/// Tells them.
+/// Measures all of them.
 #[must_use]
 pub fn stories() -> Stories {
     let mut lags: Vec<u64> = (1..=LAGS).map(lag).collect();
@@ -84,7 +84,7 @@ pub fn stories() -> Stories {
     }
 }
 
-/// A fleet in which one borrows, and nothing is late any more, so that no leader changes.
+/// A fleet in which one member borrows. Messages are no longer late, so the leader stays the same.
 fn settled(seed: u64) -> World {
     let mut world = fleet(seed);
     begin(&mut world);
@@ -96,7 +96,7 @@ fn settled(seed: u64) -> World {
 
 fn lag(seed: u64) -> u64 {
     let mut world = settled(seed);
-    // Anywhere between two reports.
+    // A random instant between two reports.
     let end = world.now + world.rng.between(0, SECOND);
     world.run(end);
     let start = world.now;
@@ -112,7 +112,7 @@ fn lag(seed: u64) -> u64 {
     (world.now - start) / MILLI
 }
 
-/// What members may use of what they want and the limit allows, while what they want changes every
+/// The part of what members want and the limit allows that they may use, while demand changes every
 /// 5 to 90 seconds.
 fn moving(seed: u64) -> u64 {
     let mut world = settled(seed);
@@ -160,12 +160,12 @@ impl Stories {
         ]
     }
 
-    /// For a person.
+    /// As text for a person.
     #[must_use]
     pub fn text(&self) -> String {
         let (median, most, longest) = self.lag;
         let mut text = format!(
-            "four nodes, 1000/s:\n  rebalance lag, until 90 % of what is wanted: median {median} ms, \
+            "four nodes, 1000/s:\n  rebalance lag, until 90 % of the demand is granted: median {median} ms, \
              nine of ten {most} ms, longest {longest} ms\n  \
              used of what could be, while demand moves: {}.{} %\n",
             self.moving / 10,
@@ -179,7 +179,7 @@ impl Stories {
         text
     }
 
-    /// For a program.
+    /// As JSON for a program.
     #[must_use]
     pub fn json(&self) -> Value {
         let (median, most, longest) = self.lag;

@@ -1,21 +1,22 @@
-//! Sum: what all members may use of one limit, from now to the end of time, in true time.
+//! Sum: what all members together may use of one limit, from now on, in true time.
 //!
-//! Every member has a curve: rates with the instants at which they begin. Their sum is kept as steps
-//! in order of time, in blocks that each know their total and their highest point, so that a change
-//! touches a few blocks and a look at all later instants one number per block: for n members about
-//! the root of n, where a plain list would make a round of reports cost n times n.
+//! Every member has a curve: rates with the instants at which they begin. The sum is kept as steps
+//! in order of time, in blocks. Each block knows its total and its highest point, so a change
+//! touches a few blocks, and a search through all later instants reads one number per block. For n
+//! members a change costs about the root of n; with a plain list a round of reports would cost n
+//! times n.
 
-/// Steps of a block, at most; more are split.
+/// The most steps in a block; a larger one is split.
 const BLOCK: usize = 96;
 
 #[derive(Clone, Debug, Default)]
 struct Block {
     steps: Vec<(u64, i64)>,
-    /// Of all its steps.
+    /// The sum of all its steps.
     total: i64,
-    /// The highest sum of its first steps; below zero if even the first falls.
+    /// The highest sum of its first steps; negative if even the first step lowers the rate.
     highest: i64,
-    /// Whether `total` and `highest` are those of `steps`.
+    /// Whether `total` and `highest` are up to date with `steps`.
     known: bool,
 }
 
@@ -44,7 +45,7 @@ impl Block {
 pub struct Sum {
     now: u64,
     base: i64,
-    /// Never empty ones.
+    /// No block is empty.
     blocks: Vec<Block>,
     curves: Vec<Vec<(u64, u64)>>,
 }
@@ -54,7 +55,7 @@ fn signed(rate: u64) -> i64 {
 }
 
 impl Sum {
-    /// Nobody may use anything.
+    /// A sum in which no member may use anything.
     #[must_use]
     pub fn new(members: usize) -> Self {
         Self {
@@ -65,7 +66,7 @@ impl Sum {
         }
     }
 
-    /// From now on a member follows this curve: rates with the instants at which they begin.
+    /// Replaces a member's curve from now on: rates with the instants at which they begin.
     pub fn set(&mut self, now: u64, member: usize, curve: &[(u64, u64)]) {
         self.advance(now);
         let mut curves = std::mem::take(&mut self.curves);
@@ -153,7 +154,7 @@ impl Sum {
         None
     }
 
-    /// What all may use now.
+    /// What all members together may use now.
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.base).unwrap_or(0)
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The highest sum from `now` on, and where it is first reached, by looking everywhere.
+    /// The same answer as `above`, found by looking at every instant.
     fn plainly(curves: &[Vec<(u64, u64)>], now: u64, bound: u64) -> Option<(u64, u64)> {
         let mut looks: Vec<u64> = curves.iter().flatten().map(|(at, _)| *at).collect();
         looks.push(now);

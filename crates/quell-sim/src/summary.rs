@@ -1,4 +1,4 @@
-//! Summary: what came of many runs, for people and for programs.
+//! Summary: the outcomes of many runs, for people and for programs.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::run::Outcome;
 use crate::schedules::Schedule;
 use crate::stories;
 
-/// Violations that are named; the rest are counted.
+/// Number of violations that are listed; the others are only counted.
 const NAMED: usize = 20;
 
 /// Sums over runs.
@@ -84,7 +84,7 @@ impl Summary {
         u64::try_from(self.member_time / HOUR).unwrap_or(u64::MAX)
     }
 
-    /// The mean utilisation of random runs in thousandths, as they ended.
+    /// The mean utilisation at the end of random runs, in thousandths.
     #[must_use]
     pub fn utilisation(&self) -> u64 {
         self.utilisation / self.settled.max(1)
@@ -97,7 +97,7 @@ impl Summary {
         zero.map(|(name, _)| *name).collect()
     }
 
-    /// For a person.
+    /// As text for a person.
     #[must_use]
     pub fn text(&self, mistake: Option<Mistake>, took: Duration, stories: bool) -> String {
         let mut text = String::new();
@@ -131,7 +131,7 @@ impl Summary {
             let used = self.utilisation();
             let _ = writeln!(
                 w,
-                "of what is wanted and allowed, members may use {}.{} % when all is quiet",
+                "members may use {}.{} % of what they want and the limit allows, when all is quiet",
                 used / 10,
                 used % 10
             );
@@ -146,7 +146,7 @@ impl Summary {
         text
     }
 
-    /// For a program.
+    /// As JSON for a program.
     #[must_use]
     pub fn json(&self, mistake: Option<Mistake>, stories: bool) -> String {
         let violation = |(seed, played, text): &(u64, &str, String)| json!({"seed": seed, "schedule": played, "violation": text});

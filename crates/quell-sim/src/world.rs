@@ -1,4 +1,4 @@
-//! World: the queue of events, the network, and what becomes of each event.
+//! World: the queue of events, the network, and the effect of each event.
 
 mod entitled;
 mod network;
@@ -22,7 +22,7 @@ use crate::rng::Rng;
 use crate::setup::{MILLI, SECOND, Setup};
 use crate::store::{Ask, Reply, Store};
 
-/// What happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A member's request reaches a coordinator.
@@ -41,20 +41,20 @@ pub enum Event {
     Ask(usize, u32, Ask),
     /// An answer of the store reaches a coordinator.
     Reply(usize, u32, Reply),
-    /// The record as it is reaches a coordinator.
+    /// The current record reaches a coordinator.
     Watch(usize, Record),
-    /// Something breaks, or is mended.
+    /// A fault, or its repair.
     Fault(Fault),
 }
 
-/// Everything there is.
+/// The whole simulated system.
 #[derive(Debug)]
 pub struct World {
-    /// As set up.
+    /// The numbers of the run.
     pub setup: Setup,
     /// True time in nanoseconds.
     pub now: u64,
-    /// The stream of the seed.
+    /// The random numbers of the seed.
     pub rng: Rng,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Option<Event>>,
@@ -66,41 +66,43 @@ pub struct World {
     pub chairs: Vec<Chair>,
     /// The store.
     pub store: Store,
-    /// The store hears nobody before this instant.
+    /// The store answers no one before this instant.
     pub store_down: u64,
-    /// For node x coordinator: nothing passes (to, back) before these instants.
+    /// For each pair of node and coordinator: messages to it and from it are lost before these
+    /// instants.
     pub cuts: Vec<(u64, u64)>,
-    /// Faults are over: nothing is lost, and nothing late.
+    /// Whether faults are over: no message is lost or late.
     pub quiet: bool,
-    /// One for each limit.
+    /// The checks of each limit.
     pub judges: Vec<Judge>,
     /// The first violation.
     pub violation: Option<Violation>,
-    /// What was injected.
+    /// The faults that were injected.
     pub counts: Counts,
     /// Events handled.
     pub steps: u64,
-    /// A schedule makes the next grant to this node so late.
+    /// Set by a schedule: the next grant to this node is this late.
     pub slow_next: Option<(usize, u64)>,
-    /// A schedule makes all pushes so late.
+    /// Set by a schedule: all pushes are this late.
     pub slow_pushes: u64,
-    /// A schedule lets every leave arrive again so much later.
+    /// Set by a schedule: every leave arrives once more after this time.
     pub double_leaves: u64,
-    /// A schedule lets every join arrive again so much later.
+    /// Set by a schedule: every join arrives once more after this time.
     pub double_joins: u64,
-    /// A schedule lets every report arrive again so much later, at the coordinator that leads then.
+    /// Set by a schedule: every report arrives once more after this time, at the coordinator that
+    /// leads then.
     pub double_reports: u64,
-    /// A schedule pauses the leader for so long after its next decision.
+    /// Set by a schedule: the leader pauses for this long after its next decision.
     pub pause_next: Option<u64>,
-    /// A schedule makes the next seal that somebody waits for, of this node, so slow.
+    /// Set by a schedule: the next seal of this node that a leader waits for takes this long.
     pub slow_seal: Option<(usize, u64)>,
-    /// A schedule makes the next report in which this node says what it holds so late.
+    /// Set by a schedule: the next report in which this node says what it holds is this late.
     pub slow_held: Option<(usize, u64)>,
-    /// Written when asked for.
+    /// The events so far, if a trace was requested.
     pub trace: Option<Vec<String>>,
     /// How many nodes follow each plan.
     followers: BTreeMap<u64, u32>,
-    /// The version of the record that the judges' bounds are of, if they are true.
+    /// The version of the record that the checks' bounds were set from, if they are up to date.
     bounded: Option<u64>,
     nonces: u64,
     curve: Vec<(u64, u64)>,
@@ -109,7 +111,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which everybody starts within the first second.
+    /// A world in which every process starts within the first second.
     #[must_use]
     pub fn new(setup: Setup, rng: Rng) -> Self {
         let members = setup.weights.len();
@@ -223,7 +225,7 @@ impl World {
         }
     }
 
-    /// Until when an event has to wait because somebody is paused.
+    /// Until when an event has to wait because its process is paused.
     fn deferred(&self, event: &Event) -> Option<u64> {
         let until = match event {
             Event::Request(chair, _) | Event::Tick(chair, _) | Event::Watch(chair, _) => {
@@ -252,7 +254,7 @@ impl World {
         self.perform(chair, held);
     }
 
-    /// A leader may be paused between deciding and sending.
+    /// Pauses a leader, at random or by a schedule, between deciding and sending.
     fn pause_in_the_middle(&mut self, chair: usize) -> u64 {
         let pause = match self.pause_next.take() {
             Some(pause) => pause,
@@ -275,7 +277,7 @@ impl World {
         self.at(again, Event::Tick(chair, life));
         let local = self.chairs[chair].clock.local(self.now);
         if let Some(ask) = self.chairs[chair].asks(self.now) {
-            // A write of which nothing was heard is made again.
+            // A write that was not answered is sent again.
             self.chairs[chair].core.not_stored(local, &mut self.effects);
             self.ask_later(chair, ask, 0);
         }
@@ -301,7 +303,7 @@ impl World {
         }
     }
 
-    /// Tells all coordinators of the record; some hear it late.
+    /// Sends the record to all coordinators; some receive it late.
     pub fn publish(&mut self) {
         self.note_plan();
         for chair in 0..self.chairs.len() {
@@ -324,7 +326,7 @@ impl World {
             self.watch(chair, record);
             return;
         }
-        // What was refused is tried again when a newer record is seen, or in a second.
+        // A refused write is tried again when a newer record arrives, or after a second.
         self.chairs[chair].told(self.now, reply);
     }
 
@@ -355,7 +357,7 @@ impl World {
         self.at(self.now + first, Event::Tick(chair, life));
     }
 
-    /// A clock that drifts as far as it may, either way or in between.
+    /// A clock that drifts by the most that is allowed, fast or slow, or by less.
     fn clock(&mut self) -> Clock {
         let most = self.setup.ppm;
         let ppm = match self.rng.index(3) {

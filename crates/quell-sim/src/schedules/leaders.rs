@@ -48,7 +48,7 @@ pub(super) fn leader_dies(world: &mut World) {
     }
     happen(world, Fault::StartChair(chair));
     to_and_fro(world, 4, 10_000);
-    // Again, while a member is about to be served.
+    // The same once more, while a member is about to be served.
     let chair = leader(world);
     want(world, 2, 2_000);
     pass(world, 700);
@@ -130,7 +130,8 @@ pub(super) fn base_of_a_stranger(world: &mut World) {
         want(world, node, 0);
     }
     pass(world, 20_000);
-    // They go on with a third each, and the one who joins does not know that it did.
+    // The leader's answers are lost: each member keeps a third, and the joining member does
+    // not know that it has joined.
     for node in 0..3 {
         cut(world, node, false, true, 90_000);
     }
@@ -149,7 +150,8 @@ pub(super) fn old_leader_goes_on(world: &mut World) {
     begin(world);
     for round in 0..3 {
         let chair = leader(world);
-        // The hungry one hears the old leader alone, and the old leader not the store.
+        // The busy member hears only the old leader, and the old leader does not hear the
+        // store.
         for other in (0..world.chairs.len()).filter(|other| *other != chair) {
             let cut = Fault::Cut {
                 node: 0,
@@ -209,7 +211,8 @@ pub(super) fn slow_seal(world: &mut World) {
                 break;
             }
         }
-        // The borrower was told to use less, and is slow; now nobody remembers what it had.
+        // The borrower was told to use less, but is slow; no leader knows any more what it
+        // had.
         let chair = leader(world);
         happen(world, Fault::KillChair(chair));
         pass(world, 15_000);
@@ -243,7 +246,8 @@ pub(super) fn hungry_failover(world: &mut World) {
     let chair = leader(world);
     happen(world, Fault::KillChair(chair));
     want(world, 1, 2_000);
-    // P after the last answer of the one who died; its successor still waits for the borrower.
+    // The promise after the dead leader's last answer has ended; its successor still waits for
+    // the borrower.
     pass(world, 12_200);
     at_least(world, "L2", 1, 250);
     pass(world, 40_000);
@@ -269,7 +273,7 @@ pub(super) fn grant_after_fence(world: &mut World) {
             want(world, node, units);
         }
         pass(world, 10_000);
-        // The grant that makes a borrower of it is late, and none before it arrives.
+        // The grant that makes this member a borrower is late, and no other arrives before it.
         want(world, 2, 0);
         want(world, 0, 2_000);
         cut(world, 0, false, true, 3_000);
@@ -281,7 +285,7 @@ pub(super) fn grant_after_fence(world: &mut World) {
         let chair = leader(world);
         happen(world, Fault::KillChair(chair));
         want(world, 1, 2_000);
-        // It reports to the next leader, and hears no grant of it.
+        // The member reports to the next leader, but does not receive its grant.
         pass(world, 5_300);
         cut(world, 0, false, true, 6_000);
         pass(world, 10_000);

@@ -1,4 +1,4 @@
-//! Schedules about grants, pushes and their time.
+//! Schedules about grants, pushes and their timing.
 
 use super::{at_least, begin, cut, leader, may, pass, to_and_fro, want};
 use crate::fault::{Change, Fault, happen};
@@ -113,7 +113,7 @@ pub(super) fn lowered(world: &mut World) {
     happen(world, Fault::Change(Change::Rates(100)));
     for _ in 0..50 {
         pass(world, 100);
-        // Whoever can be reached keeps its part of the limit meanwhile.
+        // Members that can be reached keep their part of the limit meanwhile.
         at_least(world, "L2", 0, 300);
     }
     pass(world, 40_000);
@@ -142,7 +142,7 @@ pub(super) fn lease_shortened_silent(world: &mut World) {
     for silent in [2_000, 2_500, 4_000, 6_000] {
         happen(world, Fault::Change(Change::Lease(20)));
         pass(world, 8_000);
-        // Their bases begin within leases that are granted from now on.
+        // Their bases begin before leases that are granted from now on end.
         for node in [2, 3] {
             cut(world, node, true, true, 40_000);
         }
@@ -192,7 +192,7 @@ pub(super) fn push_late(world: &mut World) {
 pub(super) fn push_past_lease(world: &mut World) {
     begin(world);
     for late in [8_500, 9_500, 10_200, 11_000] {
-        // Both want all, so each has half; then the first wants nothing and is pushed.
+        // Both want everything, so each has half; then the first wants nothing and receives a push.
         want(world, 1, 2_000);
         pass(world, 10_000);
         world.slow_pushes = late * MILLI;
@@ -216,7 +216,7 @@ pub(super) fn small_bursts(world: &mut World) {
     begin(world);
     for _ in 0..12 {
         to_and_fro(world, 1, 4_000);
-        // One borrows and the others are full; now everybody's callers come at once.
+        // One member borrows and the others have full buckets; now all callers come at once.
         for node in 0..4 {
             want(world, node, 2_000);
         }
@@ -247,14 +247,14 @@ pub(super) fn late_beyond_hold(world: &mut World) {
 pub(super) fn floor_before_promise(world: &mut World) {
     begin(world);
     for late in [14_000, 15_000, 16_000] {
-        // One report of the third node reaches the next leader, before any newer one.
+        // The next leader receives one report of the third node before any newer one.
         world.double_reports = late * MILLI;
         pass(world, 600);
         world.double_reports = 0;
         cut(world, 2, true, false, late + 10_000);
         pass(world, late - 2_500);
-        // The borrower is silent from now on; of the others the next leader knows at first only that
-        // their bases may begin: there is no room, not even for a floor.
+        // The borrower is silent from now on. Of the other members the next leader at first knows
+        // only that their bases may begin: there is no room left, not even for a floor.
         cut(world, 0, true, true, 20_000);
         for node in [1, 3] {
             cut(world, node, true, true, 4_000);
@@ -266,7 +266,7 @@ pub(super) fn floor_before_promise(world: &mut World) {
                 break;
             }
         }
-        // It acknowledges what was answered, and hears nothing more.
+        // The member acknowledges the answer, and receives nothing more.
         cut(world, 2, true, false, 0);
         cut(world, 2, false, true, 20_000);
         want(world, 1, 2_000);
@@ -299,7 +299,7 @@ pub(super) fn larger_calls(world: &mut World) {
 pub(super) fn long_sleep(world: &mut World) {
     begin(world);
     for round in 0..3 {
-        // Everybody has its base and saves up, everybody spends all of it.
+        // Every member has its base, saves up and spends all of it.
         for node in 0..4 {
             want(world, node, if node == 3 { 400 } else { 130 });
         }
@@ -322,7 +322,7 @@ pub(super) fn long_sleep(world: &mut World) {
 
 pub(super) fn rebalance(world: &mut World) {
     begin(world);
-    // Nothing is late from now on, so nobody changes leaders.
+    // Messages are no longer late, so no member changes leaders.
     world.quiet = true;
     pass(world, 10_000);
     for round in 0..10 {
@@ -350,7 +350,7 @@ pub(super) fn rebalance_many(world: &mut World) {
             want(world, node, 200 * u64::from(node % 2 == round % 2));
         }
         pass(world, 4 * 500 + 4 * 20);
-        // Those who are idle keep their floors, so 190 are left for each of the others.
+        // Idle members keep their floors, which leaves 190 for each of the others.
         for node in (round % 2..nodes).step_by(2) {
             at_least(world, "L1", node, 171);
         }

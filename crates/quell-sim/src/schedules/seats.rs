@@ -14,7 +14,7 @@ pub(super) fn leave_doubled(world: &mut World) {
         happen(world, Fault::LeaveNode(node));
         pass(world, 3_000);
         happen(world, Fault::StartNode(node));
-        // The other one takes what the second leave seems to free.
+        // The other member takes what the second leave seems to free.
         want(world, 1 - node, 2_000);
         pass(world, 15_000);
     }
@@ -72,7 +72,7 @@ pub(super) fn member_dies(world: &mut World) {
     want(world, 3, 2_000);
     pass(world, 10_000);
     at_least(world, "L1", 3, 400);
-    // Gone for good: an operator says so, and its base is free.
+    // The member is gone for good: an operator deregisters it, which frees its base.
     happen(world, Fault::KillNode(3));
     pass(world, 20_000);
     happen(world, Fault::Deregister(3));
@@ -177,7 +177,7 @@ pub(super) fn more_than_seats(world: &mut World) {
     }
     let refused = |node: usize| !world.nodes[node].is_active();
     let refused = (0..6).filter(|node| refused(*node)).count();
-    let text = format!("{refused} of 6 members have no seat where there are 4");
+    let text = format!("{refused} of 6 members have no seat; the plan has 4");
     expect(world, "L1", refused == 2, text);
 }
 
@@ -214,9 +214,10 @@ pub(super) fn deregistered_alive(world: &mut World) {
     begin(world);
     want(world, 0, 0);
     pass(world, 5_000);
-    // Nobody wants what is free now, so nobody is given it before the member hears of it.
+    // No member wants what is free now, so none is given it before the deregistered
+    // member hears of it.
     happen(world, Fault::Mistaken(3));
-    // And it is quick to stop: until then there is one too many.
+    // That member must stop quickly: until then there is one too many.
     world.quiet = true;
     pass(world, 8_000);
     world.quiet = false;

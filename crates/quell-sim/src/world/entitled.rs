@@ -1,4 +1,4 @@
-//! Entitled: what a member must be left with, checked whenever it is granted anything.
+//! Entitled: what a grant must leave a member, checked at every grant.
 
 use quell_core::time::Monotonic;
 use quell_shares::member::Adopt;
@@ -10,8 +10,8 @@ use super::World;
 use crate::check::Violation;
 
 impl World {
-    /// L2: as long as there is one plan, and seats weigh no more than it says, a grant leaves a
-    /// member no less than `min(its last rate, f)` after its lease, then f, then a tenth of it.
+    /// L2: while there is one plan, and seats weigh no more than it says, a grant leaves a member
+    /// at least `min(its last rate, f)` after its lease, then f, then a tenth of it.
     pub(super) fn entitled(&mut self, node: usize, grant: &Grant, adopt: &Adopt) {
         let one = &self.nodes[node];
         let record = &self.store.record;
@@ -58,7 +58,7 @@ fn missing(
     let leases = granted.leases.iter().filter(|(_, lasts)| !lasts.is_zero());
     let lowest = leases.map(|(right, _)| right.rate).min().unwrap_or(0);
     let due = lowest.min(base);
-    // After the base comes the floor or, where the answer was so late that the base is over, less.
+    // After the base comes the floor, or less if the answer was so late that the base has ended.
     let ended = granted.gap.rate.min(floor);
     let steps = schedule.steps().iter().filter(|step| step.until > now);
     let mut until_base = steps.scan(false, |after, step| {

@@ -1,4 +1,4 @@
-//! Network: what becomes of messages on their way.
+//! Network: what happens to messages on their way.
 
 use std::iter;
 
@@ -11,7 +11,7 @@ use crate::setup::{MILLI, SECOND};
 use crate::store::Ask;
 
 impl World {
-    /// A delay as the network makes it.
+    /// A random delay of the network.
     pub fn delay(&mut self) -> u64 {
         let part = self.rng.between(0, 100);
         if self.quiet || !self.setup.slow || part < 85 {
@@ -23,7 +23,7 @@ impl World {
         self.rng.between(2 * SECOND, 30 * SECOND)
     }
 
-    /// How often a message arrives: mostly once.
+    /// How often a message arrives: usually once.
     fn copies(&mut self) -> u32 {
         if self.quiet {
             return 1;
@@ -53,7 +53,7 @@ impl World {
         };
         if again > 0 {
             self.counts.doubled += 1;
-            // Whoever leads then gets it.
+            // The coordinator that leads at that time gets it.
             for other in 0..self.chairs.len() {
                 self.at(self.now + again, Event::Request(other, request.clone()));
             }
@@ -73,13 +73,14 @@ impl World {
         }
     }
 
-    /// Sends what a coordinator wants sent, after its pause if it was paused in the middle.
+    /// Sends a coordinator's messages, after its pause if it was paused between deciding
+    /// and sending.
     pub(super) fn perform(&mut self, chair: usize, held: u64) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Answer { to, answer } => {
-                    // A node's place is its id; twins follow all others.
+                    // A node's index is its id; twins follow after all others.
                     let own = usize::try_from(to.0).unwrap_or(usize::MAX);
                     let twins = self.setup.weights.len()..self.nodes.len();
                     for node in iter::once(own).chain(twins) {

@@ -1,4 +1,4 @@
-//! Nodes: what processes of the fleet do when their time has come.
+//! Nodes: what the processes of the fleet do when their timers fire.
 
 use quell_shares::member::Stage;
 use quell_shares::message::{Answer, Request};
@@ -21,7 +21,8 @@ impl World {
         self.rights_changed(node);
     }
 
-    /// Adds a second process with the id of another one; nothing vouches for it.
+    /// Adds a second process with the id of another one, without a guarantee
+    /// that the id is its own.
     pub fn add_twin(&mut self, twin: Node) {
         self.nodes.push(twin);
         let node = self.nodes.len() - 1;
@@ -101,7 +102,7 @@ impl World {
         self.adopt(node, adopt);
     }
 
-    /// Begins to put schedules in force: mostly at once, sometimes slowly.
+    /// Starts to put schedules into force: usually at once, sometimes slowly.
     pub fn adopt(&mut self, node: usize, adopt: quell_shares::member::Adopt) {
         let (ticket, prompt) = (adopt.ticket, adopt.prompt);
         self.nodes[node].begin(adopt);
@@ -131,7 +132,7 @@ impl World {
         }
     }
 
-    /// A process is gone.
+    /// Stops a node's process.
     pub fn stop_node(&mut self, node: usize) {
         self.nodes[node].stop();
         self.rights_changed(node);

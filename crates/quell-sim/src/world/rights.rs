@@ -1,4 +1,4 @@
-//! Rights: what nodes may use, checked whenever it changes.
+//! Rights: what nodes may use, checked at every change.
 
 use quell_shares::plan::{MICRO, Plan};
 
@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::setup::MILLI;
 
 impl World {
-    /// Remembers the plan in force, and forgets those that nobody follows.
+    /// Records the plan in force, and drops those that no node follows.
     pub fn note_plan(&mut self) {
         let newest = self.store.record.plan.revision;
         if self.counts.plans.iter().all(|plan| plan.revision != newest) {
@@ -44,7 +44,7 @@ impl World {
         self.curve = curve;
     }
 
-    /// Writes into the trace what everybody may use when a promise was broken.
+    /// If a promise was broken, writes into the trace what every node may use.
     pub(super) fn describe_rights(&mut self) {
         let Some(mut trace) = self.trace.take() else {
             return;
@@ -87,7 +87,8 @@ impl World {
         self.bounded = None;
     }
 
-    /// What may be used is what the largest plan says that anybody follows.
+    /// Sets the bounds: members may use as much as the largest plan that any of
+    /// them follows allows.
     fn bounds(&mut self) {
         let record = &self.store.record;
         if self.bounded == Some(record.version) {
@@ -96,7 +97,7 @@ impl World {
         self.bounded = Some(record.version);
         self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
-            // Of a limit that is not yet in force nobody may use anything.
+            // No node may use a limit that is not yet in force.
             let Some(mut bound) = record.plan.limits.get(limit).copied() else {
                 continue;
             };
