@@ -1,4 +1,4 @@
-//! An HTTP client that keeps its connection, as gateways do.
+//! An HTTP client that keeps its connection open, as gateways do.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -19,12 +19,12 @@ pub(crate) struct Client {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) text: String,
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if it is not JSON.
     pub(crate) body: Value,
 }
 
@@ -52,7 +52,8 @@ impl Client {
         self.request("POST", path, body.to_string().into()).await
     }
 
-    /// Asks once. A call that breaks off or is not answered in a minute is an error: it is lost.
+    /// Sends one request. If the connection breaks, or no answer comes within a minute, it returns
+    /// an error: the call is lost.
     pub(crate) async fn request(
         &mut self,
         method: &str,

@@ -1,4 +1,4 @@
-//! Load over HTTP, and the account of what every caller was answered.
+//! Load over HTTP, and a record of every call and its answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use tokio::task::JoinSet;
 use crate::http::{Answer, Client};
 use crate::rng::Rng;
 
-/// Most calls of one client: a run is bounded by count as well as by time.
+/// The most calls of one client: this bounds a run by count, not only by time.
 const MOST_CALLS: usize = 20_000;
 
-/// How long a server waits for its store unless told.
+/// How long a server waits for its store by default.
 const STORE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Callers who ask for keys of one rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    /// HTTP ports; each client keeps to one, in turn.
+    /// HTTP ports; the clients are spread over them, and each keeps to one.
     pub(crate) ports: Vec<u16>,
     pub(crate) clients: usize,
     /// The value of the entry `path`, which chooses the rule.
     pub(crate) path: &'static str,
     /// Values of the entry `user`, drawn at random.
     pub(crate) users: Vec<String>,
-    /// Between the calls of a client.
+    /// The pause between two calls of a client.
     pub(crate) pause: Duration,
     pub(crate) length: Duration,
 }
 
 impl Load {
-    /// One client without a pause, which asks one server for one user.
+    /// One client that asks one server for one user, without pauses.
     pub(crate) fn on(port: u16, path: &'static str, user: &str) -> Self {
         Self {
             ports: vec![port],
@@ -59,12 +59,12 @@ impl Load {
         Self { length, ..self }
     }
 
-    /// Asks, and returns what was answered.
+    /// Runs the load and returns all calls with their answers.
     pub(crate) async fn run(self, rng: &mut Rng) -> Result<Account> {
         self.start(rng).finish().await
     }
 
-    /// Begins to ask, while something else is done.
+    /// Starts the load in the background.
     pub(crate) fn start(self, rng: &mut Rng) -> Running {
         let mut tasks = JoinSet::new();
         for client in 0..self.clients {
@@ -75,7 +75,7 @@ impl Load {
     }
 }
 
-/// Load that goes on.
+/// Load that is running.
 #[derive(Debug)]
 pub(crate) struct Running(JoinSet<Vec<Call>>);
 
@@ -116,16 +116,16 @@ pub(crate) struct Call {
     pub(crate) ended: Instant,
     pub(crate) kind: Kind,
     pub(crate) is_degraded: bool,
-    /// The status, and the body where it is no verdict.
+    /// The status, and the body if it is not a verdict.
     said: String,
 }
 
-/// What an answer means to whoever asked.
+/// What an answer means to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Allowed,
     Refused,
-    /// 503: the server or its store has too much to do.
+    /// 503: the server or its store is overloaded.
     Overloaded,
     /// 503 for another reason.
     Unavailable,
@@ -182,7 +182,7 @@ fn kind(answer: &Answer) -> Kind {
     }
 }
 
-/// What all callers were answered, in the order in which they asked.
+/// All calls and their answers, in the order in which they were sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) calls: Vec<Call>,
@@ -209,22 +209,22 @@ impl Account {
         self.count(|call| call.is_degraded)
     }
 
-    /// When callers were answered late and without the store, beyond what it has at most: it was lost
-    /// in that time, with all calls that were on their way.
+    /// The times in which callers waited longer than the store's timeout and were answered without
+    /// the store: it was lost then, with all calls on their way to it.
     pub(crate) fn given_up(&self) -> Vec<(Instant, Instant)> {
         let degraded = self.calls.iter().filter(|call| call.is_degraded);
         let times = degraded.map(|call| (call.begun + STORE_TIMEOUT, call.ended));
         times.filter(|(from, until)| from <= until).collect()
     }
 
-    /// How many calls were let pass without the store while one of these times was on. They may have
-    /// been on their way to it, so that it charged them, or did not: nobody can tell, and nothing is
-    /// owed of them.
+    /// How many calls were admitted without the store during one of these times. They may have
+    /// reached the store, which then charged them, or not: this cannot be known, and no debt is
+    /// recorded for them.
     pub(crate) fn on_the_way(&self, times: &[(Instant, Instant)]) -> usize {
         self.count(|call| call.is_degraded && call.is_allowed_in(times))
     }
 
-    /// How many calls were let pass while one of these times was on.
+    /// How many calls were admitted during one of these times.
     pub(crate) fn allowed_in(&self, times: &[(Instant, Instant)]) -> usize {
         self.count(|call| call.is_allowed_in(times))
     }
@@ -237,7 +237,7 @@ impl Account {
         }
     }
 
-    /// How much each user was allowed.
+    /// How many calls each user was allowed.
     pub(crate) fn per_user(&self) -> BTreeMap<&str, usize> {
         let mut users = BTreeMap::new();
         for call in &self.calls {
@@ -255,19 +255,20 @@ impl Account {
         between.unwrap_or_default()
     }
 
-    /// The longest time that anybody was kept waiting.
+    /// The longest time that a caller waited.
     pub(crate) fn longest(&self) -> Duration {
         let took = self.calls.iter().map(|call| call.ended - call.begun);
         took.max().unwrap_or_default()
     }
 
-    /// Every call was answered, and as documented: a verdict, or 503 with a problem document.
+    /// Checks that every call was answered as documented: with a verdict, or with 503 and a problem
+    /// document.
     ///
     /// # Errors
     ///
-    /// Says the first answer that was not.
+    /// Names the first answer that was not.
     pub(crate) fn is_documented(&self) -> Result<()> {
-        ensure!(!self.calls.is_empty(), "nobody asked");
+        ensure!(!self.calls.is_empty(), "no calls were made");
         let wrong = |call: &&Call| matches!(call.kind, Kind::Undocumented | Kind::Lost);
         let first = self.calls.iter().find(wrong);
         let count = self.calls.iter().filter(wrong).count();
@@ -279,7 +280,7 @@ impl Account {
         Ok(())
     }
 
-    /// What the first call of this kind was told beside a verdict.
+    /// What the first answer of this kind said, besides a verdict.
     pub(crate) fn said(&self, kind: Kind) -> &str {
         let first = self.calls.iter().find(|call| call.kind == kind);
         first.map_or("", |call| call.said.as_str())

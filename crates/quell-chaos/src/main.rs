@@ -1,7 +1,7 @@
 //! Attacks on real servers and real stores: `cargo xtask chaos`.
 //!
 //! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
-//! judges what every caller was answered by a promise in plain words. `docs/chaos.md` has the table.
+//! checks the answers of all callers against a promise in plain words. `docs/chaos.md` has the table.
 
 mod http;
 mod load;
@@ -27,7 +27,7 @@ use crate::rng::Rng;
 use crate::scenarios::{SCENARIOS, Scenario};
 use crate::stall::Stopwatch;
 
-/// No scenario takes longer; one that does hangs.
+/// The longest that a scenario may take; one that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Attacks real servers and stores; exits with 1 if a promise is broken.
@@ -37,13 +37,13 @@ struct Arguments {
     /// Which scenarios to run; without it, all.
     #[arg(value_name = "SCENARIO")]
     names: Vec<String>,
-    /// After one round, further ones with other seeds run as far as they fit into this time.
+    /// After one round, run further rounds with other seeds as far as they fit into this time.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
     /// The seed of the first round [default: by the clock].
     #[arg(long)]
     seed: Option<u64>,
-    /// Print the scenarios and what each holds the product to, one a line.
+    /// Print each scenario and its promise, one per line.
     #[arg(long)]
     list: bool,
 }
@@ -82,7 +82,7 @@ fn start() -> Result<usize> {
     let seed = arguments.seed.unwrap_or(now.as_secs());
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        // What was started ends with this process, also when it is told to stop.
+        // Child processes end with this process, also when it is told to stop.
         let (mut term, mut int) = (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
@@ -95,10 +95,11 @@ fn start() -> Result<usize> {
     })
 }
 
-/// How many scenarios run side by side: most of them wait most of the time.
+/// How many scenarios run in parallel: most of them wait most of the time.
 const BESIDE: usize = 2;
 
-/// Runs a round, and further ones as far as their scenarios fit into the time. Returns how many failed.
+/// Runs one round, and further rounds as far as their scenarios fit into the time. Returns how many
+/// scenarios failed.
 async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Result<usize> {
     let (start, mut passed, mut failed) = (Instant::now(), 0, 0);
     for round in 0.. {
@@ -129,7 +130,7 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Res
     Ok(failed)
 }
 
-/// Whether the promise held.
+/// Runs a scenario once. Returns whether its promise held.
 async fn once(scenario: &Scenario, seed: u64) -> bool {
     let (start, stopwatch) = (Instant::now(), Stopwatch::start());
     let mut rng = Rng::new(seed);
@@ -158,7 +159,7 @@ async fn once(scenario: &Scenario, seed: u64) -> bool {
     outcome.is_ok()
 }
 
-/// Prints one line at once. A closed pipe is nothing to fail over.
+/// Prints one line at once. A closed pipe is not an error.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::stall::Stopwatch;
 
-/// How long anything may take that must happen: it bounds a run that hangs, it measures nothing.
+/// How long a required step may take: this bounds a run that hangs, and measures nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// A running program.
@@ -26,7 +26,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command, without settings of whoever runs this. The folder may hold its files.
+    /// Starts a command without the user's environment settings. The folder may hold its files.
     pub(crate) fn start(mut command: Command, folder: TempDir) -> Result<Self> {
         let log = File::options()
             .append(true)
@@ -52,13 +52,13 @@ impl Process {
         self.child.id()
     }
 
-    /// What it wrote so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -72,7 +72,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it at once, as a crash would.
     pub(crate) fn crash(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -94,8 +94,9 @@ impl Drop for Process {
     }
 }
 
-/// A port that was free a moment ago, and that the system gives to nobody who asks for any: at most
-/// 20,000, so that the bus of a Redis Cluster, 10,000 above it, is outside of that range, too.
+/// A port that was free a moment ago and that the system does not hand out as an ephemeral port. It
+/// is at most 20,000, so that the bus port of a Redis Cluster, 10,000 above it, is outside that
+/// range too.
 pub(crate) fn free_port() -> Result<u16> {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(97);
@@ -110,7 +111,7 @@ pub(crate) fn free_port() -> Result<u16> {
     bail!("no port is free");
 }
 
-/// Waits until there is something to see, for at most as long as is said, and as much longer as the
+/// Polls `look` until it returns something, for at most `at_most` plus the time for which the
 /// machine stalled meanwhile.
 pub(crate) async fn wait<T>(
     what: &str,
@@ -119,14 +120,14 @@ pub(crate) async fn wait<T>(
 ) -> Result<T> {
     let start = Stopwatch::start();
     loop {
-        // What is seen by a look that began in time was there in time.
+        // A look that began in time counts as in time.
         let took = start.elapsed();
         if let Some(seen) = look().await {
             return Ok(seen);
         }
         ensure!(
             took < at_most,
-            "not within {at_most:?} ({:?} of stalls beside): {what}",
+            "not within {at_most:?} (plus {:?} of stalls): {what}",
             start.stalls()
         );
         tokio::time::sleep(GLANCE).await;

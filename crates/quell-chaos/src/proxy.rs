@@ -1,4 +1,4 @@
-//! A TCP proxy that does to connections what networks do.
+//! A TCP proxy that injects network faults into connections.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,40 +16,40 @@ use tokio::time::timeout;
 
 use crate::rng::Rng;
 
-/// How long requests are passed on that were sent before the end of a connection.
+/// How long requests are still passed on after the caller closed its connection.
 const LAST: Duration = Duration::from_millis(100);
 
-/// What happens to what is sent.
+/// What happens to the bytes that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Every piece of an answer comes so much later.
+    /// Every piece of an answer is delayed by this much.
     Delay(Duration),
-    /// Nothing arrives in either direction until the fault changes; then all of it does.
+    /// Nothing arrives in either direction until the fault changes; then everything does.
     Stall,
-    /// What is sent is lost in silence, in both directions.
+    /// Bytes are silently lost in both directions.
     Drop,
-    /// Requests arrive, answers are lost in silence.
+    /// Requests arrive, answers are silently lost.
     DropAnswers,
-    /// Connections are closed, and new ones closed at once.
+    /// Connections are closed, and new ones are closed at once.
     Refuse,
-    /// One byte of a piece of an answer is another one.
+    /// One byte of each piece of an answer is changed.
     Garble,
-    /// Bytes come one to three at a time.
+    /// Bytes arrive one to three at a time.
     Split,
-    /// Half a piece of an answer, and then the end of the connection.
+    /// Half a piece of an answer arrives, and then the connection ends.
     Cut,
 }
 
-/// What a connection has to know.
+/// The faults that every connection has to know.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     fault: Fault,
-    /// What these connections and older ones send is lost for good: a router forgot them.
+    /// Connections up to this number are silently lost for good: a router forgot them.
     forgotten: u64,
 }
 
-/// Listens on a port of its own and passes on to another.
+/// Listens on a port of its own and passes connections on to another port.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -103,7 +103,8 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.fault = fault);
     }
 
-    /// What is sent over connections that are open now is lost from here on; new ones are fine.
+    /// From now on, bytes sent over the connections that are open now are lost; new connections
+    /// work.
     pub(crate) fn forget_connections(&self) {
         let forgotten = self.connections.load(Ordering::Relaxed);
         let forget = |weather: &mut Weather| weather.forgotten = forgotten;
@@ -131,7 +132,7 @@ impl Pump {
         let (from_server, to_server) = server.into_split();
         let requests = pin!(self.clone().pass(from_client, to_server, false));
         let answers = self.pass(from_server, to_client, true);
-        // Whoever hung up may have asked just before.
+        // A caller that hung up may have sent a request just before.
         if let Either::Right(((), requests)) = select(requests, pin!(answers)).await {
             drop(timeout(LAST, requests).await);
         }
@@ -143,7 +144,7 @@ impl Pump {
         usize::try_from(rng.within(0..end)).unwrap_or(0)
     }
 
-    /// Passes bytes on until one side is gone.
+    /// Passes bytes on until one side has closed.
     async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, are_answers: bool) {
         let mut bytes = vec![0; 64 * 1_024];
         loop {
@@ -169,7 +170,7 @@ impl Pump {
         }
     }
 
-    /// Whether the connection goes on.
+    /// Passes one piece on. Returns whether the connection continues.
     async fn forward(
         &mut self,
         bytes: &mut [u8],

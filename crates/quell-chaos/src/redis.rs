@@ -1,4 +1,4 @@
-//! Real stores: Redis servers, sentinels that watch them, and clusters of them.
+//! Real stores: Redis servers, sentinels that watch them, and clusters.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::process::{PATIENCE, Process, free_port, run, wait};
 use crate::resp::{Reply, command};
 
-/// How long a store may take to answer an operator.
+/// How long a store may take to answer an operator's command.
 const SOON: Duration = Duration::from_secs(30);
 
 /// One server.
@@ -20,7 +20,7 @@ pub(crate) struct Redis {
     pub(crate) port: u16,
 }
 
-/// Names of states are no text, so they stay in the store.
+/// Names of states are not text, so the script finds them inside the store.
 const SPOIL: &str = "
 local count = 0
 for _, key in ipairs(redis.call('KEYS', 'quell:1:{*')) do
@@ -35,7 +35,7 @@ impl Redis {
         Self::start_with("", words).await
     }
 
-    /// Starts a server that reads this configuration first, and may write its own to it.
+    /// Starts a server that first reads this configuration; it may write its own configuration there.
     pub(crate) async fn start_with(configuration: &str, words: &[&str]) -> Result<Self> {
         for _ in 0..5 {
             let port = free_port()?;
@@ -47,10 +47,10 @@ impl Redis {
                 return Ok(redis);
             }
         }
-        bail!("no redis-server comes up");
+        bail!("cannot start a redis-server");
     }
 
-    /// Whether it comes up, or ends at once because somebody took its port.
+    /// Whether it is up; false if it ended at once because its port was taken.
     async fn is_up(&mut self) -> Result<bool> {
         wait("redis-server answers", PATIENCE, async || {
             if self.process.end().is_some() {
@@ -66,25 +66,25 @@ impl Redis {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// One command; an error reply is an error.
+    /// Sends one command; an error reply is an error.
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply> {
         command(self.port, words, SOON).await
     }
 
-    /// Puts something else under the key of every state, by a command and the word after the key; how
-    /// many there were.
+    /// Overwrites every state with garbage, by a command and the word after the key. Returns the
+    /// number of states.
     pub(crate) async fn spoil(&self, garbage: [&str; 2]) -> Result<u64> {
         let words = [&["EVAL", SPOIL, "0"][..], &garbage].concat();
         Ok(self.command(&words).await?.text().parse()?)
     }
 
-    /// Sets something in its configuration.
+    /// Changes one setting of its configuration.
     pub(crate) async fn configure(&self, name: &str, value: &str) -> Result<()> {
         self.command(&["CONFIG", "SET", name, value]).await?;
         Ok(())
     }
 
-    /// Stops it without a word: it neither answers nor hangs up.
+    /// Freezes it: it neither answers nor closes its connections.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.process.signal("STOP")
     }
@@ -97,7 +97,7 @@ impl Redis {
         self.process.crash();
     }
 
-    /// Waits until a replica has all that its primary had.
+    /// Waits until a replica has everything that its primary had.
     pub(crate) async fn follows(&self) -> Result<()> {
         self.says(&["INFO", "replication"], "master_link_status:up")
             .await

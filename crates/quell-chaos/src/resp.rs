@@ -1,4 +1,4 @@
-//! A client that speaks RESP, to stores and to servers.
+//! A RESP client, for stores and for servers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::process::PATIENCE;
 
-/// What came back.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Text(String),
@@ -21,7 +21,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// A reply as text; the elements of a list a line each.
+    /// A reply as text, with one line for each element of a list.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Text(text) | Self::Error(text) => text.clone(),
@@ -34,7 +34,7 @@ impl Reply {
         }
     }
 
-    /// The value behind a name in a flat map.
+    /// The value of a field in a flat map.
     pub(crate) fn field(&self, name: &str) -> Option<&Self> {
         let Self::List(all) = self else { return None };
         let at = all.iter().step_by(2).position(|key| key.text() == name)?;
@@ -54,7 +54,7 @@ impl Resp {
         Ok(Self(BufStream::new(stream)))
     }
 
-    /// Sends bytes that `frame` made.
+    /// Sends bytes built by `frame`.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).await?;
         Ok(self.0.flush().await?)
@@ -71,7 +71,7 @@ impl Resp {
     }
 }
 
-/// One command on a connection of its own, within a time; an error reply is an error.
+/// Sends one command on a connection of its own, with a timeout; an error reply is an error.
 pub(crate) async fn command(port: u16, words: &[&str], at_most: Duration) -> Result<Reply> {
     let asked = async { Resp::connect(port).await?.command(words).await };
     let reply = timeout(at_most, asked).await;
@@ -81,7 +81,7 @@ pub(crate) async fn command(port: u16, words: &[&str], at_most: Duration) -> Res
     }
 }
 
-/// A command as it is sent.
+/// The bytes of a command.
 pub(crate) fn frame(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

@@ -19,19 +19,19 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in a range that is not empty.
+    /// A number in a range, which must not be empty.
     pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 
-    /// One of several.
+    /// A random element.
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         let length = u64::try_from(from.len()).unwrap_or(u64::MAX);
         let index = usize::try_from(self.within(0..length)).unwrap_or(0);
         from[index].clone()
     }
 
-    /// Another source, for a task of its own.
+    /// A new source for another task.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

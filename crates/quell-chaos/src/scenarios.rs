@@ -32,9 +32,9 @@ use crate::rng::Rng;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    /// How long it takes.
+    /// How long a run takes.
     pub(crate) seconds: u64,
-    /// Whether it needs the machine for itself.
+    /// Whether it must run alone on the machine.
     pub(crate) is_alone: bool,
     pub(crate) run: for<'a> fn(&'a mut Rng) -> LocalBoxFuture<'a, Result<String>>,
 }

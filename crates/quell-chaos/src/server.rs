@@ -19,7 +19,7 @@ pub(crate) struct Server {
     pub(crate) resp: u16,
 }
 
-/// The command, found beside the one that runs.
+/// The command, in the folder of the running program.
 ///
 /// # Errors
 ///
@@ -36,12 +36,13 @@ pub(crate) fn quell() -> Result<PathBuf> {
 }
 
 impl Server {
-    /// Starts a server with rules, written to a file of its own, and waits until it is ready.
+    /// Starts a server with rules, which are written to a file of its own, and waits until it is
+    /// ready.
     pub(crate) async fn start(rules: &str, words: &[&str]) -> Result<Self> {
         Self::start_by(Command::new(quell()?), rules, words).await
     }
 
-    /// Starts it by a command that runs `quell` with the words that follow.
+    /// Starts a server by a command that runs `quell` with the given arguments.
     pub(crate) async fn start_by(
         mut command: Command,
         rules: &str,
@@ -58,7 +59,7 @@ impl Server {
         Self::launch(Process::start(command, folder)?).await
     }
 
-    /// Waits until a process that was started says where it listens.
+    /// Waits until a started process reports where it listens.
     pub(crate) async fn launch(process: Process) -> Result<Self> {
         let mut server = Self {
             process,
@@ -67,7 +68,7 @@ impl Server {
         };
         let ready = wait("the server is ready", PATIENCE, async || {
             let log = server.process.log();
-            // A line may be there in part.
+            // The last line may be incomplete.
             let lines = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
             let ready = lines.lines().find_map(|line| line.strip_prefix("ready: "));
             let is_over = server.process.end().is_some();
@@ -86,7 +87,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Writes other rules to its file; it reads them by itself.
+    /// Writes other rules to the server's file; the server notices by itself.
     pub(crate) fn write_rules(&self, rules: &str) -> Result<()> {
         Ok(fs::write(self.process.folder().join("rules.yaml"), rules)?)
     }
@@ -110,7 +111,7 @@ impl Server {
         Ok(series.sum())
     }
 
-    /// Waits until it owes nothing to its store.
+    /// Waits until the server owes its store nothing.
     pub(crate) async fn has_paid(&self, at_most: Duration) -> Result<()> {
         wait("all is paid", at_most, async || {
             let owed = self.metric("quell_store_owed_keys").await.ok()?;
@@ -119,8 +120,8 @@ impl Server {
         .await
     }
 
-    /// Waits until it takes its store for gone, from where on it sends nothing, or until some time is
-    /// over. Returns from when until when its calls may have been on their way.
+    /// Waits until the server takes its store for gone and sends it nothing more, or until some time
+    /// is over. Returns the time in which its calls may have been on their way.
     pub(crate) async fn loses_store(
         &self,
         since: Instant,
@@ -137,7 +138,7 @@ impl Server {
         Ok((since, Instant::now()))
     }
 
-    /// What its store has counted of a limit for a user, as a peek shows it.
+    /// What the store has counted of a limit for a user, according to a peek.
     pub(crate) async fn used(&self, path: &str, user: &str, limit: usize) -> Result<usize> {
         let body = json!({"domain": "d", "entries": {"path": path, "user": user}});
         let said = self.client().post("/v1/peek", &body).await?;
@@ -147,7 +148,7 @@ impl Server {
         Ok(limit.saturating_sub(usize::try_from(remaining)?))
     }
 
-    /// Waits until its health says this status.
+    /// Waits until the server's health has this status.
     pub(crate) async fn is_status(&self, status: &str, at_most: Duration) -> Result<()> {
         let what = format!("health says {status}");
         let seen = wait(&what, at_most, async || {
@@ -161,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Lines of its log that contain these words.
+    /// The number of lines of its log that contain these words.
     pub(crate) fn logged(&self, words: &str) -> usize {
         let log = self.process.log();
         log.lines().filter(|line| line.contains(words)).count()
@@ -175,7 +176,9 @@ impl Server {
 }
 
 fn port_after(ready: &str, words: &str) -> Result<u16> {
-    let (_, rest) = ready.split_once(words).context("no port is said")?;
+    let (_, rest) = ready
+        .split_once(words)
+        .context("no port in the ready line")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
     Ok(digits.unwrap_or_default().parse()?)
 }

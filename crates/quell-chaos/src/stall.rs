@@ -1,19 +1,19 @@
-//! Stalls: time in which the machine ran nobody, or somebody else.
+//! Stalls: times in which the machine did not run this process.
 //!
-//! A promise with a time in it is about the product. A thread that does nothing but sleep measures how
-//! much later than it asked for it wakes up; a stopwatch stands still for as long.
+//! A promise with a time in it is about the product, not about the machine. A thread does nothing but
+//! sleep and measures how late it wakes up; a stopwatch leaves that time out.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps. One that wakes up later by less than that was not stalled.
+/// How long the thread sleeps. If it wakes up less than that too late, this is not a stall.
 const NAP: Duration = Duration::from_millis(10);
 
 static STALLED_NANOS: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to measure, once for the process.
+/// Starts to measure, once per process.
 pub(crate) fn measure() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -54,7 +54,7 @@ impl Stopwatch {
         self.start.elapsed().saturating_sub(self.stalls())
     }
 
-    /// How long the machine stalled since it was started.
+    /// How long the machine has stalled since the stopwatch was started.
     pub(crate) fn stalls(&self) -> Duration {
         so_far().saturating_sub(self.stalled)
     }

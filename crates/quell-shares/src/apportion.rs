@@ -1,41 +1,43 @@
-//! Apportion: who should have how much, as weighted max-min with a floor.
+//! Apportion: how a rate is divided among members, as weighted max-min with a floor.
 //!
-//! Simplest idea: proportional to demand. It fails because whoever asks for ten times as much gets
-//! ten times as much, so retries pay. Max-min by weight pours water instead: every member's level
-//! rises by its weight until it has what it wants, and who wants little leaves the rest to others.
+//! Simplest idea: in proportion to demand. It fails because a member that asks for ten times as
+//! much gets ten times as much, so retries pay. Max-min by weight works like pouring water instead:
+//! every member's level rises by its weight until it has what it wants, and a member that wants
+//! little leaves the rest to others.
 //!
 //! ```text
 //! find the level at which  sum of clamp(level * weight, floor, want) = rate;
 //! what is left when all have what they want is spread by weight
 //! ```
 //!
-//! Example: 1000/s, four equal members with floor 25 that want 900, 60, 25 and 25. The level stops
-//! the first at 890. If it wanted 300, the other 590 would be slack: 147.5 more for each.
+//! Example: 1000/s, four equal members with floor 25 that want 900, 60, 25 and 25. The first member
+//! gets 890. If it wanted 300, the other 590 would be slack: 147.5 more for each.
 //!
-//! Levels are fractions, compared by cross-multiplication; shares are rounded down and the units
+//! Levels are fractions, compared by cross-multiplication. Shares are rounded down, and the units
 //! left over go one by one to the largest fractions, so sums are exact. O(n log n).
 
 use alloc::vec::Vec;
 
-/// What is known of one member when a rate is divided.
+/// One member's claim when a rate is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Tells members apart where fractions are equal, so that the order of claims plays no part.
+    /// Identifies the member where fractions are equal, so that the order of claims does not
+    /// matter.
     pub key: u64,
-    /// What it counts for; 0 counts as 1.
+    /// Its weight; 0 counts as 1.
     pub weight: u32,
-    /// What it has in any case.
+    /// What it gets in any case.
     pub floor: u64,
     /// What it wants; less than the floor counts as the floor.
     pub want: u64,
-    /// What it was given the last time.
+    /// Its previous share.
     pub last: u64,
 }
 
-/// Divides `rate` into `shares`, one for each claim and in the same order; the sum is exact.
+/// Divides `rate` into `shares`, one per claim and in the same order; their sum is exactly `rate`.
 ///
-/// Floors that together exceed the rate are cut in proportion. `rotation` moves the turn of equal
-/// fractions: the same number gives the same answer.
+/// Floors that together exceed the rate are cut in proportion. `rotation` decides which of several
+/// equal fractions comes first: the same number gives the same result.
 pub fn apportion(rate: u64, claims: &[Claim], rotation: u64, shares: &mut Vec<u64>) {
     shares.clear();
     if claims.is_empty() {
@@ -74,11 +76,11 @@ pub fn apportion(rate: u64, claims: &[Claim], rotation: u64, shares: &mut Vec<u6
     });
 }
 
-/// Keeps the shares of the last time where a change would help nobody.
+/// Keeps previous shares where a change would help no member.
 ///
-/// Nothing is taken back while nobody is short (lazy reclaim), and a share that would grow by less
-/// than a twentieth stays (hysteresis). Shares only ever become smaller than what
-/// [`apportion`] said, or equal the last ones, whose sum is checked; so the sum holds.
+/// A share is not reduced while no member is short (lazy reclaim), and a share that would grow by
+/// less than a twentieth stays (hysteresis). Every share is either the previous one, and the sum of
+/// those is checked, or at most what [`apportion`] computed; so the sum never exceeds the rate.
 pub fn steady(rate: u64, claims: &[Claim], shares: &mut [u64]) {
     let sum: u128 = claims.iter().map(|claim| u128::from(claim.last)).sum();
     let short = |(claim, share): (&Claim, &u64)| claim.last < (*share).min(want(claim));
@@ -105,7 +107,7 @@ fn want(claim: &Claim) -> u64 {
     claim.want.max(claim.floor)
 }
 
-/// A fraction of rate by weight.
+/// A rate per weight, as a fraction.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     rate: u128,
@@ -132,7 +134,8 @@ impl Level {
     }
 }
 
-/// A place where the sum over all members bends: somebody leaves its floor or has what it wants.
+/// A level at which the sum over all members bends: a member rises above its floor, or has what it
+/// wants.
 #[derive(Clone, Copy, Debug)]
 struct Bend {
     value: u64,
@@ -140,7 +143,7 @@ struct Bend {
     leaves_floor: bool,
 }
 
-/// The level at which the sum is the rate; wants exceed it and floors do not.
+/// The level at which the sum is the rate. The wants must exceed the rate, and the floors must not.
 fn water_level(rate: u64, claims: &[Claim]) -> Level {
     let mut bends = Vec::with_capacity(claims.len() * 2);
     let mut fixed: u128 = 0;
@@ -162,7 +165,7 @@ fn water_level(rate: u64, claims: &[Claim]) -> Level {
     let mut rising: u128 = 0;
     for bend in bends {
         let (value, weight) = (u128::from(bend.value), u128::from(bend.weight));
-        // The sum where this bend lies, times its weight.
+        // The sum at this bend, times its weight.
         let sum = fixed * weight + rising * value;
         if rising > 0 && sum >= u128::from(rate) * weight {
             break;
@@ -181,8 +184,8 @@ fn water_level(rate: u64, claims: &[Claim]) -> Level {
     }
 }
 
-/// Adds `rate` to the shares in proportion to `part`, exactly: rounded down, the rest one by one to
-/// the largest fractions.
+/// Adds `rate` to the shares in proportion to `part`, exactly: rounded down, with the rest added
+/// one by one to the largest fractions.
 fn spread(
     rate: u64,
     claims: &[Claim],

@@ -1,10 +1,11 @@
-//! Audit: one reference bucket over everything that was admitted anywhere.
+//! Audit: one reference bucket over all admissions of the fleet.
 //!
-//! The promise is that over any interval of length t the whole fleet admits at most
-//! `B + R*(1+rho)*t`. A bucket of exactly these numbers, fed with all admissions in the order of
-//! true time, goes below zero if and only if the promise was broken; by how much is the excess.
-//! The simulator feeds it one by one. In production nodes count per interval, and the counts of one
-//! interval arrive together: then what an interval can hold is allowed on top.
+//! The promise is that over any interval of length t the whole fleet admits at most `B +
+//! R*(1+rho)*t`. A bucket with exactly these numbers, fed with all admissions in the order of true
+//! time, goes below zero if and only if the promise was broken; the amount below zero is the
+//! excess. The simulator feeds it one admission at a time. In production nodes count per interval,
+//! and all counts of an interval arrive together: then the burst is raised by what an interval can
+//! hold.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -13,7 +14,7 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::plan::Drift;
 
-/// Intervals that may be open at once; the oldest is judged when one more begins.
+/// The most intervals that may be open; if one more begins, the oldest is judged.
 pub const MAX_INTERVALS: usize = 600;
 
 /// A reference bucket. All numbers are micro-units.
@@ -40,8 +41,8 @@ impl Auditor {
         }
     }
 
-    /// Judges by another rate and burst from now on. What could be admitted at once stays as it is,
-    /// cut to the new burst: a change creates no tokens either.
+    /// Judges by another rate and burst from now on. The tokens stay, cut to the new burst: a
+    /// change creates none.
     pub fn change(&mut self, now: Monotonic, rate: u64, burst: u64) {
         self.settle(now);
         let left = (u128::from(self.burst) * BILLION).saturating_sub(self.used);
@@ -71,7 +72,7 @@ impl Auditor {
 /// Billionths.
 const BILLION: u128 = 1_000_000_000;
 
-/// Counts of many nodes, per interval, before they are judged.
+/// The counts of many nodes, per interval, until they are judged.
 #[derive(Clone, Debug)]
 pub struct Intervals {
     width: Duration,
@@ -81,8 +82,8 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Intervals of `width` (100 ms is usual). The auditor's burst is raised by what may pass in
-    /// two of them, because an interval's admissions lie anywhere in it and clocks are not alike.
+    /// Intervals of `width` (usually 100 ms). The auditor's burst is raised by what may pass in two
+    /// of them, because an admission may be anywhere in its interval and clocks differ.
     #[must_use]
     pub fn new(auditor: Auditor, width: Duration) -> Self {
         let width = width.max(Duration::from_millis(1));
@@ -99,8 +100,8 @@ impl Intervals {
         }
     }
 
-    /// Adds what one node admitted in the interval that holds `at`. What comes after its interval
-    /// was judged counts in the oldest that is open.
+    /// Adds what one node admitted in the interval that contains `at`. A count for an interval that
+    /// was already judged is added to the oldest open one.
     pub fn count(&mut self, at: Monotonic, cost: u64) -> Option<u64> {
         let index = (at.as_nanos() / saturating_nanos(self.width)).max(self.judged);
         let sum = self.open.entry(index).or_default();
@@ -111,7 +112,7 @@ impl Intervals {
         None
     }
 
-    /// Judges every interval that ends before `until`: returns the largest excess, if any.
+    /// Judges every interval that ends before `until`. Returns the largest excess, if any.
     pub fn judge(&mut self, until: Monotonic) -> Option<u64> {
         let end = until.as_nanos() / saturating_nanos(self.width);
         let mut worst = None;

@@ -1,9 +1,9 @@
-//! Curve: what a member may use at later instants, at most, and the sum over all members.
+//! Curve: the most that a member may use at later instants, and the sum over all members.
 //!
-//! A holding is every version sent since the last one acknowledged. Its curve is U(x) of the essay,
+//! A holding is every version sent since the last acknowledged one. Its curve is U(x) of the essay,
 //! in slices of a fixed width: a lease counts for the whole slice in which it ends, a base for the
-//! whole slice in which it begins. The sum over members is kept as differences between slices, so a
-//! change costs a few additions and a look at the headroom one pass over the slices, however many
+//! whole slice in which it begins. The sum over members is kept as differences between slices. So a
+//! change costs a few additions, and computing the headroom one pass over the slices, however many
 //! members there are.
 
 use alloc::vec;
@@ -12,11 +12,11 @@ use alloc::vec::Vec;
 use crate::plan::{part, same_part};
 use crate::schedule::{LEASE_STEPS, Right};
 
-/// Versions of one member that are kept apart; older ones are merged into one that allows what any
-/// of them does. More are only outstanding when answers are lost.
+/// The most versions of one member that are kept apart; older ones are merged into one that allows
+/// what any of them does. There are only more if answers are lost.
 const MAX_VERSIONS: usize = 6;
 
-/// A lease that ends at an instant of the coordinator's clock, at the latest.
+/// A lease, with the latest instant of the coordinator's clock at which it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseBound {
     pub(crate) right: Right,
@@ -30,13 +30,13 @@ pub(crate) struct Version {
     pub(crate) revision: u64,
     pub(crate) leases: [LeaseBound; LEASE_STEPS],
     pub(crate) gap: Right,
-    /// When the base may begin, at the earliest.
+    /// The earliest instant at which the base may begin.
     pub(crate) base_begins: u64,
     pub(crate) base: Right,
-    /// The base in micro-units per second that a member with this version has at the least: less
-    /// than `base` where that is only what it may have.
+    /// The least base, in micro-units per second, that a member with this version has. It is less
+    /// than `base` if the member only may have that.
     pub(crate) sure: u64,
-    /// When the base has ended, at the latest.
+    /// The latest instant at which the base ends.
     pub(crate) base_ends: u64,
     pub(crate) floor: Right,
 }
@@ -61,8 +61,8 @@ impl Version {
         leases.fold(self.base.burst.max(self.gap.burst), u64::max)
     }
 
-    /// As it is counted when the limit is `of` and no more `whole`: the same parts of it. What a
-    /// member has of another plan is a part of that plan's limit, and parts of all add up to one.
+    /// Converts the version to a limit of `of` instead of `whole`: the same parts of it. What a
+    /// member has under another plan is a part of that plan's limit, and all parts add up to one.
     pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
         let leases = self.leases.iter_mut().map(|lease| &mut lease.right);
         for right in leases.chain([&mut self.gap, &mut self.base, &mut self.floor]) {
@@ -72,13 +72,13 @@ impl Version {
         self.sure = part(self.sure, of.rate, whole.rate).min(self.base.rate);
     }
 
-    /// The end of its last lease of more than nothing.
+    /// The end of the last lease that allows anything.
     pub(crate) fn leases_end(&self) -> u64 {
         let leases = self.leases.iter().filter(|lease| lease.right.rate > 0);
         leases.map(|lease| lease.ends).fold(0, u64::max)
     }
 
-    /// A version that allows at any time what either allows.
+    /// A version that always allows at least what either of the two allows.
     pub(crate) fn merged(&self, newer: &Self) -> Self {
         let mut merged = *newer;
         merged.gap = self.gap.most(newer.gap);
@@ -104,11 +104,12 @@ impl Version {
 /// What one member may hold of one limit, and what it should have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holding {
-    /// From the last acknowledged to the last sent; never empty once the member is known.
+    /// From the last acknowledged version to the last one sent; never empty once the member is
+    /// known.
     pub(crate) versions: Vec<Version>,
-    /// Units per second wanted, in micro-units.
+    /// The demand in micro-units per second.
     pub(crate) demand: u64,
-    /// What was planned for it.
+    /// The rate planned for the member.
     pub(crate) target: u64,
     /// The rate of the last version's first lease.
     pub(crate) sent: u64,
@@ -122,24 +123,24 @@ impl Holding {
         }
     }
 
-    /// The base to be reserved for it.
+    /// The base to reserve for it.
     pub(crate) fn tail(&self) -> u64 {
         self.versions.iter().map(|v| v.base.rate).fold(0, u64::max)
     }
 
-    /// The least base among its versions: what it surely has, so that leaving it takes nothing from
-    /// anybody.
+    /// The least base among its versions: what it has for certain, so leaving it that takes nothing
+    /// from others.
     pub(crate) fn sure_base(&self) -> u64 {
         self.versions.iter().map(|v| v.sure).min().unwrap_or(0)
     }
 
-    /// The largest burst among versions of other revisions.
+    /// The largest burst among its versions of other revisions.
     pub(crate) fn foreign_burst(&self, revision: u64) -> u64 {
         let foreign = self.versions.iter().filter(|v| v.revision != revision);
         foreign.map(Version::burst).fold(0, u64::max)
     }
 
-    /// As it is counted when the limit is `of` and no more `whole`.
+    /// Converts all versions to a limit of `of` instead of `whole`.
     pub(crate) fn rescale(&mut self, whole: Right, of: Right) {
         for version in &mut self.versions {
             version.rescale(whole, of);
@@ -165,7 +166,7 @@ impl Holding {
         self.versions.push(version);
     }
 
-    /// Ends every base that is over, if all are: what remains is the floor.
+    /// If every base and lease has ended, reduces the holding to its floor. Returns whether it did.
     pub(crate) fn fall_to_floor(&mut self, now: u64) -> bool {
         let over = |v: &Version| v.base_ends < now && v.leases_end() < now;
         let above = |v: &Version| v.base.rate > v.floor.rate || v.gap.rate > v.floor.rate;
@@ -195,17 +196,17 @@ impl Holding {
     }
 }
 
-/// How slices lie on the coordinator's clock.
+/// The division of the coordinator's clock into slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slices {
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(crate) width: u64,
     /// A power of two.
     pub(crate) count: u64,
 }
 
 impl Slices {
-    /// Slices of about 1/200 of a lease that reach as far as a promise does.
+    /// Slices of about 1/200 of a lease, up to the end of a promise.
     pub(crate) fn reaching(lease: u64, farthest: u64) -> Self {
         let width = (lease / 200).max(1_000_000);
         let count = (farthest / width + 4).next_power_of_two();
@@ -217,17 +218,17 @@ impl Slices {
 #[derive(Clone, Debug)]
 pub(crate) struct Horizon {
     slices: Slices,
-    /// The slice of now.
+    /// The current slice.
     head: u64,
-    /// The sum there.
+    /// The sum in the current slice.
     sum: u64,
-    /// By how much each later slice differs from the one before; two's complement.
+    /// The difference between each later slice and the one before it, in two's complement.
     steps: Vec<u64>,
     /// The sum of the tails.
     pub(crate) tails: u64,
     /// The sum of the bursts of other revisions.
     pub(crate) foreign: u64,
-    /// Places where a curve may bend; kept to save allocations.
+    /// Slices where a curve may bend; kept to save allocations.
     bends: Vec<u64>,
 }
 
@@ -252,7 +253,7 @@ impl Horizon {
         &mut self.steps[index]
     }
 
-    /// Moves the head to the slice of `now`.
+    /// Moves the current slice to `now`.
     pub(crate) fn advance(&mut self, now: u64) {
         let to = now / self.slices.width;
         if to > self.head + self.slices.count {
@@ -268,12 +269,12 @@ impl Horizon {
         }
     }
 
-    /// Counts a holding.
+    /// Adds a holding to the sum.
     pub(crate) fn add(&mut self, holding: &Holding, revision: u64) {
         self.count(holding, revision, u64::wrapping_add);
     }
 
-    /// Counts a holding no more: exactly as it was added, or as time has changed it since.
+    /// Removes a holding from the sum. It must be as it was when added, except for changes by time.
     pub(crate) fn remove(&mut self, holding: &Holding, revision: u64) {
         self.count(holding, revision, u64::wrapping_sub);
     }
@@ -303,8 +304,8 @@ impl Horizon {
     }
 
     /// What may be added until the slice of `end`: rates that fall from step to step, each with the
-    /// last instant at which it may be used; the last reaches `end`. None exceeds `target`, and
-    /// with the curves that are counted none exceeds `rate`.
+    /// last instant at which it may be used; the last step reaches `end`. No rate exceeds `target`,
+    /// and none exceeds `rate` together with the curves in the sum.
     pub(crate) fn headroom(&mut self, rate: u64, target: u64, end: u64) -> Headroom {
         let last = end / self.slices.width;
         let mut sum = self.sum;
@@ -324,7 +325,7 @@ impl Horizon {
         found
     }
 
-    /// The sum at the head: what all together may use now.
+    /// The sum in the current slice: what all members together may use now.
     pub(crate) fn now(&self) -> u64 {
         self.sum
     }
@@ -338,7 +339,7 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    /// Adds a step; when there is no room left, the last one becomes longer and lower.
+    /// Adds a step. If all steps are taken, the last one is extended and lowered.
     pub(crate) fn close(&mut self, rate: u64, ends: u64) {
         if self.len == LEASE_STEPS {
             self.len -= 1;

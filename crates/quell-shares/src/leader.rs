@@ -5,10 +5,10 @@
 //! GRANTING -own time over, or a higher epoch-> FOLLOWER
 //! ```
 //!
-//! The lock service may take a leader's key away early, late, or while it is paused, so the key
-//! alone means nothing. Two rules do: a leader decides nothing after `send time of the last
-//! keep-alive that was answered + TTL/sigma` on its own clock, and a new one grants nothing before
-//! `elected + TTL*sigma` on its. What the new one must know by then is in
+//! The lock service may take a leader's key away early, late, or while the leader is paused, so
+//! having the key is not enough. Two rules are: a leader decides nothing after `send time of the
+//! last answered keep-alive + TTL/sigma` on its own clock, and a new leader grants nothing before
+//! `elected + TTL*sigma` on its clock. What the new leader must know by then is in
 //! [`ledger`](crate::ledger).
 
 use alloc::vec::Vec;
@@ -21,17 +21,17 @@ use crate::message::{Answer, CoordinatorId, Request};
 use crate::plan::{Drift, MemberId, Record};
 use crate::{Switch, errs};
 
-/// What a coordinator wants done.
+/// An action that a coordinator wants carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this to a member.
     Answer {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// What.
+        /// The answer.
         answer: Answer,
     },
-    /// Write this record, if the key is still held and the version before it is the stored one.
+    /// Write this record, if the key is still held and the stored record is the previous version.
     Write(Record),
 }
 
@@ -41,16 +41,16 @@ impl Effect {
     }
 }
 
-/// An election that was won.
+/// The result of an election for its winner.
 #[derive(Clone, Debug)]
 pub struct Elected {
     /// Unique and rising: the revision that created the key.
     pub epoch: u64,
-    /// When the campaign was sent, on the own clock.
+    /// When the campaign was sent, on the coordinator's own clock.
     pub asked: Monotonic,
-    /// The record as it was then or later.
+    /// The stored record, as of the election or later.
     pub record: Record,
-    /// What the leader before left, if it went in order.
+    /// The snapshot of the previous leader, if it handed over in an orderly way.
     pub snapshot: Option<Snapshot>,
 }
 
@@ -60,13 +60,13 @@ struct Leading {
     ledger: Ledger,
 }
 
-/// One coordinator: nothing, or the leader for a time.
+/// One coordinator: a follower, or the leader for a limited time.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     drift: Drift,
     key_lasts: Duration,
     leading: Option<Leading>,
-    /// Who is said to have the key.
+    /// The coordinator that is said to have the key.
     elsewhere: Option<CoordinatorId>,
     mistake: Switch,
 }
@@ -84,7 +84,7 @@ impl Coordinator {
         }
     }
 
-    /// Makes a mistake from now on.
+    /// From now on makes a deliberate mistake.
     #[cfg(feature = "mutations")]
     pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
         self.mistake = Switch(mistake);
@@ -95,7 +95,7 @@ impl Coordinator {
         asked.saturating_add(Duration::from_nanos(nanos))
     }
 
-    /// Begins to lead.
+    /// Starts to lead.
     pub fn elected(&mut self, now: Monotonic, elected: Elected) {
         let newer = |leading: &Leading| leading.ledger.epoch() >= elected.epoch;
         if self.leading.as_ref().is_some_and(newer) {
@@ -109,7 +109,7 @@ impl Coordinator {
         self.leading = Some(Leading { deadline, ledger });
     }
 
-    /// A keep-alive that was sent at `asked` was answered: the key is held.
+    /// Records that a keep-alive sent at `asked` was answered: the key is still held.
     pub fn kept(&mut self, epoch: u64, asked: Monotonic) {
         let deadline = self.own_time(asked);
         if let Some(leading) = self.leading.as_mut()
@@ -119,19 +119,19 @@ impl Coordinator {
         }
     }
 
-    /// Somebody else has the key, or nobody has: what members are told who ask here. It need not be
-    /// true.
+    /// Another coordinator has the key, or none has: members that ask here are told so. It need not
+    /// be true.
     pub const fn follow(&mut self, leader: Option<CoordinatorId>) {
         self.elsewhere = leader;
     }
 
-    /// Leads no more: the key is lost, or the clock stood still (see
-    /// [`Still`](crate::still::Still)), and what was counted on it may be too little.
+    /// Stops leading: the key is lost, or the clock stood still (see
+    /// [`Still`](crate::still::Still)), so rights counted on it may be underestimated.
     pub fn step_down(&mut self) {
         self.leading = None;
     }
 
-    /// The epoch and the ledger of a leader whose time is not over.
+    /// The ledger of a leader whose time is not over.
     #[must_use]
     pub fn leads(&self, now: Monotonic) -> Option<&Ledger> {
         let leading = self.leading.as_ref()?;
@@ -146,7 +146,7 @@ impl Coordinator {
         self.leading.as_mut().map(|leading| &mut leading.ledger)
     }
 
-    /// Takes a request and says what to do.
+    /// Handles a request. What to do is added to `effects`.
     pub fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {
         let (to, epoch) = match &request {
             Request::Join(join) => (join.member, 0),
@@ -162,30 +162,31 @@ impl Coordinator {
         }
     }
 
-    /// Does what is due; to be called a few times in a period.
+    /// Does what is due; call it a few times per report period.
     pub fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         if let Some(ledger) = self.ledger(now) {
             ledger.tick(now, effects);
         }
     }
 
-    /// The record is stored as it is here: after an own write, or because somebody else wrote it.
+    /// Records that this record is stored: after this leader's own write, or because another
+    /// process wrote it.
     pub fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
         if let Some(ledger) = self.ledger(now) {
             ledger.stored(now, record, effects);
         }
     }
 
-    /// The last write was refused, or nothing was heard of it: it is made again from the record as
-    /// it is.
+    /// The last write was refused or not answered: it is made again, from the current record.
     pub fn not_stored(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         if let Some(ledger) = self.ledger(now) {
             ledger.not_stored(effects);
         }
     }
 
-    /// Leads no more, and says what a successor needs in order to go on at once. It must be written
-    /// in the same transaction that deletes the key; if that fails nothing was handed over.
+    /// Stops leading, and returns what a successor needs in order to continue at once. The snapshot
+    /// must be written in the same transaction that deletes the key; if that fails, nothing was
+    /// handed over.
     pub fn hand_over(&mut self, now: Monotonic) -> Option<Snapshot> {
         let snapshot = self.ledger(now)?.snapshot(now);
         if !errs!(self, HandOverGoesOn) {

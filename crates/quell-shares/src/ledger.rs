@@ -1,10 +1,10 @@
-//! Ledger: what a leader knows of every member, and what it may therefore grant.
+//! Ledger: what a leader knows about every member, and what it may therefore grant.
 //!
-//! For each member and limit it holds the versions sent since the last one acknowledged, and of all
+//! For each member and limit it holds the versions sent since the last acknowledged one, and for all
 //! members together the sum of their curves (see the essay of [the crate](crate)). A report is
-//! answered in one pass: what it acknowledges lets older versions go, then the member's own curve is
-//! taken out of the sum, and what is left of the limit from now to the end of a lease is what it may
-//! have. If more is left at first than later, the grant has steps.
+//! answered in one pass: the versions before the acknowledged one are dropped, the member's own
+//! curve is taken out of the sum, and the member may have what is then left of the limit from now to
+//! the end of a lease. If more is left at first than later, the grant has steps.
 //!
 //! ```text
 //! lease ends     c + D*sigma + g      (the member counts D from the sending of its report)
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! c is when the answer is made, sigma = (1+rho)/(1-rho), g the grain of timers. A new leader knows
-//! nothing; `learn` says how it comes to know, `seats` who takes part, `share` who should have what.
+//! nothing: `learn` says how it finds out, `seats` which members take part, `share` how much each
+//! should have.
 
 mod grant;
 mod learn;
@@ -37,30 +38,30 @@ pub use self::learn::Snapshot;
 /// g: how late a timer of a member may be, in nanoseconds.
 const GRAIN: u64 = 10_000_000;
 
-/// What is known of one member.
+/// What is known about one member.
 #[derive(Clone, Debug)]
 struct Account {
     seat: Seat,
     seq: u64,
-    /// When it was last heard.
+    /// When it last reported.
     heard: u64,
     /// The version last sent to it.
     version: u64,
     /// The version of this epoch that it acknowledged.
     applied: u64,
-    /// When it was first told of this epoch, while its holdings are not known.
+    /// When it was first told of this epoch; only while its holdings are not known.
     told: Option<u64>,
-    /// Whether its holdings bound what it has.
+    /// Whether `holdings` is an upper bound of what it has.
     known: bool,
     /// Whether it has left and only its seat remains.
     left: bool,
-    /// Whether its share is planned; not when it was silent for long.
+    /// Whether a share is planned for it; not if it has been silent for long.
     planned: bool,
     holdings: Vec<Holding>,
 }
 
 impl Account {
-    /// A member of which nothing is known yet.
+    /// A member about which nothing is known yet.
     fn of(seat: Seat, now: u64) -> Self {
         Self {
             seat,
@@ -76,13 +77,13 @@ impl Account {
         }
     }
 
-    /// When the last of its leases ends, at the latest.
+    /// The latest instant at which its last lease ends.
     fn leases_end(&self) -> u64 {
         let ends = self.holdings.iter().map(|h| h.envelope().leases_end());
         ends.max().unwrap_or(0)
     }
 
-    /// Changes what it holds of each limit, and counts it as it is then.
+    /// Changes the member's holding of each limit, and updates the sums.
     fn change(
         &mut self,
         horizons: &mut [Horizon],
@@ -109,15 +110,15 @@ pub struct Ledger {
     accounts: BTreeMap<MemberId, Account>,
     slices: Slices,
     horizons: Vec<Horizon>,
-    /// Limits to be divided again.
+    /// Limits that must be divided again.
     dirty: Vec<bool>,
     /// When they were last divided.
     shared: u64,
-    /// Turns equal fractions.
+    /// Decides which of several equal fractions comes first.
     rotation: u64,
-    /// No lease ends later than this.
+    /// The latest instant at which any lease ends.
     latest: u64,
-    /// Members that wait for more and may be pushed.
+    /// Members that wait for more and may receive a push.
     hungry: VecDeque<MemberId>,
     pending: Pending,
     mistake: Switch,
@@ -164,19 +165,20 @@ impl Ledger {
         self.epoch
     }
 
-    /// What is durable, as last stored.
+    /// The record, as last stored.
     #[must_use]
     pub const fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Whether it grants; before that it learns.
+    /// Whether it grants; before that it is learning.
     #[must_use]
     pub const fn grants(&self) -> bool {
         matches!(self.phase, Phase::Granting)
     }
 
-    /// Micro-units per second of a limit that members may use now, at most, and the limit's own.
+    /// The most micro-units per second of a limit that members may use now, and the limit's own
+    /// rate.
     #[must_use]
     pub fn in_use(&self, limit: usize) -> Option<(u64, u64)> {
         let horizon = self.horizons.get(limit)?;
@@ -184,7 +186,7 @@ impl Ledger {
         Some((horizon.now(), quota.rate))
     }
 
-    /// Members that follow the plan in force, and all.
+    /// How many members follow the plan in force, and how many there are.
     #[must_use]
     pub fn applied_by(&self) -> (usize, usize) {
         let revision = self.record.plan.revision;
@@ -251,7 +253,7 @@ impl Ledger {
     }
 
     fn unknown(&self, report: &Report, effects: &mut Vec<Effect>) {
-        // An older start than the one that is known is only late.
+        // A report of an older start than the known one is only late.
         let seat = self.record.seat(report.member);
         if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
             let incarnation = report.incarnation;
@@ -260,7 +262,7 @@ impl Ledger {
         }
     }
 
-    /// What the mistake of counting a promise from the arrival of a report does.
+    /// The effect of the mistake of counting a promise from the arrival of a report.
     fn promise_all(&mut self, now: u64, member: MemberId) {
         let promise = saturating_nanos(self.record.plan.timing.promise);
         let begins = now + self.drift.shortest(promise);
@@ -299,7 +301,7 @@ impl Ledger {
             });
         }
         if self.grants() {
-            // In a small fleet the next report may be far.
+            // In a small fleet the next report may be far away.
             self.share_if_due(now);
             self.push_some(now, None, effects);
         }
@@ -307,7 +309,7 @@ impl Ledger {
         self.write(effects);
     }
 
-    /// Counts everything anew: after an election, and when the numbers or the seats change.
+    /// Recomputes all sums: after an election, and when the limits or the seats change.
     fn rebuild(&mut self, now: u64) {
         let plan = &self.record.plan;
         let (lease, promise) = self.record.plans().fold((0, 0), |(lease, promise), plan| {

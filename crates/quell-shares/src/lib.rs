@@ -2,9 +2,9 @@
 //!
 //! The simplest idea is to divide equally: four nodes share 1000/s as 250/s each. That is safe without
 //! any communication, but what an idle node does not use is lost. So a coordinator moves shares to where
-//! the demand is. Then one thing can go wrong: a node still uses a share that another node was given
-//! meanwhile, because an answer was late, a clock was slow, a leader was paused, or its successor did
-//! not know.
+//! the demand is. Then one thing can go wrong: a node still uses a share that has meanwhile been given
+//! to another node, because an answer was late, a clock was slow, a leader was paused, or its successor
+//! did not know.
 //!
 //! Here a share is a *schedule* ([`schedule`]): first a lease, then at most the node's static share,
 //! then the static share itself. The ends are part of the schedule, so no message is needed for a right
@@ -16,10 +16,10 @@
 //! r + sum over the others of U(x) <= R
 //! ```
 //!
-//! Only an acknowledgement lets U fall before its time.
+//! Only an acknowledgement lowers U before its time.
 //!
-//! * [`leader`]: who coordinates after a coordinator died.
-//! * [`apportion`]: how much each member should get, a pure function.
+//! [`leader`]: which coordinator takes over after one died.
+//! [`apportion`]: how much each member should get, a pure function.
 //! * [`member`]: the node's side.
 //! * [`audit`]: checks the promises, in the simulator and in production.
 //!
@@ -53,8 +53,8 @@ pub mod still;
 #[derive(Clone, Copy, Debug, Default)]
 struct Switch(#[cfg(feature = "mutations")] Option<mistake::Mistake>);
 
-/// Whether a deliberate mistake is switched on: always false, and gone from the code, unless the
-/// simulator's feature is compiled in.
+/// Whether a deliberate mistake is switched on. Without the simulator's feature this is always false and
+/// compiled away.
 macro_rules! errs {
     ($self:expr, $mistake:ident) => {{
         #[cfg(feature = "mutations")]

@@ -1,11 +1,12 @@
-//! Member: the node's side. It reports, puts answers in force, and says so afterwards.
+//! Member: the node's side of the protocol. It reports, puts answers into force, and then
+//! acknowledges them.
 //!
-//! Whoever runs it owns the buckets. An [`Adopt`] names a schedule for each; when no thread can
-//! admit under the old ones any more, [`Member::sealed`] is called, and only then do reports
-//! acknowledge the version. Nothing is done when a right ends: schedules end by themselves.
+//! The caller owns the buckets. An [`Adopt`] holds a schedule for each; when no thread can admit
+//! under the old ones any more, the caller calls [`Member::sealed`], and only then do reports
+//! acknowledge the version. Nothing needs to be done when a right ends: schedules end by themselves.
 //!
-//! What is obeyed: an answer for this incarnation, to a report that was sent and not long ago
-//! forgotten, of a newer epoch than any seen or of the same and a newer version. A push needs no
+//! A member obeys an answer if it is for this incarnation, answers a report that is still remembered,
+//! and is of a newer epoch than any seen, or of the same epoch and a newer version. A push answers no
 //! report, because it extends nothing.
 
 mod demand;
@@ -24,33 +25,33 @@ use crate::message::{Answer, Grant, Hold, Join, Joined, Kept, Load, Push, Report
 use crate::schedule::{Right, Schedule, Step};
 use crate::{Switch, errs};
 
-/// Reports whose sending time is remembered: 32 s of them at the default period.
+/// The number of reports whose send time is remembered: 32 s of them at the default period.
 const REMEMBERED: usize = 64;
 
 /// The shortest time over which demand is measured, in nanoseconds.
 const SHORTEST: u64 = 200_000_000;
 
-/// Where a member stands in its life; what it may use is in its schedules alone.
+/// A stage in the life of a member. What it may use is in its schedules alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It has no incarnation yet and uses the floor of its snapshot.
     Joining,
     /// It reports.
     Active,
-    /// It has set its rights to nothing and says so until it is heard.
+    /// It has set its rights to nothing, and reports that until it is answered.
     Leaving,
-    /// It is over.
+    /// It has ended.
     Gone,
 }
 
-/// Schedules to put in force, one for each limit.
+/// Schedules to put into force, one for each limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopt {
-    /// To be handed to [`Member::sealed`].
+    /// Pass this to [`Member::sealed`].
     pub ticket: u64,
-    /// In the order of the plan's limits.
+    /// The schedules, in the order of the plan's limits.
     pub schedules: Vec<Schedule>,
-    /// Whether others wait for this to be acknowledged: a report is worth sending as soon as it is
+    /// Whether other members wait for the acknowledgement: if so, send a report as soon as this is
     /// sealed.
     pub prompt: bool,
 }
@@ -73,18 +74,18 @@ fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
 /// One process of one node.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Who it is, without what it uses at first.
+    /// The join that identifies this start, without its floors.
     start: Join,
     stage: Stage,
     incarnation: u64,
     seq: u64,
-    /// The newest epoch heard of; older ones are not obeyed.
+    /// The newest known epoch; older ones are not obeyed.
     epoch: u64,
-    /// The version last taken of it.
+    /// The newest version received in that epoch.
     version: u64,
-    /// The newest epoch of which nothing older is on its way into force.
+    /// The newest epoch for which no older schedule is still on its way into force.
     told_epoch: u64,
-    /// The version of it that is in force.
+    /// The version of that epoch that is in force.
     applied: u64,
     revision: u64,
     pending: Option<Pending>,
@@ -97,8 +98,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that starts with what its snapshot kept, of each limit that it knows, and empty
-    /// buckets.
+    /// A process that starts with empty buckets and, for each limit that it knows, with what its
+    /// snapshot kept.
     #[must_use]
     pub fn start(join: &Join, now: Monotonic) -> Self {
         let standing = |kept: &Kept| Standing::floor(*kept);
@@ -125,19 +126,19 @@ impl Member {
         }
     }
 
-    /// Makes a mistake from now on.
+    /// From now on makes a deliberate mistake.
     #[cfg(feature = "mutations")]
     pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
         self.mistake = Switch(mistake);
     }
 
-    /// Where it stands.
+    /// Its stage.
     #[must_use]
     pub const fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The number of its start; 0 before it has one.
+    /// The number of this start; 0 before it has one.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
@@ -149,8 +150,8 @@ impl Member {
         self.revision
     }
 
-    /// What to keep in a snapshot for the next start: the least that its schedules ever allow, so
-    /// that it is counted wherever they are.
+    /// What to keep in a snapshot for the next start: the least that its schedules ever allow, which
+    /// every ledger already counts.
     pub fn floors(&self) -> impl Iterator<Item = Kept> {
         let base = errs!(self, RestartOnBase);
         self.standings.iter().map(move |standing| {
@@ -160,12 +161,12 @@ impl Member {
         })
     }
 
-    /// The schedules as they are being put in force.
+    /// The schedules, including those that are not yet in force.
     pub fn schedules(&self) -> impl Iterator<Item = Schedule> {
         self.standings.iter().map(Standing::schedule)
     }
 
-    /// What to send while joining; nothing while an older schedule is on its way out of use.
+    /// What to send while joining; `None` while an older schedule is still going out of use.
     #[must_use]
     pub fn join(&self) -> Option<Join> {
         self.pending.is_none().then(|| Join {
@@ -174,11 +175,11 @@ impl Member {
         })
     }
 
-    /// What to send every period while active; `offered` has a [`Load`] for each limit in which
-    /// `demand` is the cost offered since the last report, each call once.
+    /// What to send every period while active. `offered` has a [`Load`] for each limit; its `demand`
+    /// is the cost offered since the last report, each call counted once.
     pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
         let elapsed = saturating_nanos(now.since(self.reported));
-        // A report soon after another says nothing about a rate.
+        // A report soon after another one cannot measure a rate.
         let measured = elapsed >= SHORTEST;
         if measured {
             self.reported = now;
@@ -199,7 +200,7 @@ impl Member {
             }
             load.demand = demand.rate;
         }
-        // While something is on its way into force nothing true can be said.
+        // While a version is on its way into force, the member does not know what it holds.
         let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
         let held = if self.applied == 0 && settled {
             self.standings.iter().map(|s| s.held(now)).collect()
@@ -222,7 +223,7 @@ impl Member {
         }
     }
 
-    /// Takes an answer; what it changes is to be put in force and then sealed.
+    /// Handles an answer. The caller puts what it returns into force and then seals it.
     pub fn receive(&mut self, now: Monotonic, answer: &Answer) -> Option<Adopt> {
         match answer {
             Answer::Joined(joined) => {
@@ -251,7 +252,7 @@ impl Member {
 
     fn joined(&mut self, now: Monotonic, joined: Joined) {
         let mine = self.stage == Stage::Joining && joined.nonce == self.start.nonce;
-        // It may join again; then the answer to its first join is of no use.
+        // The member may have joined again; then the answer to its first join is useless.
         if !mine || joined.epoch < self.epoch || joined.incarnation <= self.incarnation {
             return;
         }
@@ -288,9 +289,8 @@ impl Member {
         if errs!(self, LeaseFromReceipt) {
             sent = now;
         }
-        // A grant that was very late: what was set aside for the base is over when the base is, so
-        // the gap cannot last longer; nor may the floor, which may be more than the gap, begin sooner
-        // than was promised.
+        // A very late grant. What was set aside for the base ends with the base, so the gap cannot
+        // last longer. The floor may be more than the gap, so it must not begin sooner than promised.
         let base_ends = sent.saturating_add(grant.hold);
         let mut promised = now.saturating_add(grant.promise);
         let mut base_begins = promised.min(base_ends);
@@ -333,7 +333,8 @@ impl Member {
     }
 
     fn pushed(&mut self, now: Monotonic, push: &Push) -> Option<Adopt> {
-        // A push of another epoch than the one in force would change what it does not know.
+        // The member cannot apply a push of an epoch other than the one in force: it does not know
+        // what it would change.
         let known = push.epoch == self.epoch && self.version > 0;
         let newer = self.is_newer(push.epoch, push.version);
         if !self.is_for_me(push.incarnation) || !known || !newer {
@@ -341,7 +342,7 @@ impl Member {
         }
         let fills = errs!(self, PushFillsNothing);
         for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
-            // A step of nothing is no lease: it must not be filled.
+            // A step without a rate is not a lease: a push must not fill it.
             let leases = standing.leases.iter();
             let leases = leases.filter(|step| fills || step.right.rate > 0);
             let ends = leases.map(|lease| lease.until);
@@ -349,7 +350,7 @@ impl Member {
             if errs!(self, PushExtends) {
                 until = now.saturating_add(Duration::from_secs(10));
             }
-            // The gap shrinks also where the lease is over: it is what will be counted.
+            // The gap shrinks even if the lease has ended, because the leader will count it so.
             let mut gap = right.least(standing.gap);
             if errs!(self, PushRaisesGap) {
                 gap = right.least(standing.base);
@@ -383,7 +384,7 @@ impl Member {
                 self.applied = 0;
             }
         }
-        // Later than promised is always safe; a version of this epoch has promised by itself.
+        // Later than promised is always safe. A version of this epoch carries its own promise.
         let promise = hold.promise.filter(|_| self.version == 0)?;
         self.sent_at(hold.seq)?;
         let until = now.saturating_add(promise);
@@ -415,8 +416,8 @@ impl Member {
         }
     }
 
-    /// No thread admits under older schedules than those of `ticket` any more. Says whether that is
-    /// the newest.
+    /// Call this when no thread admits under schedules older than those of `ticket` any more. Returns
+    /// whether `ticket` is the newest.
     pub fn sealed(&mut self, ticket: u64) -> bool {
         let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else {
             return false;
@@ -431,9 +432,9 @@ impl Member {
         true
     }
 
-    /// The clock stood still for `hidden` (see [`Still`](crate::still::Still)): leases are over, the
-    /// base is so much closer to its end, and answers to reports sent before count from then. Nobody
-    /// may admit anything until what is returned is sealed.
+    /// The clock stood still for `hidden` (see [`Still`](crate::still::Still)): leases have ended,
+    /// the base ends sooner by that much, and answers to reports sent before count from that much
+    /// earlier. No thread may admit anything until the returned schedules are sealed.
     pub fn stood_still(&mut self, hidden: Duration) -> Adopt {
         for (_, at) in &mut self.sent {
             *at = at.saturating_sub(hidden);

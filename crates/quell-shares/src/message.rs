@@ -1,5 +1,5 @@
-//! Messages between members and coordinators. Each says all there is to say, so any of them may be
-//! lost, doubled or late.
+//! Messages between members and coordinators. Each is complete in itself, so any of them may be
+//! lost, duplicated or late.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::plan::MemberId;
 use crate::schedule::{LEASE_STEPS, Right};
 
-/// What a member says of one limit.
+/// A member's load under one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Offered cost in micro-units per second, smoothed.
@@ -18,12 +18,12 @@ pub struct Load {
     pub denied: u64,
 }
 
-/// What a member holds of one limit when it says so, in durations from that moment on.
+/// What a member holds of one limit, in durations from the moment of its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Leases, each with the time it has left.
     pub leases: [(Right, Duration); LEASE_STEPS],
-    /// What follows them.
+    /// The right that follows the leases.
     pub gap: Right,
     /// How long until the base begins.
     pub base_in: Duration,
@@ -31,14 +31,14 @@ pub struct Held {
     pub base: Right,
     /// How long until the base ends.
     pub base_for: Duration,
-    /// What is left then.
+    /// The right that remains then.
     pub floor: Right,
-    /// The rate and burst of the whole limit, of which all these are parts.
+    /// The rate and burst of the whole limit, of which the others are parts.
     pub whole: Right,
 }
 
-/// What a file keeps of one limit for the next start of a process. It is written before what it
-/// follows from is acknowledged.
+/// What a snapshot file keeps of one limit for the next start of a process. It must be written
+/// before the schedule that it follows from is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The least that the schedule ever allows.
@@ -47,69 +47,69 @@ pub struct Kept {
     pub whole: Right,
 }
 
-/// A process that starts asks to be known. Its id is its own: the process before it is dead.
+/// The request of a process that starts. Its id is its own: the process before it is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Who asks.
+    /// The member.
     pub member: MemberId,
-    /// Tells this start from every other.
+    /// Distinguishes this start from every other.
     pub nonce: u64,
-    /// What it counts for.
+    /// Its weight.
     pub weight: u32,
-    /// Whether something outside (a lock, an ordinal) makes sure that no other process has the id.
+    /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
     pub exclusive: bool,
-    /// The incarnation of the start that it takes over from, as a coordinator told it; 0 if it knows
-    /// of none. A join that was overtaken names an older one, and is not obeyed.
+    /// The incarnation of the start that it replaces, as a coordinator told it; 0 if it knows of
+    /// none. A join that was overtaken names an older one, and is not obeyed.
     pub replaces: u64,
-    /// What it uses until its first grant, for each limit: what its snapshot kept.
+    /// What it uses of each limit until its first grant: what its snapshot kept.
     pub floors: Vec<Kept>,
 }
 
-/// The number of a process start.
+/// The number given to a process start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The epoch that gave it.
+    /// The epoch of the leader that gave it.
     pub epoch: u64,
-    /// Which start it numbers.
+    /// The nonce of the start.
     pub nonce: u64,
     /// The number.
     pub incarnation: u64,
 }
 
-/// What a member wants and what it has put in force.
+/// What a member wants, and which version it has in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Who reports.
+    /// The member.
     pub member: MemberId,
     /// The number of its start.
     pub incarnation: u64,
     /// Rises with every report of an incarnation.
     pub seq: u64,
-    /// The newest epoch it obeys: it takes nothing from older ones, and nothing of theirs is on its
-    /// way into force.
+    /// The newest epoch that it obeys: it obeys no older one, and no schedule of an older one is on
+    /// its way into force.
     pub epoch: u64,
     /// The version of that epoch that is in force; 0 before the first.
     pub applied: u64,
-    /// The plan that what it holds is of; 0 before its first grant.
+    /// The plan that its rights are parts of; 0 before its first grant.
     pub revision: u64,
-    /// For each limit.
+    /// One load per limit.
     pub loads: Vec<Load>,
-    /// For each limit, while no version of the epoch is in force; else empty.
+    /// One per limit while no version of the epoch is in force; otherwise empty.
     pub held: Vec<Held>,
 }
 
-/// What is granted of one limit.
+/// A grant of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
     /// Leases that fall from step to step, each counted from the sending of the report.
     pub leases: [(Right, Duration); LEASE_STEPS],
-    /// What follows them until the base begins.
+    /// The right between the leases and the base.
     pub gap: Right,
     /// The static share.
     pub base: Right,
-    /// What is left of it in the end.
+    /// The right that remains after the base.
     pub floor: Right,
-    /// The rate and burst of the whole limit, of which all these are parts.
+    /// The rate and burst of the whole limit, of which the others are parts.
     pub whole: Right,
 }
 
@@ -118,7 +118,7 @@ pub struct Granted {
 pub struct Grant {
     /// The start that it is for.
     pub incarnation: u64,
-    /// Whose grant it is.
+    /// The epoch of the leader that grants.
     pub epoch: u64,
     /// Rises with every grant and push to a member in an epoch.
     pub version: u64,
@@ -126,94 +126,94 @@ pub struct Grant {
     pub seq: u64,
     /// The plan it follows.
     pub revision: u64,
-    /// P, from the receipt of this.
+    /// P, counted from the receipt of this message.
     pub promise: Duration,
-    /// F, from the sending of the report.
+    /// F, counted from the sending of the report.
     pub hold: Duration,
-    /// For each limit.
+    /// One grant per limit.
     pub rights: Vec<Granted>,
 }
 
-/// The answer of a coordinator that is still learning: nothing changes, and a member that has more
-/// than it wants may stay below its base for longer.
+/// The answer of a coordinator that is still learning: nothing changes, except that a member that
+/// has more than it wants may have to stay below its base for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The start that it is for.
     pub incarnation: u64,
-    /// Who is learning.
+    /// The epoch of the leader that is learning.
     pub epoch: u64,
     /// The report that it answers.
     pub seq: u64,
-    /// How long to stay below the base from the receipt of this, if at all.
+    /// How long to stay below the base, counted from the receipt of this message, if at all.
     pub promise: Option<Duration>,
 }
 
-/// Which coordinator, as all members and coordinators number them.
+/// A coordinator's number, the same for all members and coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoordinatorId(pub u32);
 
-/// A change that was not asked for: other rates within the leases that there are. It extends
+/// A change that the member did not ask for: other rates within its existing leases. It extends
 /// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     /// The start that it is for.
     pub incarnation: u64,
-    /// Whose push it is.
+    /// The epoch of the leader that pushes.
     pub epoch: u64,
     /// Rises with every grant and push to a member in an epoch.
     pub version: u64,
-    /// For each limit, what its lease is from now until its end.
+    /// One right per limit, which replaces its lease from now until the lease ends.
     pub rights: Vec<Right>,
 }
 
-/// A member goes, and has set its own right to nothing.
+/// A member leaves, and has set its own rights to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leave {
-    /// Who goes.
+    /// The member.
     pub member: MemberId,
     /// The start that it ends.
     pub incarnation: u64,
 }
 
-/// What a member sends.
+/// A request of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A process starts.
     Join(Join),
-    /// What it wants and has.
+    /// A member's load and versions.
     Report(Report),
-    /// It goes.
+    /// A member leaves.
     Leave(Leave),
 }
 
-/// What a coordinator sends to a member.
+/// An answer of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The number of its start.
     Joined(Joined),
-    /// The seat is taken by another start: join again and name it.
+    /// Another start has the seat: join again and name that start.
     Occupied {
-        /// The start that asked.
+        /// The nonce of the start that asked.
         nonce: u64,
-        /// The one that has the seat.
+        /// The incarnation that has the seat.
         incarnation: u64,
     },
-    /// What it may use.
+    /// What the member may use.
     Grant(Grant),
-    /// Wait.
+    /// The coordinator is still learning.
     Hold(Hold),
-    /// Other rates at once.
+    /// Other rates, at once.
     Push(Push),
-    /// It is forgotten.
+    /// The leave is done; the seat is given back.
     Left {
         /// The start that has ended.
         incarnation: u64,
     },
-    /// Not known here: join (again).
+    /// The coordinator does not know the member: join, or join again.
     Unknown {
         /// The start that is not known, or 0 for a join that is refused.
         incarnation: u64,
     },
-    /// Not the leader; who leads, as far as is known.
+    /// This coordinator is not the leader; the leader, as far as is known.
     Elsewhere(Option<CoordinatorId>),
 }

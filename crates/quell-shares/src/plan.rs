@@ -1,4 +1,4 @@
-//! Plan: the numbers that a whole fleet shares, and the record of who takes part.
+//! Plan: the numbers that a whole fleet shares, and the record of its members.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,7 +8,7 @@ use quell_core::time::saturating_nanos;
 
 use crate::schedule::Right;
 
-/// Micro-units in a unit: rates and tokens are kept in these.
+/// Micro-units in a unit: rates and tokens are kept in micro-units.
 pub const MICRO: u64 = 1_000_000;
 
 /// The most members a fleet may have; also the most that a plan may seat.
@@ -17,17 +17,17 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
-/// Older plans that are kept for those who may still follow them.
+/// The number of older plans that are kept for members that may still follow them.
 const MAX_OLDER: usize = 8;
 
 /// The floor is a tenth of the base: the first calls at an idle node need no round trip.
 const FLOOR_PART: u64 = 10;
 
-/// Who a member is, for as long as its seat exists. Two processes never use one id at once.
+/// The id of a member, for as long as its seat exists. Two processes never use one id at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u32);
 
-/// What is left to a member that hears nothing any more.
+/// What a member may use when no coordinator answers it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// Its static share for the time of `hold`, then the floor.
@@ -47,7 +47,7 @@ pub struct Quota {
     pub burst: u64,
     /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call.
     pub least_burst: u64,
-    /// What is left to a member that is cut off.
+    /// What a member that is cut off may use.
     pub fallback: Fallback,
 }
 
@@ -57,11 +57,11 @@ pub struct Quota {
 pub struct Timing {
     /// T: how often a member reports.
     pub report: Duration,
-    /// D: how long a lease lasts, from the sending of the report that it answers.
+    /// D: how long a lease lasts, counted from the sending of the report that it answers.
     pub lease: Duration,
-    /// P: how long after an answer a member stays below its static share.
+    /// P: how long a member stays below its static share after an answer.
     pub promise: Duration,
-    /// F: how long the static share lasts, from the sending of the report last answered.
+    /// F: how long the static share lasts, counted from the sending of the last answered report.
     pub hold: Duration,
 }
 
@@ -101,13 +101,13 @@ impl Drift {
         self.ppm
     }
 
-    /// The most that this clock can show while another shows `nanos`; rounded up.
+    /// The most that this clock can show while another clock shows `nanos`; rounded up.
     #[must_use]
     pub const fn longest(self, nanos: u64) -> u64 {
         scaled(nanos, MICRO + self.ppm, MICRO - self.ppm, true)
     }
 
-    /// The least that this clock can show while another shows `nanos`; rounded down.
+    /// The least that this clock can show while another clock shows `nanos`; rounded down.
     #[must_use]
     pub const fn shortest(self, nanos: u64) -> u64 {
         scaled(nanos, MICRO - self.ppm, MICRO + self.ppm, false)
@@ -130,30 +130,32 @@ const fn scaled(value: u64, up: u64, down: u64, ceil: bool) -> u64 {
 /// Whether the static shares follow the number of seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
-    /// The total weight is what the plan says; who comes when it is used up has leases only.
+    /// The total weight is what the plan says; a member that comes when it is used up has leases
+    /// only.
     Fixed,
-    /// The total weight is that of the seats: everybody's base changes when one comes or goes.
+    /// The total weight is that of the seats: every member's base changes when one joins or leaves.
     Auto,
 }
 
-/// The numbers in force, under one revision. Limits keep their position from plan to plan.
+/// The limits, seats and durations in force, under one revision. Limits keep their position from
+/// plan to plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rises with every change.
     pub revision: u64,
     /// Every limit of the fleet.
     pub limits: Vec<Quota>,
-    /// W: what a weight is divided by.
+    /// W: the total that each weight is divided by.
     pub total_weight: u64,
-    /// Members that may take part at once; each has `least_burst` of every limit set aside.
+    /// The most members at once; each has `least_burst` of every limit set aside.
     pub seats: u32,
-    /// Durations.
+    /// The durations of the protocol.
     pub timing: Timing,
     /// Whether `total_weight` follows the seats.
     pub sizing: Sizing,
 }
 
-/// Why a plan cannot be kept.
+/// Why a plan cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -161,17 +163,18 @@ pub enum PlanError {
     SmallBurst,
     /// A limit's rate is so small that a share is less than a few units per report.
     SmallRate,
-    /// A limit has no rate, or none that the arithmetic holds.
+    /// A limit's rate is 0, or too large for the arithmetic.
     Rate,
-    /// More members or limits than there may be, or none.
+    /// There are too many seats or limits, or none.
     Size,
     /// Members still follow as many older plans as are kept.
     Unsettled,
-    /// More members have a seat than the plan has.
+    /// More members have seats than the plan allows.
     Seated,
-    /// The plan has fewer limits than the one before.
+    /// The plan has fewer limits than the previous one.
     Shorter,
-    /// The promise does not outlast the lease on every clock, or the hold is shorter than it.
+    /// The promise does not outlast the lease on every clock, or the hold is shorter than the
+    /// promise.
     Timing,
 }
 
@@ -185,14 +188,12 @@ impl fmt::Display for PlanError {
             }
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
             Self::Unsettled => {
-                "8 older plans are still followed: wait, or deregister who is silent"
+                "8 older plans are still followed: wait, or deregister silent members"
             }
             Self::Seated => {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
-            Self::Shorter => {
-                "limits keep their places: a limit that is not used any more stays in the plan"
-            }
+            Self::Shorter => "limits keep their positions: keep an unused limit in the plan",
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
     }
@@ -201,7 +202,7 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {}
 
 impl Plan {
-    /// Whether the promises can be kept with these numbers.
+    /// Checks that the promises can be kept with these numbers.
     ///
     /// # Errors
     /// [`PlanError`] names the first number that is wrong.
@@ -238,7 +239,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The rate and burst of a limit; nothing if there is no such limit.
+    /// The rate and burst of a limit; zero if there is no such limit.
     #[must_use]
     pub fn whole(&self, limit: usize) -> Right {
         let quota = self.limits.get(limit);
@@ -248,7 +249,7 @@ impl Plan {
         })
     }
 
-    /// The static share of a weight: its rate by weight, nothing when it has no base.
+    /// The static share of a seat: the rate by weight, or 0 if the seat has no base.
     #[must_use]
     pub fn base(&self, limit: usize, seat: &Seat) -> u64 {
         let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
@@ -261,7 +262,7 @@ impl Plan {
         }
     }
 
-    /// What is left of the static share in the end.
+    /// The floor of a seat, which remains when its static share has ended.
     #[must_use]
     pub fn floor(&self, limit: usize, seat: &Seat) -> u64 {
         let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
@@ -275,9 +276,9 @@ impl Plan {
         }
     }
 
-    /// The burst that goes with a rate: the least burst and a part of what all the seats' least
-    /// bursts leave over. Bursts of rates that sum to at most the limit's sum to at most its burst;
-    /// a plain `burst * rate / limit`, "at least one", would not.
+    /// The burst that goes with a rate: the least burst, plus a part of what the least bursts of all
+    /// seats leave of the limit's burst. If rates sum to at most the limit's, their bursts sum to at
+    /// most its burst; a plain `burst * rate / limit`, "at least one", would exceed it.
     #[must_use]
     pub fn right(&self, limit: usize, rate: u64) -> Right {
         self.right_beside(limit, rate, Others::default())
@@ -291,7 +292,7 @@ impl Plan {
         let set_aside = quota.least_burst.saturating_mul(u64::from(self.seats));
         let shared = quota.burst.saturating_sub(set_aside);
         let shared = shared.saturating_sub(others.bursts);
-        // What every plan set aside for everybody.
+        // What every plan sets aside for each member.
         let least = quota.least_burst.min(others.least_burst);
         let burst = least + part(shared, rate.min(quota.rate), quota.rate);
         Right { rate, burst }
@@ -316,7 +317,8 @@ impl Default for Others {
     }
 }
 
-/// A rate that is a part of `whole`, as the same part of `of`; rounded up. Nobody has more than all.
+/// Converts a rate that is a part of `whole` to the same part of `of`, rounded up. A member never
+/// has more than all of it.
 pub(crate) fn same_part(rate: u64, whole: u64, of: u64) -> u64 {
     if whole == of || whole == 0 {
         return rate.min(of);
@@ -334,34 +336,34 @@ pub(crate) fn part(whole: u64, share: u64, total: u64) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// A member's place, kept durably from its first join until it leaves or is deregistered.
+/// A member's place, stored from its first join until it leaves or is deregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Whose it is.
+    /// The member.
     pub member: MemberId,
     /// The number of the process start that last joined; unique in the fleet, and rising.
     pub incarnation: u64,
-    /// What the process called itself when it joined, so that a repeated join changes nothing.
+    /// The nonce that the process sent when it joined, so that a repeated join changes nothing.
     pub nonce: u64,
-    /// What the member counts for.
+    /// The member's weight.
     pub weight: u32,
     /// Whether it has a static share.
     pub based: bool,
 }
 
-/// What is durable: the plan in force, plans that a member may still follow, and the seats.
+/// The durable state: the plan in force, plans that a member may still follow, and the seats.
 ///
 /// It is written as a whole, guarded by the leader's key and by `version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Rises with every write.
     pub version: u64,
-    /// The incarnation given last.
+    /// The last incarnation that was given.
     pub incarnations: u64,
     /// The plan in force.
     pub plan: Plan,
-    /// Plans that a member may still hold a right from; a leader removes them when all have
-    /// acknowledged a newer one.
+    /// Plans under which a member may still hold a right; a leader removes them when all members
+    /// have acknowledged a newer one.
     pub older: Vec<Plan>,
     /// Ordered by member.
     pub seats: Vec<Seat>,
@@ -387,12 +389,12 @@ impl Record {
         at.ok().and_then(|at| self.seats.get(at))
     }
 
-    /// Puts another plan in force and keeps the one before for those who still follow it.
+    /// Puts another plan into force, and keeps the previous one for members that still follow it.
     ///
     /// # Errors
-    /// [`PlanError::Unsettled`] while too many older plans are still followed,
-    /// [`PlanError::Seated`] if members would have to go, since each may have a least burst, and
-    /// [`PlanError::Shorter`] if a limit is missing, which members would never follow.
+    /// [`PlanError::Unsettled`] while too many older plans are still followed; [`PlanError::Seated`]
+    /// if there are more members than seats, because each seat has a least burst;
+    /// [`PlanError::Shorter`] if a limit is missing, because members would never follow such a plan.
     pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
         if self.older.len() >= MAX_OLDER {
             return Err(PlanError::Unsettled);
@@ -407,7 +409,7 @@ impl Record {
         Ok(())
     }
 
-    /// As [`Record::replace_plan`], whatever the plan is.
+    /// As [`Record::replace_plan`], without any check.
     #[cfg(feature = "mutations")]
     pub fn replace_plan_unchecked(&mut self, plan: Plan) {
         self.follow(plan);
@@ -430,7 +432,7 @@ impl Record {
         self.seats.iter().map(|seat| u64::from(seat.weight)).sum()
     }
 
-    /// The rate and burst of a limit as it is in force; nothing if there is no such limit.
+    /// The rate and burst of a limit in the plan in force; zero if there is no such limit.
     #[must_use]
     pub fn whole(&self, limit: usize) -> Right {
         self.plan.whole(limit)
@@ -444,8 +446,8 @@ impl Record {
             .fold(u64::MAX, u64::min)
     }
 
-    /// Members that may take part while any of the plans may be followed: seats of a new plan are
-    /// given away when nobody follows one with fewer.
+    /// The number of members that may take part while any of the plans may be followed: additional
+    /// seats of a new plan are given only when no member follows a plan with fewer.
     #[must_use]
     pub fn room(&self) -> usize {
         let seats = self.plans().map(|plan| plan.seats).fold(u32::MAX, u32::min);

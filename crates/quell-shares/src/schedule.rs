@@ -1,13 +1,13 @@
-//! Schedule: the rights of a member as one list in which expiry is data.
+//! Schedule: the rights of a member, as one list in which each right has its end.
 //!
 //! ```text
 //! lease 925/s until s+D | gap min(r, f) until v+P | base f until s+F | floor m
 //! ```
 //!
 //! s is when the answered report was sent and v when the answer came, both on the member's own
-//! clock. Nobody has to act for a right to end: the bucket asks the list what held when, and
-//! settles piece by piece. A bucket that is handed another schedule keeps the tokens it has, cut to
-//! the new burst: a lease never creates tokens, so moving a share to and fro mints nothing.
+//! clock. A right ends without any action: the bucket looks up in the list which right was in force
+//! when, and settles piece by piece. A bucket that is given another schedule keeps its tokens, cut
+//! to the new burst: a lease never creates tokens, so moving a share back and forth creates none.
 
 use quell_core::time::Monotonic;
 
@@ -21,10 +21,10 @@ pub struct Right {
 }
 
 impl Right {
-    /// Nothing.
+    /// No rate and no burst.
     pub const NONE: Self = Self { rate: 0, burst: 0 };
 
-    /// The lesser of both in each number.
+    /// The smaller rate and the smaller burst.
     #[must_use]
     pub fn least(self, other: Self) -> Self {
         Self {
@@ -45,19 +45,19 @@ impl Right {
 /// A right until an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The first instant at which it holds no more.
+    /// The first instant at which it is no longer in force.
     pub until: Monotonic,
-    /// What holds before.
+    /// The right in force before that instant.
     pub right: Right,
 }
 
-/// Leases of one grant, at most: each falls below the one before.
+/// The most leases of one grant: each allows less than the one before.
 pub const LEASE_STEPS: usize = 3;
 
-/// Steps of a schedule, at most: leases, gap and base.
+/// The most steps of a schedule: leases, gap and base.
 pub const STEPS: usize = LEASE_STEPS + 2;
 
-/// What a member may use, from now to the end of time.
+/// What a member may use, from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     steps: [Step; STEPS],
@@ -66,7 +66,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// One right for ever.
+    /// One right without an end.
     #[must_use]
     pub fn constant(last: Right) -> Self {
         Self {
@@ -75,8 +75,8 @@ impl Schedule {
         }
     }
 
-    /// Steps in order of time and what follows them; steps past [`STEPS`] are dropped with all that
-    /// they allow, and a step that ends before its forerunner is skipped.
+    /// Steps in order of time, and the right that follows them. Steps beyond [`STEPS`] are dropped,
+    /// and a step that ends before the one before it is skipped.
     #[must_use]
     pub fn new(steps: &[Step], last: Right) -> Self {
         let mut schedule = Self::constant(last);
@@ -91,19 +91,19 @@ impl Schedule {
         schedule
     }
 
-    /// The steps that end, in order of time.
+    /// The steps, in order of time.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         self.steps.get(..self.len).unwrap_or_default()
     }
 
-    /// What holds after the last step.
+    /// The right after the last step.
     #[must_use]
     pub const fn last(&self) -> Right {
         self.last
     }
 
-    /// What holds at an instant.
+    /// The right in force at an instant.
     #[must_use]
     pub fn at(&self, now: Monotonic) -> Right {
         let step = self.steps().iter().find(|step| now < step.until);
@@ -111,12 +111,12 @@ impl Schedule {
     }
 }
 
-/// What a schedule has minted and nobody has used.
+/// A token bucket that is filled by a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     schedule: Schedule,
     tokens: u64,
-    /// Billionths of a micro-unit that are not yet one.
+    /// Billionths of a micro-unit, less than one micro-unit.
     rest: u64,
     settled: Monotonic,
 }
@@ -125,7 +125,7 @@ pub struct Bucket {
 const SECOND: u64 = 1_000_000_000;
 
 impl Bucket {
-    /// An empty bucket: a start gives no burst.
+    /// An empty bucket: a process starts without a burst.
     #[must_use]
     pub const fn new(schedule: Schedule, now: Monotonic) -> Self {
         Self {
@@ -142,14 +142,14 @@ impl Bucket {
         &self.schedule
     }
 
-    /// Micro-units that could be taken when last settled.
+    /// Micro-units that were available when the bucket was last settled.
     #[must_use]
     pub const fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// Brings the bucket to an instant, piece by piece across the steps. A clock that reads earlier
-    /// than before mints nothing.
+    /// Brings the bucket to an instant, piece by piece across the steps. If the clock reads earlier
+    /// than before, nothing is added.
     pub fn settle(&mut self, now: Monotonic) {
         let mut from = self.settled;
         if now <= from {
@@ -169,7 +169,7 @@ impl Bucket {
         if from < now {
             self.piece(schedule.last(), now.as_nanos() - from.as_nanos());
         }
-        // A step that ends now has handed over already.
+        // A step that ends now is no longer in force.
         self.clamp(schedule.at(now).burst);
         self.settled = now;
     }
@@ -198,7 +198,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `cost` micro-units if they are there.
+    /// Takes `cost` micro-units if they are available.
     pub fn try_take(&mut self, now: Monotonic, cost: u64) -> bool {
         self.settle(now);
         let fits = self.tokens >= cost;
@@ -208,7 +208,7 @@ impl Bucket {
         fits
     }
 
-    /// Follows another schedule from now on, with the tokens there are.
+    /// Follows another schedule from now on, and keeps the tokens.
     pub fn follow(&mut self, now: Monotonic, schedule: Schedule) {
         self.settle(now);
         self.schedule = schedule;
@@ -216,7 +216,7 @@ impl Bucket {
     }
 }
 
-/// What a bucket must never do.
+/// Mistakes, for the simulator only.
 #[cfg(feature = "mutations")]
 impl Bucket {
     /// As [`Bucket::follow`], with a full bucket.

@@ -1,23 +1,23 @@
-//! Still: whether the clock of durations stood still while the world went on.
+//! Still: detects that the monotonic clock stood still while time went on.
 //!
-//! Rights end on a clock that counts suspended time too (`CLOCK_BOOTTIME`), but a hypervisor that
-//! stops a machine may hide the pause even from that. The wall clock is then set right when the
-//! machine goes on. So: who reads both now and then, and finds that the wall clock went more than a
-//! second further, takes the difference for a pause. A member then calls
-//! [`Member::stood_still`](crate::member::Member::stood_still), a coordinator
-//! [`Coordinator::step_down`](crate::leader::Coordinator::step_down). Somebody who set the wall
-//! clock forward costs a lease and nothing else.
+//! Rights end on a clock that also counts suspended time (`CLOCK_BOOTTIME`), but a hypervisor that
+//! stops a machine may hide the pause even from that clock. The wall clock is then corrected when
+//! the machine continues. So a process reads both clocks from time to time; if the wall clock
+//! advanced by over a second more than the other, the difference counts as a pause. A member then
+//! calls [`Member::stood_still`](crate::member::Member::stood_still), a coordinator
+//! [`Coordinator::step_down`](crate::leader::Coordinator::step_down). If the wall clock was merely
+//! set forward, this costs a lease and nothing else.
 //!
-//! What it cannot see: a pause whose end is not yet told to the wall clock either.
+//! It cannot see a pause until the wall clock has been corrected.
 
 use core::time::Duration;
 
 use quell_core::time::Now;
 
-/// More than this between the clocks is a pause; less is a wall clock that is slewed.
+/// A difference above this is a pause; below it the wall clock is merely slewed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The clocks as they were read last.
+/// Both clocks, as they were last read.
 #[derive(Clone, Copy, Debug)]
 pub struct Still {
     last: Now,
@@ -30,7 +30,7 @@ impl Still {
         Self { last: now }
     }
 
-    /// For how long the clock of durations stood still since it was read last, if it did.
+    /// How long the monotonic clock stood still since the last call, if it did.
     pub fn observe(&mut self, now: Now) -> Option<Duration> {
         let counted = now.monotonic.since(self.last.monotonic);
         let passed = now.wall.since(self.last.wall);
@@ -54,15 +54,16 @@ mod tests {
         let mut still = Still::since(at(1_000, 50_000));
         for (monotonic, wall, hidden) in [
             (1_500, 50_500, None),
-            // Slewed, and set back.
+            // The wall clock is slewed, then set back.
             (2_000, 51_900, None),
             (2_500, 20_000, None),
             (3_000, 31_500, Some(11_000)),
             (3_500, 32_000, None),
-            // Half a second on the one, a second and a half and a bit more on the other.
+            // Half a second on the monotonic clock, slightly over a second and a half on the wall
+            // clock.
             (4_000, 33_501, Some(1_001)),
             (4_500, 35_001, None),
-            // Suspend that both clocks count.
+            // A suspend that both clocks count.
             (90_000, 120_501, None),
         ] {
             let found = still.observe(at(monotonic, wall));

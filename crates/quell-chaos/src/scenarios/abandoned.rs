@@ -1,4 +1,4 @@
-//! Callers that hang up while the server does something for all of them.
+//! Callers that hang up while the server does work that all callers share.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-/// How long answers may stay degraded after the store is back: it is found within a second, and for
-/// two more limits are shared.
+/// How long answers may stay degraded after the store is back: it is found within a second, and
+/// limits stay shared for two more.
 const BACK: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {

@@ -1,7 +1,7 @@
 //! A wall clock that is set ahead and back while a server runs on memory.
 //!
-//! Debian's libfaketime stands between the server and its wall clock. The monotonic clock stays: no
-//! system sets that one.
+//! Debian's libfaketime changes the server's wall clock. It leaves the monotonic clock alone, as every system
+//! does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ rules:
   - { name: quick, match: { path: /quick }, per: [user], rate: 20/s }
 ";
 
-/// Paths of limits of which nothing comes back here, with the time of a full refill in minutes: a sliding window
-/// counts up to a tenth longer.
+/// Paths of limits that refill nothing during this run, with the time of a full refill in minutes; a sliding
+/// window counts up to a tenth longer.
 const PATHS: [(&str, u64); 5] = [
     ("/daily", 1_440),
     ("/fixed", 60),
@@ -66,7 +66,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
             );
         }
         let step = match rng.within(0..4) {
-            // Both in each run.
+            // Every run sets the clock ahead and back by a day.
             _ if round < 2 => [DAY, -DAY][round],
             0 => -i64::try_from(rng.within(1..400_000))?,
             1 => -DAY,
@@ -92,11 +92,11 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// Uses up all limits, and sees how long each is to stay so.
+/// Uses up all limits, and checks how long each of them is to stay used up.
 async fn ask(server: &Server, admitted: &mut [usize], rng: &mut Rng) -> Result<()> {
     for ((path, minutes), admitted) in PATHS.iter().zip(admitted) {
         let mut is_used_up = false;
-        // A slow machine may need several rounds for as many calls as the limit.
+        // A slow machine may need several rounds to make as many calls as the limit allows.
         for _ in 0..50 {
             let account = Load::on(server.http, path, "u").length(80).run(rng).await?;
             account.is_documented()?;
@@ -121,14 +121,14 @@ async fn ask(server: &Server, admitted: &mut [usize], rng: &mut Rng) -> Result<(
     wait("a limit of 20/s passes", Duration::from_secs(5), quick).await
 }
 
-/// The clock shows so many seconds more than it is, from now on.
+/// From now on the clock shows this many seconds more than the real time.
 fn set(file: &Path, seconds: i64) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, format!("{seconds:+}\n"))?;
     Ok(fs::rename(&new, file)?)
 }
 
-/// The library of Debian's `libfaketime`, wherever its architecture has it.
+/// The library of Debian's `libfaketime`, in the folder of any architecture.
 fn library() -> Result<PathBuf> {
     let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));

@@ -1,4 +1,4 @@
-//! An outage in which strangers make up keys.
+//! An outage in which clients invent keys.
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ rules:
 
 const MIB: u64 = 1 << 20;
 
-/// How much more memory an outage may take: 64 MiB of keys, and what the process needs beside.
+/// How much more memory an outage may take: 64 MiB of keys, and the process's other needs.
 const MOST: u64 = 90 * MIB;
 
-/// Bytes of keys that are sent.
+/// Bytes of keys that the clients send.
 const SENT: u64 = 120 * MIB;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -63,7 +63,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         allowed += done??;
     }
     let grown = server.process.memory()?.saturating_sub(before);
-    ensure!(allowed > 0, "nobody was let pass");
+    ensure!(allowed > 0, "no call was admitted");
     ensure!(
         grown <= MOST,
         "{} MiB for {keys} keys of {length} bytes; at most {} MiB",

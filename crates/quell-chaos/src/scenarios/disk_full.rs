@@ -1,4 +1,4 @@
-//! A disk that takes nothing more: neither snapshots nor decisions nor the log of the server.
+//! A full disk: the server cannot write snapshots, decisions or its log.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ rules:
 
 const USERS: u64 = 100;
 
-/// How long health may say something else than is.
+/// How long health may lag behind the facts.
 const SOON: Duration = Duration::from_secs(12);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -62,7 +62,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let dropped = server.metric("quell_decision_log_dropped_total").await?;
     ensure!(dropped > 0.5, "{dropped} decisions count as not written");
 
-    // A crash, with what is left of a snapshot that did not fit.
+    // A crash, with the remains of a snapshot that did not fit.
     let mut server = server;
     server.process.crash();
     let next = Server::start(RULES, &words).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// From now on no file grows beyond so many bytes.
+/// From now on no file grows beyond this many bytes.
 async fn limit(server: &Server, bytes: &str) -> Result<()> {
     let (process, size) = (server.process.id().to_string(), format!("--fsize={bytes}:"));
     let done = program("prlimit", &["--pid", &process, &size]).await;
@@ -88,7 +88,7 @@ fn load(server: &Server, user: &str) -> Load {
     Load::on(server.http, "/a", user).pause(5)
 }
 
-/// Users come and go, and somebody who has used up everything stays refused.
+/// Different users make calls, and a user who has used up everything stays refused.
 async fn answers(server: &Server, rng: &mut Rng) -> Result<Account> {
     let users = (0..USERS)
         .map(|_| rng.next().to_string())
@@ -121,7 +121,7 @@ async fn answers(server: &Server, rng: &mut Rng) -> Result<Account> {
 /// Waits until health says degraded, and returns what it says.
 async fn is_degraded(server: &Server, rng: &mut Rng) -> Result<String> {
     wait("both failures are in health", SOON, async || {
-        // Only what changed is written.
+        // A snapshot is written only after a change.
         drop(load(server, "other").length(20).run(rng).await);
         let health = server.health().await.ok()?.to_string();
         let both = health.contains("snapshot_failure") && health.contains("decision_log_failing");
@@ -135,7 +135,7 @@ async fn snapshots(server: &Server, rng: &mut Rng) -> Result<()> {
     let count = async || server.metric("quell_snapshots_total").await;
     let before = count().await?;
     wait("two snapshots are written", SOON, async || {
-        // Only what changed is written.
+        // A snapshot is written only after a change.
         let user = rng.next().to_string();
         drop(load(server, &user).length(20).run(rng).await);
         (count().await.ok()? > before + 1.5).then_some(())

@@ -1,4 +1,4 @@
-//! A server whose rules are to come from a store that has none.
+//! A server that reads its rules from a store that has none.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-/// Both are looked at when a server starts.
+/// The server checks eviction and its rights when it starts.
 const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -32,7 +32,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ready.status,
         ready.text
     );
-    let warning = wait("a store that evicts is told", SOON, async || {
+    let warning = wait("the server reports a store that evicts", SOON, async || {
         let log = server.process.log();
         let line = log.lines().find(|line| line.contains("allkeys-lru"));
         line.map(str::to_owned)
@@ -45,7 +45,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let file = file.to_string_lossy();
     program(quell()?, &["rules", "push", "--store", &url, &file]).await?;
     let is_ready = wait(
-        "rules that come make it ready",
+        "new rules make it ready",
         Duration::from_secs(15),
         async || {
             let ready = server.client().get("/readyz").await.ok()?;
@@ -53,7 +53,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         },
     );
     is_ready.await?;
-    // A flush takes the rules out of the store, not out of force.
+    // A flush deletes the rules in the store; the server keeps those in force.
     redis.command(&["FLUSHALL"]).await?;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let ready = server.client().get("/readyz").await?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ready.status,
         ready.text
     );
-    // Who starts on it now has none.
+    // A server that starts on this store now has no rules.
     let next = Server::start("", &["--rules", &url, "--store", &url]).await?;
     let ready = next.client().get("/readyz").await?;
     ensure!(
@@ -78,7 +78,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// A right that shows only behind the first write of a script is told at the start. Returns which.
+/// Checks that a server reports, when it starts, a missing right that a script would need only
+/// after its first write. Returns the right.
 async fn lacks_right(redis: &Redis, rng: &mut Rng) -> Result<&'static str> {
     let right = rng.pick(&["pexpire", "zadd", "setrange", "psetex", "xadd"]);
     let without = [
@@ -89,7 +90,7 @@ async fn lacks_right(redis: &Redis, rng: &mut Rng) -> Result<&'static str> {
     redis.command(&["ACL", "SETUSER", "few", &lacks]).await?;
     let limited = redis.url().replace("redis://", "redis://few:secret@");
     let few = Server::start(RULES, &["--store", &limited]).await?;
-    wait("a right that is missing is told", SOON, async || {
+    wait("the server reports a missing right", SOON, async || {
         let told = few.health().await.ok()?["store"]["warnings"].to_string();
         (told.contains(&format!("+{right}")) && few.logged(&format!("+{right}")) > 0).then_some(())
     })

@@ -1,7 +1,8 @@
-//! Outages under load, and the store's own count of what was let pass once all is paid.
+//! Outages under load; once all debts are paid, the store's own count must match the admitted
+//! calls.
 //!
-//! The limits are so large that nobody is refused: each call that was let pass has to stand in the
-//! store, once. Only of calls that were on their way when the store was lost nobody can tell.
+//! The limits are so large that no call is refused: the store must count each admitted call exactly
+//! once. Only calls that were on their way when the store was lost may be missing.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ const PATHS: [&str; 2] = ["/fixed", "/window"];
 
 const CLIENTS: usize = 3;
 
-/// How long after its return the store may still be thought gone.
+/// How long after its return the store may still be taken for lost.
 const FOUND: Duration = Duration::from_secs(4);
 
 /// How the store is lost.
@@ -40,7 +41,7 @@ enum Loss {
 }
 
 impl Loss {
-    /// Whether each call that was sent was charged, so that nothing is uncertain.
+    /// Whether every call that was sent was charged, so that no call is uncertain.
     fn is_exact(self) -> bool {
         matches!(self, Self::Network(Fault::DropAnswers) | Self::Refuses(..))
     }
@@ -72,7 +73,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     Ok(summary.join("; "))
 }
 
-/// Loses the store under load, and counts once it is back.
+/// Loses the store under load, and compares the counts once it is back.
 async fn outage(
     redis: &Redis,
     proxy: &Proxy,
@@ -103,7 +104,7 @@ async fn outage(
         times.extend(account.given_up());
         accounts.push(account);
     }
-    // Nobody asks any more. What is not answered now is not answered later either.
+    // All calls have ended: those that are not answered by now never will be.
     match loss {
         Loss::Network(_) => {
             proxy.set(Fault::Refuse);
@@ -123,12 +124,12 @@ async fn outage(
         } else {
             account.on_the_way(&times)
         };
-        ensure!(admitted == all, "not all are let pass: {account}");
+        ensure!(admitted == all, "some calls were refused: {account}");
         ensure!(account.degraded() > 0, "no outage was noticed: {account}");
         let used = used(server, path, &user).await?;
         ensure!(
             used <= admitted && used + uncertain >= admitted,
-            "{path}: {admitted} were let pass, {uncertain} of them perhaps on their way, and the store \
+            "{path}: {admitted} were admitted, {uncertain} of them perhaps on their way, and the store \
              counts {used}; {account}"
         );
         text.push_str(&format!(", {used} of {admitted} ({uncertain} uncertain)"));
@@ -136,7 +137,7 @@ async fn outage(
     Ok(text)
 }
 
-/// What the store counts, once it is asked again.
+/// What the store has counted, once the server asks it again.
 async fn used(server: &Server, path: &str, user: &str) -> Result<usize> {
     wait("the store is asked again", FOUND, async || {
         server.used(path, user, LIMIT).await.ok()

@@ -1,4 +1,4 @@
-//! The machine with the primary and the first sentinel hangs; a primary of a cluster is lost.
+//! The machine with the primary and the first sentinel hangs; a cluster loses a primary.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ rules:
 /// How long answers may stay degraded once there is a new primary.
 const FOUND: Duration = Duration::from_secs(5);
 
-/// How long the log may take to say so: no answer was degraded for five seconds, and it is looked once
-/// a second whether every server decides.
+/// How long the log may take to report it: the server waits until no answer was degraded for five
+/// seconds, and checks once a second.
 const BACK: Duration = Duration::from_secs(8);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -39,7 +39,8 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
     let words = ["--store", &watched.url(), "--store-timeout", timeout];
     let server = Server::start(RULES, &words).await?;
     agrees(&server, rng).await.context("before the fault")?;
-    // A value that is none of ours: its key suffers, and the primary stays known to all others.
+    // A value that Quell did not write: only its key suffers, and for all others the primary stays
+    // available.
     let spoiled = Load::on(server.http, "/a", "spoiled");
     spoiled.clone().length(50).run(rng).await?;
     let count = watched.primary.spoil(["LPUSH", "foreign"]).await?;
@@ -58,7 +59,7 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
     watched.primary.freeze()?;
     watched.sentinels[0].freeze()?;
     wait("the replica is promoted", PATIENCE, async || {
-        // Somebody notices, as calls go on meanwhile.
+        // Calls go on meanwhile, so that the server notices.
         drop(Load::on(server.http, "/a", "u").length(20).run(rng).await);
         is_primary(&watched.replica).await.then_some(())
     })
@@ -104,7 +105,8 @@ async fn cluster(rng: &mut Rng) -> Result<String> {
     Ok(format!("cluster whose primary {how} {took:.1?}"))
 }
 
-/// The log says last that the store is back, which it does when no answer was degraded for a while.
+/// The last line of the log says that the store is back; the server writes it when no answer was
+/// degraded for a while.
 async fn ends_back(server: &Server) -> Result<()> {
     wait("the log ends with the store being back", BACK, async || {
         let log = server.process.log();

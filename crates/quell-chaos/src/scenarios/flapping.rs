@@ -1,6 +1,6 @@
-//! A store that refuses to write and writes again, many times a second.
+//! A store that alternates between refusing and taking writes, many times a second.
 //!
-//! It answers all the time, so that no call is ever on its way in vain: the limit holds to the unit.
+//! It always answers, so no call is ever lost on its way: the limit holds to the unit.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ const CLIENTS: usize = 6;
 
 const LENGTH: Duration = Duration::from_secs(4);
 
-/// What is owed is paid every second at least, and for two more shares go on.
+/// Debts are paid at least every second, and limits stay shared for two more.
 const WELL: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    // What is sent is answered, however slow the machine is.
+    // Every call is answered, however slow the machine is.
     let words = ["--store", &redis.url(), "--store-timeout", "10s"];
     let server = Server::start(RULES, &words).await?;
     let length = u64::try_from(LENGTH.as_millis())? + 200;
@@ -56,7 +56,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ensure!(account.degraded() > 0, "no refusal was noticed: {account}");
         accounts.push((path, most, account));
     }
-    // What is left now that all is paid.
+    // What is left after all debts are paid.
     for (path, _, account) in &mut accounts {
         wait("the store decides again", WELL, async || {
             let more = Load::on(server.http, path, "u").length(150);
@@ -72,7 +72,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     for (path, most, account) in accounts {
         let (admitted, seconds) = (account.allowed(), account.length().as_secs_f64());
         let is_kept = match path {
-            // All of it, and not a unit more.
+            // All of the limit, and not one unit more.
             "/fixed" | "/log" => admitted == most,
             _ => admitted as f64 <= most as f64 + 20.0 * seconds,
         };

@@ -1,4 +1,4 @@
-//! What health says while a store refuses, and what the callers are answered.
+//! Health while a store refuses, compared with the answers that callers get.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-/// A store that is gone is found within a second, and for two more limits are shared.
+/// A lost store is found again within a second, and limits stay shared for two more.
 const BACK: Duration = Duration::from_secs(4);
 
-/// Health says degraded until no answer was for five seconds, and looks once a second.
+/// Health says degraded until no answer was degraded for five seconds, and checks once a second.
 const SAID: Duration = Duration::from_secs(7);
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         let failure = health["store"]["failure"].as_str().unwrap_or_default();
         if !matches!(trouble, Trouble::Frozen) {
             let is_told = !failure.is_empty() && !failure.contains("no answer");
-            ensure!(is_told, "{trouble:?} is told as {failure:?}; {health}");
+            ensure!(is_told, "{trouble:?} is reported as {failure:?}; {health}");
         }
         let gone = server.metric("quell_degraded").await?;
         ensure!(gone > 0.5, "{trouble:?}: quell_degraded {gone}");
@@ -102,7 +102,7 @@ fn load(server: &Server) -> Load {
     Load::on(server.http, "/a", "u").pause(10).length(100)
 }
 
-/// From the first degraded answer on health says so; soon all answers are.
+/// From the first degraded answer on health says degraded; soon all answers are.
 async fn becomes_degraded(server: &Server, rng: &mut Rng) -> Result<Value> {
     wait("an answer is degraded", BACK, async || {
         (load(server).run(rng).await.ok()?.degraded() > 0).then_some(())
@@ -118,11 +118,12 @@ async fn becomes_degraded(server: &Server, rng: &mut Rng) -> Result<Value> {
         (account.degraded() == account.calls.len()).then_some(())
     })
     .await?;
-    // A reason that the store gave is known by now.
+    // By now the server knows the reason that the store gave.
     server.health().await
 }
 
-/// Answers are not degraded any more, and some seconds later health agrees; not before.
+/// Waits until answers are no longer degraded; health must agree some seconds later, and not
+/// before.
 async fn is_well(server: &Server, rng: &mut Rng) -> Result<()> {
     let mut last = None;
     wait("no answer is degraded", BACK, async || {

@@ -1,4 +1,4 @@
-//! A store that comes back while nobody asks.
+//! A store that comes back while no calls are made.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ rules:
 
 const USERS: usize = 50;
 
-/// A server that is gone is tried every second at least, and paid as soon as it is found.
+/// A lost store is tried at least every second, and paid as soon as it is found.
 const PAID: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -33,7 +33,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         users: users.clone(),
         ..Load::on(port, "/a", "").clients(4)
     };
-    // Nobody asks while the store is lost, so that no call is on its way.
+    // No calls are made while the store is being lost, so that none is on its way.
     proxy.set(rng.pick(&[Fault::Refuse, Fault::Drop]));
     let begun = Instant::now();
     let one = Load::on(server.http, "/a", "somebody else")
@@ -51,7 +51,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         .filter(|&&count| count > 0)
         .count();
 
-    // Nobody asks this server anything, not even how it is: what it pays is seen in the store.
+    // No request reaches this server, not even for its health: its payments are seen in the store.
     proxy.set(Fault::Refuse);
     tokio::time::sleep(Duration::from_millis(20)).await;
     proxy.set(Fault::None);
@@ -59,14 +59,14 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let paid = async || {
         let keys = redis.command(&["DBSIZE"]).await.ok()?;
         let keys: usize = keys.text().parse().ok()?;
-        // That of somebody else, too.
+        // The debt of the other server counts too.
         (keys > owing).then_some(())
     };
     let what = format!("{owing} keys are paid by an idle server");
     wait(&what, PAID, paid).await?;
     let took = back.elapsed();
 
-    // No other server finds a fresh limit: all that was let pass is charged, to the unit.
+    // Another server does not find a fresh limit: every admitted call is charged, to the unit.
     let other = Server::start(RULES, &["--store", &redis.url(), "--store-timeout", "10s"]).await?;
     let more: Account = load(other.http).length(1_000).run(rng).await?;
     more.is_documented()?;

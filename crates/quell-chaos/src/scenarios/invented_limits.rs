@@ -1,4 +1,4 @@
-//! Clients that invent limits: `CL.THROTTLE` brings its numbers along.
+//! Clients that invent limits: each `CL.THROTTLE` carries its own numbers.
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ rules:
   - { name: ban, match: { path: /ban }, per: [user], rate: 1/h, ban: { after: 2, within: 1h, for: 1h } }
 ";
 
-/// More than the 65,536 that are told apart in memory.
+/// More than the 65,536 limits that memory keeps apart.
 const INVENTED: u64 = 70_000;
 
 const PIPELINE: u64 = 200;
@@ -44,7 +44,8 @@ async fn attack(server: &Server, invented: u64, rng: &mut Rng) -> Result<String>
         is_allowed(&client.command(&victim).await?)?,
         "seven of seven"
     );
-    // All at once: each client invents limits of its own, which differ in all their numbers.
+    // In parallel: each client invents limits of its own, which differ from the others in all
+    // numbers.
     let mut clients: JoinSet<Result<u64>> = JoinSet::new();
     for at in 0..4 {
         clients.spawn(invent(server.resp, at, invented / 4));
@@ -57,9 +58,10 @@ async fn attack(server: &Server, invented: u64, rng: &mut Rng) -> Result<String>
     during?;
     ensure!(
         too_much == 0,
-        "{too_much} keys admitted more than was asked for"
+        "{too_much} keys admitted more than their limit"
     );
-    // Who had used up everything before still has, and new keys of all rules have what they are due.
+    // A user that had used up everything before still has, and new keys of all rules have their full
+    // limit.
     for (user, is_new) in [("before", false), ("during", false), ("after", true)] {
         rules_hold(server, user, is_new, rng).await?;
     }
@@ -68,7 +70,8 @@ async fn attack(server: &Server, invented: u64, rng: &mut Rng) -> Result<String>
     Ok(format!("{invented} limits invented"))
 }
 
-/// A user gets exactly the limit of each rule, or nothing if it was used up, and bans stand.
+/// Checks that a user gets exactly the limit of each rule, or nothing if it was used up, and that
+/// bans hold.
 async fn rules_hold(server: &Server, user: &str, is_new: bool, rng: &mut Rng) -> Result<()> {
     for (path, limit) in [("/fixed", 5), ("/bucket", 5), ("/ban", 1)] {
         let mut admitted = 0;
@@ -92,8 +95,8 @@ async fn rules_hold(server: &Server, user: &str, is_new: bool, rng: &mut Rng) ->
     Ok(())
 }
 
-/// Asks for keys with a limit of their own each, for all of it and one more. Returns how many keys
-/// got more.
+/// Asks for keys with a limit of their own each: for the whole limit and for one more. Returns how
+/// many keys got more.
 async fn invent(port: u16, client: u64, count: u64) -> Result<u64> {
     let mut stream = Resp::connect(port).await?;
     let mut too_much = 0;
@@ -104,7 +107,7 @@ async fn invent(port: u16, client: u64, count: u64) -> Result<u64> {
         let mut batch = Vec::new();
         let mut asked = 0;
         for number in numbers {
-            // Bursts from 2 on, and a period of its own for each client.
+            // Bursts start at 2, and each client has a period of its own.
             let burst = 2 + number;
             let (key, all) = (format!("{client}-{number}"), burst.to_string());
             let (most, period) = ((burst - 1).to_string(), (80_000 + client).to_string());

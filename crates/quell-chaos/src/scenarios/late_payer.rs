@@ -23,7 +23,7 @@ rules:
 
 const PATHS: [&str; 2] = ["/fixed", "/log"];
 
-/// A server that is gone is tried every second at least; so both find it within two seconds.
+/// A lost store is tried at least every second, so both servers find it within two seconds.
 const MOST_LATER: u64 = 900;
 
 const PAID: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         proxies.push(proxy);
     }
     let mut accounts = PATHS.map(|path| (path, Account::default()));
-    // Both hear how much is left: whoever asks last is the first that asked.
+    // Both servers learn how much is left: the server that asked first asks once more at the end.
     for (path, account) in &mut accounts {
         for (server, times) in [(0, rng.within(1..20)), (1, rng.within(1..20)), (0, 1)] {
             for _ in 0..times {
@@ -96,8 +96,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// All servers lose the store. Nobody asks about the keys that count meanwhile, so that no call is on its
-/// way.
+/// All servers lose the store. No calls are made for the keys that count, so that none is on its way.
 async fn lose(servers: &[Server], proxies: &[Proxy], fault: Fault, rng: &mut Rng) -> Result<()> {
     let begun = Instant::now();
     for (proxy, server) in proxies.iter().zip(servers) {

@@ -16,13 +16,13 @@ rules:
   - { name: jobs, match: { path: /jobs }, algorithm: concurrency, max: 990, lease: 1h }
 ";
 
-/// How many are held: as many as fit. A key has 1,000 holds at most.
+/// How many permits are held. A key has at most 1,000 holds.
 const HELD: usize = 990;
 
-/// No script may keep the store from others for longer, on a machine that does other work, too.
+/// The longest that a script may block the store, on a machine that also does other work.
 const LONGEST_US: i64 = 100_000;
 
-/// What a call may take the store on average.
+/// The longest that a script may take on average.
 const MEAN_US: f64 = 20_000.0;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -91,10 +91,10 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// What the longest command took, in microseconds.
+/// How long the slowest command took, in microseconds.
 async fn longest(redis: &Redis) -> Result<i64> {
     let Reply::List(entries) = redis.command(&["SLOWLOG", "GET", "-1"]).await? else {
-        bail!("SLOWLOG GET says no list");
+        bail!("SLOWLOG GET does not return a list");
     };
     let took = entries.iter().filter_map(|entry| match entry {
         Reply::List(fields) => match fields.get(2) {
@@ -106,7 +106,7 @@ async fn longest(redis: &Redis) -> Result<i64> {
     took.max().context("nothing was slow enough to be listed")
 }
 
-/// What a script takes on average, in microseconds.
+/// How long a script takes on average, in microseconds.
 async fn script_mean(redis: &Redis) -> Result<f64> {
     let stats = redis.command(&["INFO", "commandstats"]).await?.text();
     let number = |line: &str, name: &str| -> Option<f64> {

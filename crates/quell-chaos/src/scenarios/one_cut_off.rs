@@ -91,7 +91,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// What all servers were asked; each keeps to its share.
+/// Joins the calls of all servers, and checks that each server kept to its share.
 async fn finish(loads: [Running; 2]) -> Result<Account> {
     let mut all = Account::default();
     for load in loads {
@@ -102,14 +102,14 @@ async fn finish(loads: [Running; 2]) -> Result<Account> {
     Ok(all)
 }
 
-/// What a server let pass by itself is no more than its half of the rate.
+/// Checks that a server that was cut off admitted no more than its half of the rate.
 fn is_within_share(account: &Account) -> Result<()> {
     let mut apart = account.clone();
     apart.calls.retain(|call| call.is_degraded);
     let (admitted, seconds) = (apart.allowed(), apart.length().as_secs_f64());
     ensure!(
         admitted as f64 <= 25.0 + 25.0 * seconds,
-        "a server by itself let {admitted} pass in {seconds:.1} s, and its half is 25 and 25/s; {account}"
+        "a server that was cut off admitted {admitted} in {seconds:.1} s, and its half is 25 and 25/s; {account}"
     );
     Ok(())
 }

@@ -57,11 +57,11 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     summary.push(format!("800 connections: {many}"));
     recovers(&server, rng).await?;
     let gone = server.logged("the store is gone");
-    ensure!(gone == 0, "{gone} times taken for gone");
+    ensure!(gone == 0, "the store was taken for gone {gone} times");
     Ok(summary.join("; "))
 }
 
-/// Answers are verdicts again.
+/// Waits until answers are verdicts again.
 async fn recovers(server: &Server, rng: &mut Rng) -> Result<()> {
     wait("it recovers", Duration::from_secs(5), async || {
         let load = Load::on(server.http, "/a", "u").clients(4).length(100);
@@ -71,8 +71,8 @@ async fn recovers(server: &Server, rng: &mut Rng) -> Result<()> {
     .await
 }
 
-/// 50 connections that each have a pipeline of `CL.THROTTLE` under way: of distinct keys, or of one
-/// key with this limit. Returns the number of replies, and what the errors among them said.
+/// Keeps a pipeline of `CL.THROTTLE` going on each of 50 connections: for distinct keys, or for one
+/// key with this limit. Returns the number of replies, and the texts of the errors among them.
 async fn flood(
     server: &Server,
     pipeline: usize,

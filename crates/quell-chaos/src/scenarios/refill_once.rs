@@ -1,4 +1,4 @@
-//! A store that comes and goes while its limit refills.
+//! A store that fails and returns while its limit refills.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ rules:
 
 const CLIENTS: usize = 4;
 
-/// How long a store that is back may be thought gone, or be owed.
+/// How long a store that is back may still be taken for lost, or be owed.
 const PAID: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -30,14 +30,14 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let load = load.length(7_500).start(rng);
     let mut times = Vec::new();
     for _ in 0..2 {
-        // A payment without an answer would be on top.
+        // A payment without an answer would come on top.
         server.has_paid(PAID).await?;
         tokio::time::sleep(Duration::from_millis(rng.within(0..300))).await;
         let begun = Instant::now();
         proxy.set(rng.pick(&[Fault::Refuse, Fault::Stall, Fault::Drop, Fault::DropAnswers]));
         times.push(server.loses_store(begun, Duration::from_secs(2)).await?);
         tokio::time::sleep(Duration::from_millis(rng.within(1_200..1_800))).await;
-        // What is not answered any more is not answered later either: the connection ends.
+        // A call that has no answer by now never gets one: its connection ends.
         proxy.set(Fault::Refuse);
         tokio::time::sleep(Duration::from_millis(20)).await;
         proxy.set(Fault::None);

@@ -1,4 +1,4 @@
-//! The store answers, and refuses to write.
+//! The store answers, but refuses to write.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// An hour lets one unit come back in 36 s, so that none comes back here.
+/// With a limit per hour one unit comes back every 36 s, so none comes back during this run.
 const RULES: &str = "
 domain: d
 defaults: { on_failure: share, nodes: 1 }
@@ -27,13 +27,13 @@ rules:
 
 const LIMIT: usize = 100;
 
-/// When a caller goes away that does not wait for its answer.
+/// When a caller that does not wait for its answer hangs up.
 const GIVES_UP: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let proxy = Proxy::start(redis.port, rng).await?;
-    // A payment that is sent and not answered in time counts as made: here all are answered in time.
+    // A payment that is sent and not answered in time counts as made; here all are answered in time.
     let words = ["--store", &proxy.url(), "--store-timeout", "5s"];
     let server = Server::start(RULES, &words).await?;
     let mut summary = Vec::new();
@@ -67,8 +67,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     Ok(summary.join("; "))
 }
 
-/// The store answers late, so that a payment takes a while, and two callers give up meanwhile: one
-/// resets its connections, the other one streams of HTTP/2 on a connection that stays.
+/// The store answers late, so that a payment takes a while. Meanwhile two callers give up: one
+/// resets its connections, the other resets HTTP/2 streams on a connection that stays open.
 async fn erase_debt(server: &Server, proxy: &Proxy, user: &str) -> Result<()> {
     proxy.set(Fault::Delay(Duration::from_millis(20)));
     let body = format!(r#"{{"domain":"d","entries":{{"path":"/a","user":"{user}"}}}}"#);
@@ -102,7 +102,7 @@ async fn reset_streams(port: u16, body: &str) -> Result<()> {
         let request = Request::post(format!("http://127.0.0.1:{port}/v1/acquire"))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))?;
-        // What is dropped is reset.
+        // Dropping the request resets its stream.
         let answer = tokio::time::timeout(GIVES_UP, connection.send_request(request)).await;
         if let Ok(answer) = answer {
             answer?;

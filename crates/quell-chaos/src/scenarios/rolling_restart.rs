@@ -1,8 +1,8 @@
-//! Servers that are replaced one after the other, behind a balancer that asks whether they are ready and
-//! sends nothing a second time.
+//! Servers that are replaced one by one, behind a balancer that asks whether they are ready and never
+//! sends a request twice.
 //!
-//! The new ones come with another version of a limit. Some calls go over a connection that is kept, others
-//! over one of their own, which a server that has closed its listeners would lose.
+//! The new servers have another version of a limit. Some calls use a connection that is kept open, others
+//! open one each; a server that has closed its listeners would lose the latter.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// Nobody comes near the first limit, everybody to the second.
+/// No user comes near the first limit; all exceed the second.
 const RULES: &str = "
 domain: d
 defaults: { on_failure: deny }
@@ -29,14 +29,14 @@ rules:
 
 const PATHS: [&str; 2] = ["/a", "/few"];
 
-/// Many keep connections open all the time, a few do not.
+/// Numbers of clients: 24 keep connections busy all the time, 2 do not.
 const CLIENTS: [usize; 2] = [2, 24];
 
-/// How often the balancer asks each server whether it is ready. A server that is told to stop is there
-/// until nobody asked it for a second.
+/// How often the balancer asks each server whether it is ready. A server that is told to stop keeps
+/// serving until no one has asked it for a second.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// Ports that calls are sent to, and whether the run is over.
+/// The ports that receive calls, and whether the run is over.
 #[derive(Debug, Default)]
 struct Balancer {
     known: Vec<u16>,
@@ -104,7 +104,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let used = servers[0].used("/a", "u", 1_000_000).await?;
     ensure!(
         used == charged,
-        "{charged} were let pass and {used} are charged"
+        "{charged} were admitted and {used} are charged"
     );
     ensure!(few <= 60, "{few} of {versions:?} per hour");
     let most = account.longest();
@@ -128,7 +128,8 @@ async fn check(shared: Shared) {
     }
 }
 
-/// Asks servers that are ready, over connections that are kept open as long as they are.
+/// Sends calls to servers that are ready, over connections that stay open as long as the servers are
+/// ready.
 async fn ask(shared: Shared, mut rng: Rng) -> Vec<Call> {
     let mut clients: HashMap<u16, Client> = HashMap::new();
     let mut calls = Vec::new();

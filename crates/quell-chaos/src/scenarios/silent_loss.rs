@@ -1,4 +1,5 @@
-//! A connection that was dropped in silence while nobody asked, and values that are not ours.
+//! A connection that was silently dropped while no calls were made, and values that Quell did not
+//! write.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ rules:
   - { name: quick, match: { path: /quick }, per: [user], rate: 20/s }
 ";
 
-/// Calls that may be answered apart from the store until the connection is made anew: one that ran
-/// out of time, and one beside it.
+/// How many calls may be answered without the store until a new connection is open: one that timed
+/// out, and one in parallel.
 const MOST_DEGRADED: usize = 2;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
@@ -52,7 +53,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// Garbage under the key of a state: nobody else suffers, and the key itself not for ever.
+/// Puts garbage under the key of a state: no other key suffers, and the key itself recovers.
 async fn spoils(redis: &Redis, server: &Server, rng: &mut Rng) -> Result<String> {
     let load = |path| Load::on(server.http, path, "spoiled").pause(20);
     let used = load("/slow").length(500).run(rng).await?;
@@ -80,9 +81,9 @@ async fn spoils(redis: &Redis, server: &Server, rng: &mut Rng) -> Result<String>
     let allowed = slow.allowed();
     ensure!(
         allowed == 0,
-        "what is spoiled counts as used up, and {allowed} were let pass: {slow}"
+        "a spoiled key counts as used up, and {allowed} calls were admitted: {slow}"
     );
-    // It drains from then on as if all of it had been used.
+    // From then on it drains as if it had been used up.
     let (allowed, most) = (quick.allowed() as f64, 20.0 * quick.length().as_secs_f64());
     ensure!(
         allowed > most / 2.0 && allowed <= most,

@@ -1,4 +1,4 @@
-//! Two versions of one limit in force at a time, as in every rolling deploy.
+//! Two versions of one limit in force at the same time, as in every rolling deploy.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::resp::{Reply, Resp};
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// Each algorithm, and how much the larger version lets come back in a second.
+/// Each algorithm, and how many units per second its larger version refills.
 const ALGORITHMS: [(&str, &str, u64); 5] = [
     ("/fixed", "algorithm: fixed_window, limit: N/h", 0),
     ("/window", "algorithm: sliding_window, limit: N/h", 0),
@@ -73,7 +73,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// Asks for every algorithm at once, and every 100 ms does something else. Returns what was admitted.
+/// Sends calls for every algorithm in parallel, and runs an action every 100 ms. Returns what was
+/// admitted.
 async fn hammer(
     ports: Vec<u16>,
     limit: u64,
@@ -111,7 +112,7 @@ async fn hammer(
     Ok(said.join(", "))
 }
 
-/// Calls that bring different numbers along for one key, in turn.
+/// Calls for one key that carry different numbers, in turn.
 async fn in_turn(port: u16) -> Result<i64> {
     let mut stream = Resp::connect(port).await?;
     let mut admitted = 0;

@@ -1,4 +1,5 @@
-//! A store that fails while calls wait, and what is ended or done by hand meanwhile.
+//! A store that fails while calls wait; meanwhile holds are ended and an operator's commands are
+//! sent.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -77,7 +78,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     Ok(format!("{fault:?}: waiters {account}; by hand {by_hand:?}"))
 }
 
-/// What has no declared answer says 503 with a problem document while the store is gone.
+/// Requests without a declared answer get 503 with a problem document while the store is gone.
 async fn ends(server: &Server) -> Result<BTreeMap<u16, usize>> {
     let mut client = server.client();
     let id = |more: Value| {

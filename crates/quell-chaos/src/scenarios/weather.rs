@@ -1,4 +1,4 @@
-//! Faults of all kinds at random, over servers that share a store.
+//! Random faults of all kinds, over servers that share a store.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// What every rule admits in an hour, so that nothing comes back here.
+/// What every rule admits in an hour, so that nothing refills during this run.
 const LIMIT: usize = 300;
 
-/// A limit that nobody comes near: what was let pass has to stand in the store.
+/// A limit that no user comes near: the store must count every admitted call.
 const COUNTED: (&str, usize) = ("/counted", 1_000_000);
 
 const PATHS: [(&str, &str); 5] = [
@@ -25,31 +25,31 @@ const PATHS: [(&str, &str); 5] = [
     ("/bucket", "rate: 12/h, burst: 300"),
 ];
 
-/// Of each rule on each server.
+/// Clients for each rule on each server.
 const CLIENTS: usize = 2;
 
 const USERS: usize = 2;
 
-/// How long the weather is bad.
+/// How long faults are injected.
 const BAD: Duration = Duration::from_secs(7);
 
-/// How long all may take to be well again: a store is found within a second, for two more limits are
-/// shared, then payments end, and health says degraded for five seconds and looks once a second.
+/// How long recovery may take: a store is found within a second, limits stay shared for two more, then
+/// payments end, and health says degraded for five seconds and checks once a second.
 const WELL: Duration = Duration::from_secs(12);
 
-/// How long after a fault a server may have calls on their way from while it was on.
+/// How long after a fault a server may still have calls on their way that were sent during it.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Sky {
-    /// Whether all that is sent to the store arrives there, and only answers suffer: then it is known which
-    /// calls were charged.
+    /// Whether everything sent to the store arrives and only answers suffer: then it is known which calls
+    /// were charged.
     only_answers: bool,
     redis: Redis,
     proxies: Vec<Proxy>,
     servers: Vec<Server>,
     /// When calls may have been on their way to a store that was lost.
     lost: Vec<(Instant, Instant)>,
-    /// When answers of the store were not its own.
+    /// When answers of the store were changed on their way.
     garbled: Vec<(Instant, Instant)>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         };
         running.push((path, load.length(9_000).start(rng)));
     }
-    // All servers hear of all keys first.
+    // First all servers learn of all keys.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let start = Instant::now();
     let mut events = Vec::new();
@@ -116,7 +116,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
 }
 
 impl Sky {
-    /// Every user was let pass as much as is promised at most; says who came closest to that.
+    /// Checks that no user was admitted more often than is promised. Returns which user came closest to
+    /// that.
     async fn holds(&self, accounts: &[(&str, Account)]) -> Result<String> {
         let nodes = self.servers.len();
         let mut unanswered = 0.0;
@@ -129,14 +130,14 @@ impl Sky {
                 let calls = account.of(user);
                 let admitted = calls.allowed();
                 let uncertain = calls.on_the_way(&self.lost);
-                // No more can have been owed of this key than it was let pass without the store.
+                // A key's debt cannot exceed the calls that were admitted for it without the store.
                 let degraded = calls.count(|call| call.is_degraded && call.kind == Kind::Allowed);
                 let unanswered = unanswered.min(degraded as f64);
                 if *path == COUNTED.0 {
                     self.is_counted(user, &calls, uncertain, unanswered).await?;
                     continue;
                 }
-                // What the store is said to have said may be anything.
+                // A garbled answer may say anything.
                 let misread = match self.garbled.is_empty() {
                     true => 0,
                     false => calls.allowed_in(&self.garbled) + LIMIT,
@@ -157,7 +158,7 @@ impl Sky {
         Ok(worst.1)
     }
 
-    /// The store counts each call that was let pass, once, but for those that nobody knows of.
+    /// Checks that the store counts each admitted call once, except those that may have been on their way.
     async fn is_counted(
         &self,
         user: &str,
@@ -169,20 +170,21 @@ impl Sky {
         let used = self.servers[0].used(path, user, limit).await?;
         let admitted = calls.allowed();
         let misread = calls.allowed_in(&self.garbled);
-        // An answer that was garbled may say that a charge was refused that was made: it is made again.
+        // A garbled answer may say that a charge was refused although it was made: then the server charges
+        // again.
         let least = match self.only_answers {
             true => admitted as f64,
             false => admitted as f64 - (uncertain + misread) as f64 - unanswered,
         };
         ensure!(
             used as f64 >= least && used <= calls.calls.len() + misread,
-            "{path} {user}: {admitted} were let pass, {uncertain} perhaps on their way, {unanswered} \
+            "{path} {user}: {admitted} were admitted, {uncertain} perhaps on their way, {unanswered} \
              paid without an answer, {misread} perhaps misread, and the store counts {used}; {calls}"
         );
         Ok(())
     }
 
-    /// Something goes wrong for a while.
+    /// Injects a fault for a while.
     async fn event(&mut self, rng: &mut Rng) -> Result<String> {
         tokio::time::sleep(Duration::from_millis(rng.within(50..500))).await;
         let length = Duration::from_millis(rng.within(50..1_200));
@@ -233,8 +235,8 @@ impl Sky {
         Ok(format!("{what} {} ms", length.as_millis()))
     }
 
-    /// Waits for some time. Calls may be on their way until each server that is concerned takes the
-    /// store for gone, or until that time is over.
+    /// Waits for some time. Calls may be on their way until each server concerned takes the store for gone,
+    /// or until that time is over.
     async fn until_gone(
         &mut self,
         begun: Instant,
@@ -250,12 +252,12 @@ impl Sky {
         }
         let rest = length.saturating_sub(begun.elapsed());
         tokio::time::sleep(rest).await;
-        // Answers that were late, connections that end.
+        // Late answers, and connections that end.
         let now = Instant::now();
         self.lost.push((now, now + LATE));
     }
 
-    /// A fault on the way of one server, or of all.
+    /// A fault on the connections of one server, or of all.
     async fn fault(&mut self, at: usize, length: Duration, rng: &mut Rng) -> String {
         let late = Duration::from_millis(rng.within(5..150));
         let of_answers = [Fault::Delay(late), Fault::DropAnswers];
@@ -283,7 +285,7 @@ impl Sky {
             proxy.set(Fault::None);
         }
         let times = (begun, Instant::now() + LATE);
-        // Answers that are only late may find the store between two that do not.
+        // An answer that is only late may make the server lose the store between two that are in time.
         if matches!(fault, Fault::Delay(_) | Fault::Garble | Fault::Split) {
             self.lost.push(times);
         }
@@ -298,7 +300,7 @@ impl Sky {
         format!("{fault:?} for {whose}")
     }
 
-    /// Waits until every server is fine, answers by the store and owes nothing.
+    /// Waits until every server is healthy, answers by the store and owes nothing.
     async fn is_well(&mut self, rng: &mut Rng) -> Result<Duration> {
         let start = Instant::now();
         for server in &mut self.servers {

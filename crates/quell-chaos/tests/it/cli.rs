@@ -8,7 +8,7 @@ fn chaos(arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// `| name | what is done | promise |` of the document, as `name: promise`.
+/// Rows `| name | what is done | promise |` of the document, as `name: promise`.
 #[test]
 fn the_document_has_every_scenario_in_order() {
     let document = include_str!("../../../../docs/chaos.md");

@@ -1,4 +1,4 @@
-//! Tests of the harness itself; what it finds out about the product, `cargo xtask chaos` says.
+//! Tests of the harness itself; `cargo xtask chaos` tests the product with it.
 
 #[cfg(test)]
 mod cli;

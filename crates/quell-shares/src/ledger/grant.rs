@@ -1,4 +1,4 @@
-//! Granting: the most that is safe, and no more than is planned.
+//! Granting: gives the most that is safe, but no more than is planned.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,14 +14,14 @@ use crate::plan::{Drift, MICRO, MemberId, Others, Plan, Seat};
 use crate::schedule::Right;
 use crate::{Switch, errs};
 
-/// Members that one report may cause to be pushed, at most.
+/// The most members that receive a push because of one report.
 const PUSHES: usize = 2;
 
-/// Members that may wait for a push; others have what they are due with their next report. Each push
-/// is acknowledged at once, so this bounds the reports that a change of shares brings about.
+/// The most members that may wait for a push; others get what they are due with their next report.
+/// Each push is acknowledged at once, so this bounds the reports that a change of shares causes.
 const HUNGRY: usize = 64;
 
-/// The instants of a version that is made now.
+/// The instants of a version that is being made.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     now: u64,
@@ -31,7 +31,7 @@ struct Times {
     promise: Duration,
     base_begins: u64,
     base_ends: u64,
-    /// No lease of anybody ends later.
+    /// No member's lease ends later.
     latest: u64,
 }
 
@@ -39,8 +39,8 @@ impl Ledger {
     fn times(&self, now: u64, number: u64) -> Times {
         let timing = self.record.plan.timing;
         let lease = saturating_nanos(timing.lease);
-        // No base may begin while a lease that was lent out of it may last, whatever lease that was:
-        // plans change.
+        // No base may begin while any lease that was lent out of it may last; that may be a lease of
+        // any plan, since plans change.
         let outstanding = self.latest.saturating_sub(now) + 2 * self.slices.width;
         let mut promise = saturating_nanos(timing.promise);
         if !errs!(self, PromiseNotStretched) {
@@ -62,8 +62,8 @@ impl Ledger {
         }
     }
 
-    /// Answers a report of a member whose holdings are known. `acknowledged` is the version that it
-    /// has in force; what came before is gone.
+    /// Answers a report of a member whose holdings are known. `acknowledged` is the version in force
+    /// there; older versions are gone.
     pub(super) fn grant(
         &mut self,
         now: u64,
@@ -119,21 +119,21 @@ impl Ledger {
         })
     }
 
-    /// Sends other rates to a few members that wait: less to those who have more than is planned,
-    /// more to those who have less.
+    /// Pushes other rates to a few waiting members: less to those that have more than is planned,
+    /// more to those that have less.
     pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
         let pushes = if errs!(self, PushNothing) { 0 } else { PUSHES };
         for _ in 0..pushes.min(self.hungry.len()) {
             let Some(member) = self.hungry.pop_front() else {
                 return;
             };
-            // Who was just answered waits on if there was too little.
+            // A member that was just answered keeps waiting if there was too little.
             if Some(member) != but
                 && let Some(push) = self.push(now, member)
             {
                 effects.push(Effect::answer(member, Answer::Push(push)));
             }
-            // There is no room, or not enough yet: others must give theirs back first.
+            // There is no room, or not enough yet: other members must give theirs back first.
             if self.is_short(member) {
                 self.hungry.push_back(member);
             }
@@ -146,20 +146,20 @@ impl Ledger {
         account.is_some_and(|account| account.holdings.iter().any(short))
     }
 
-    /// Remembers that a member's lease differs from what is planned.
+    /// Notes that a member's lease differs from what is planned.
     pub(super) fn wants_push(hungry: &mut VecDeque<MemberId>, member: MemberId) {
         if hungry.len() < HUNGRY && !hungry.contains(&member) {
             hungry.push_back(member);
         }
     }
 
-    /// Other rates within the leases that a member has. It may have any of the versions that are
-    /// outstanding, so the new one ends when the last of them does, and its base begins when the
-    /// first of theirs does.
+    /// Other rates within the leases that a member has. Any of its outstanding versions may be in
+    /// force, so the new one ends with the last of them, and its base begins with the first of
+    /// theirs.
     fn push(&mut self, now: u64, member: MemberId) -> Option<Push> {
         let (plan, width) = (&self.record.plan, self.slices.width);
         let account = self.accounts.get_mut(&member)?;
-        // Before its first grant of this epoch it would not obey.
+        // Before its first grant of this epoch the member would ignore a push.
         if account.applied == 0 || account.left || !account.planned {
             return None;
         }
@@ -170,7 +170,8 @@ impl Ledger {
             let limit = rights.len();
             let quota = plan.limits.get(limit)?;
             let ends = holding.envelope().leases_end();
-            // Who may still follow another plan would take this for a part of that one's limit.
+            // A member that may still follow another plan would take this for a part of that plan's
+            // limit.
             let follows = |version: &Version| version.revision == plan.revision;
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
@@ -179,7 +180,8 @@ impl Ledger {
             let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
             horizon.add(holding, plan.revision);
             let before = holding.sent;
-            // Less is pushed because less is planned, never because others hold too much.
+            // A smaller right is pushed only because less is planned, never because other members
+            // hold too much.
             if room < before.min(holding.target) {
                 return None;
             }
@@ -194,7 +196,7 @@ impl Ledger {
         differs.then(|| self.send_push(now, member, rights))?
     }
 
-    /// Counts a push that was found to be safe.
+    /// Records a push that was found to be safe, and builds its message.
     fn send_push(&mut self, now: u64, member: MemberId, rights: Vec<Right>) -> Option<Push> {
         let revision = self.record.plan.revision;
         let account = self.accounts.get_mut(&member)?;
@@ -208,7 +210,7 @@ impl Ledger {
             version.number = number;
             version.leases = Default::default();
             version.leases[0] = LeaseBound { right, ends };
-            // Others may have leases that outlast these: a rise must not show in the gap.
+            // Other members may have longer leases than this one: a rise must not show in the gap.
             version.gap = right.least(version.gap);
             if errs!(self, PushRaisesGap) {
                 version.gap = right.least(version.base);
@@ -254,7 +256,7 @@ impl One<'_> {
         self.plan.right_beside(self.limit, rate, others)
     }
 
-    /// What is left until leases end that are made now, up to `target`.
+    /// What is left until the end of leases that are made now, up to `target`.
     fn found(&self, times: &Times, rate: u64, target: u64, horizon: &mut Horizon) -> Headroom {
         let mut nothing = Headroom::default();
         if errs!(self, LeaseNotRenewed) && times.number > 40 {
@@ -267,8 +269,7 @@ impl One<'_> {
         horizon.headroom(rate, target, times.lease_ends)
     }
 
-    /// The version to be counted and the grant to be sent; the holding's own curve is not in the
-    /// sum.
+    /// The version to count and the grant to send. The holding's own curve must not be in the sum.
     fn decide(
         &self,
         times: &Times,
@@ -290,8 +291,8 @@ impl One<'_> {
         }
         let floor = self.plan.floor(self.limit, self.seat).min(base);
         let base = self.right(base, horizon);
-        // The gap outlasts the lease. Others may have longer leases of another plan, and among them
-        // bases that begin meanwhile.
+        // The gap outlasts the lease. Other members may have longer leases of another plan, and some
+        // of their bases may begin meanwhile.
         let mut gap = found.lowest();
         if times.latest > times.lease_ends && !errs!(self, GapUnchecked) {
             gap = horizon.headroom(rate, gap, times.latest).lowest();

@@ -1,14 +1,14 @@
-//! Learning: how a new leader comes to bound what members hold.
+//! Learning: how a new leader finds an upper bound for what members hold.
 //!
-//! Every report is answered with a hold, which carries the new epoch. A report that carries it back
-//! was made after its member began to refuse every older leader, and with nothing of theirs on its
-//! way into force: what it says it holds is all it can hold, and it only shrinks. That is one
-//! member *fenced*. A process that joins with this leader is fenced by joining: the join is written
-//! under this leader's key, so no other leader can have granted it anything.
+//! Every report is answered with a hold, which carries the new epoch. A report that carries that
+//! epoch back was made after its member began to refuse all older leaders, and while no older
+//! schedule was on its way into force. So the member can hold no more than it says, and that only
+//! shrinks. Such a member is *fenced*. A process that joins with this leader is fenced by joining:
+//! the join is written under this leader's key, so no other leader can have granted it anything.
 //!
 //! When all seats are fenced and the old leader's time is over, grants begin. Otherwise they begin
-//! when every lease that it may have granted is dead, and the silent count with their base, as it
-//! was in the largest plan that they may follow.
+//! when every lease that the old leader may have granted is dead. Silent members then count with
+//! their base, as in the largest plan that they may follow.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,35 +23,35 @@ use crate::message::{Answer, Held, Hold, Report};
 use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::schedule::Right;
 
-/// What a leader leaves to its successor when it goes in order: for every member what it may hold
-/// at the most, in durations from the moment it stopped.
+/// What a leader leaves to its successor when it hands over: the most that every member may hold,
+/// in durations from the moment it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     accounts: Vec<(MemberId, u64, Vec<Left>)>,
 }
 
-/// What is left of one limit: the most that a member may hold, and the base that it surely has.
+/// The state of one limit: the most that a member may hold, and the base that it has for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     held: Held,
     sure: u64,
-    /// The plan that all of it is of; 0 if that is not one.
+    /// The plan that all of this belongs to; 0 if there are several.
     revision: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
     Learning {
-        /// The old leader may decide until then.
+        /// The previous leader may decide until then.
         quiet_until: u64,
-        /// Its last lease may last until then.
+        /// The previous leader's last lease may last until then.
         leases_until: u64,
     },
     Granting,
 }
 
 impl Ledger {
-    /// Opens the accounts of all seats.
+    /// Opens an account for every seat.
     pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
         let skips = errs!(self, GrantBeforeQuiet);
         let quiet_until = now + if skips { 0 } else { quiet };
@@ -71,7 +71,7 @@ impl Ledger {
             let mut account = Account::of(seat, now);
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
             if let Some(left) = left {
-                // When it stopped is not known: every base may begin at once.
+                // It is not known when that leader stopped: every base may begin at once.
                 let versions = left.iter().enumerate().map(|(limit, left)| {
                     let mut version = bound(self.drift, now, now, &left.held);
                     version.sure = left.sure;
@@ -104,7 +104,7 @@ impl Ledger {
         };
     }
 
-    /// What a member may hold of which nothing is known but that all leases are dead: its base of
+    /// What a member may hold if nothing is known except that all its leases are dead: its base of
     /// any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
         let count = self.record.plan.limits.len();
@@ -130,14 +130,14 @@ impl Ledger {
                 other.rescale(whole, of);
                 version = version.merged(&other);
             }
-            // It may follow any plan, so it counts as following none.
+            // The member may follow any plan, so it counts as following none.
             version.revision = 0;
             Holding::of(version)
         };
         (0..count).map(holding).collect()
     }
 
-    /// Learns what a report says; whether grants may begin.
+    /// Learns from a report. Returns whether grants may begin.
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
@@ -166,7 +166,7 @@ impl Ledger {
         self.finish_learning(now)
     }
 
-    /// Begins to grant if it is time.
+    /// Starts to grant if it is time.
     pub(super) fn finish_learning(&mut self, now: u64) -> bool {
         let Phase::Learning {
             quiet_until,
@@ -194,7 +194,7 @@ impl Ledger {
             return;
         };
         account.told.get_or_insert(now);
-        // Who wants more than it has must get its base in time.
+        // A member that wants more than it has must get its base in time.
         let now_has = |held: &Held| {
             let lease = held.leases.iter().find(|(_, left)| !left.is_zero());
             lease.map_or(held.gap, |(right, _)| *right).rate
@@ -211,7 +211,7 @@ impl Ledger {
         effects.push(Effect::answer(report.member, Answer::Hold(hold)));
     }
 
-    /// What a successor needs; nothing while this leader itself is learning.
+    /// What a successor needs; `None` while this leader itself is learning.
     pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
@@ -252,7 +252,7 @@ impl Snapshot {
     }
 }
 
-/// What `held` allows on this clock, at most: it was said between `told` and `now`.
+/// The most that `held` allows, on this clock. The member said so between `told` and `now`.
 fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
     let latest = |left: Duration| {
         let left = drift.longest(saturating_nanos(left));
@@ -262,7 +262,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         right: if left.is_zero() { Right::NONE } else { right },
         ends: if left.is_zero() { 0 } else { latest(left) },
     };
-    // A base that is over does not come back without a grant.
+    // A base that has ended does not come back without a grant.
     let base = if held.base_for.is_zero() {
         held.floor
     } else {
@@ -280,7 +280,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
     }
 }
 
-/// The most that any plan gives to one member, of one limit.
+/// The most that any plan gives one member of one limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     right: Right,
@@ -303,21 +303,22 @@ impl Most {
         most
     }
 
-    /// A member that says it holds more than it can have been given errs or lies. It is counted as
-    /// far as it can be true, so that it does not spoil the sums of others.
+    /// A member that says it holds more than it can have been given is wrong or lies. Its right is
+    /// capped at what is possible, so that it does not spoil the sums of others.
     pub(super) fn right(&self, right: Right) -> Right {
         right.least(self.right)
     }
 
     pub(super) fn held(&self, held: &Held) -> Held {
-        // Leases of a plan that is not remembered are shorter than those of the newest, all but.
+        // Leases of a plan that is no longer remembered are hardly longer than those of the newest;
+        // the factor covers that.
         let longest = self.lease.saturating_mul(2);
         Held {
             leases: held
                 .leases
                 .map(|(right, left)| (self.right(right), left.min(longest))),
             gap: self.right(held.gap),
-            // A base that begins sooner than was said counts for more.
+            // A base that begins sooner than reported counts for more.
             base_in: held.base_in.min(self.promise),
             base: self.right(held.base),
             base_for: held.base_for,

@@ -1,4 +1,5 @@
-//! Seats: who takes part. Every change is written, under the leader's key, before it has effect.
+//! Seats: which members take part. Every change is written, under the leader's key, before it takes
+//! effect.
 
 use alloc::vec::Vec;
 
@@ -12,10 +13,10 @@ use crate::leader::Effect;
 use crate::message::{Answer, Join, Joined, Kept, Leave};
 use crate::plan::{MemberId, Record, Seat, Sizing};
 
-/// Joins that may wait for a write; more are asked again.
+/// The most joins that may wait for a write; further members have to ask again.
 const JOINS: usize = 10_000;
 
-/// What waits to be written, and what is being written.
+/// Changes that wait to be written, and the write that is under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     joins: Vec<Join>,
@@ -38,7 +39,8 @@ impl Ledger {
                 return;
             }
             if !join.exclusive && !errs!(self, IdNotExclusive) {
-                // Who has the id may live: only it, or an operator, can give the seat back.
+                // The process that has the id may be alive: only it, or an operator, can give the
+                // seat back.
                 effects.push(refused(&join));
                 return;
             }
@@ -66,7 +68,7 @@ impl Ledger {
         let account =
             account.filter(|account| any || account.seat.incarnation == leave.incarnation);
         let Some(account) = account else {
-            // It is over already, or was replaced.
+            // That start is over already, or was replaced.
             effects.push(left(leave));
             return;
         };
@@ -85,7 +87,7 @@ impl Ledger {
         }
     }
 
-    /// Writes what waits, one write at a time.
+    /// Writes the waiting changes, one write at a time.
     pub(super) fn write(&mut self, effects: &mut Vec<Effect>) {
         let waits = &self.pending;
         let nothing = waits.joins.is_empty() && waits.leaves.is_empty() && !waits.prune;
@@ -112,7 +114,7 @@ impl Ledger {
         let weight = record.seated_weight().max(1);
         if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
             let plan = record.plan.clone();
-            // While too many older ones are followed, weights are divided as they were.
+            // While too many older plans are followed, weights are divided as before.
             changed |= record.replace_plan(plan).is_ok();
             if self.record.seats.is_empty() {
                 record.older.clear();
@@ -126,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets older plans when nobody can follow them any more.
+    /// Drops older plans that no member can follow any more.
     pub(super) fn prune(&mut self, now: u64) {
         if self.record.older.is_empty() || !self.grants() || self.latest == 0 {
             return;
@@ -165,8 +167,8 @@ impl Ledger {
             let mut account = Account::of(seat, now);
             let join = self.pending.joins.iter().find(|j| j.nonce == seat.nonce);
             let Some(join) = join else {
-                // Only a leader seats anybody: there is another one, and this one's time is nearly
-                // over. Until then it knows nothing of the process.
+                // Only a leader gives seats: there is another leader, and this one's time is nearly
+                // over. Until then it knows nothing about the process.
                 account.holdings = self.unheard(&seat, now);
                 self.accounts.insert(seat.member, account);
                 continue;
@@ -185,7 +187,7 @@ impl Ledger {
         self.write(effects);
     }
 
-    /// Counts what everybody holds as the same parts of the limits as they are now.
+    /// Converts what every member holds to the same parts of the new limits.
     fn rescale(&mut self, before: &Record) {
         if errs!(self, CountPlainly) {
             return;
@@ -205,18 +207,18 @@ impl Ledger {
         self.write(effects);
     }
 
-    /// Answers what the record has come to say.
+    /// Answers waiting joins and leaves according to the new record.
     fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
         let joins = core::mem::take(&mut self.pending.joins);
         for join in joins {
             let room = self.record.seats.len() < self.record.room();
             match self.record.seat(join.member) {
                 Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
-                // Another start came first: if this one is later, it can say so.
+                // Another start came first: if this one is newer, it can say so.
                 Some(seat) if seat.incarnation != join.replaces => {
                     effects.push(occupied(&join, seat));
                 }
-                // It came while another write was on its way.
+                // It came while another write was under way.
                 Some(_) => self.pending.joins.push(join),
                 None if room => self.pending.joins.push(join),
                 None => effects.push(refused(&join)),
@@ -252,7 +254,7 @@ const fn left(leave: Leave) -> Effect {
     Effect::answer(leave.member, Answer::Left { incarnation })
 }
 
-/// What a process that starts may use of a limit.
+/// What a process may use of a limit when it starts.
 fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
     let floor = Most::of(record, limit).right(kept.right);
     let mut version = Version {
@@ -266,7 +268,7 @@ fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
     version
 }
 
-/// Gives a joining process its seat and number; whether the record changed.
+/// Gives a joining process its seat and number. Returns whether the record changed.
 fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
     let weight = join.weight.max(1);
     let at = record

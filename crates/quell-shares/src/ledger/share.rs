@@ -1,4 +1,4 @@
-//! Sharing: what each member should have, by [`apportion`], a few times in a report period.
+//! Sharing: plans each member's share with [`apportion`], a few times per report period.
 
 use alloc::vec::Vec;
 
@@ -10,15 +10,16 @@ use crate::apportion::{Claim, apportion, steady};
 /// Demand counts for a fifth more, so that a small surge needs no round trip.
 const AHEAD: u64 = 5;
 
-/// How often in a report period shares are planned, at most, in a fleet of [`MANY`] or more; in a
-/// smaller one so much more often. A plan costs n log n, so a period's plans cost the same.
+/// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
+/// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
+/// cost the same.
 const PER_REPORT: u64 = 4;
 
-/// Members for which waiting a moment saves more than it costs.
+/// From this many members on, waiting a moment saves more than it costs.
 const MANY: u64 = 256;
 
 impl Ledger {
-    /// Plans the limits of which something changed, unless that was just done.
+    /// Plans the limits that have changed, unless that was just done.
     pub(super) fn share_if_due(&mut self, now: u64) {
         let members = u64::try_from(self.accounts.len()).unwrap_or(MANY).min(MANY);
         let longest = saturating_nanos(self.record.plan.timing.report) / PER_REPORT;
@@ -64,7 +65,7 @@ impl Ledger {
             });
         }
         let rate = quota.rate.saturating_sub(reserved);
-        // Fractions of a micro-unit take turns so slowly that shares do not flicker.
+        // The turn among fractions of a micro-unit changes so slowly that shares do not flicker.
         apportion(rate, claims, self.rotation / 64, shares);
         steady(rate, claims, shares);
         let planned = self

@@ -1,11 +1,11 @@
-//! Parting: how a member goes, and what it does when it hears that it is gone.
+//! Parting: how a member leaves, and what it does when it learns that its seat is gone.
 
 use super::{Adopt, Member, Stage, Standing};
 use crate::errs;
 use crate::message::Leave;
 
 impl Member {
-    /// Sets every right to nothing, for good. When that is sealed, [`Member::farewell`] says so.
+    /// Sets every right to nothing, for good. Once that is sealed, [`Member::farewell`] reports it.
     pub fn leave(&mut self) -> Adopt {
         self.stage = Stage::Leaving;
         self.give_up(self.version)
@@ -22,10 +22,10 @@ impl Member {
         })
     }
 
-    /// It has no seat any more, although it lives: an operator took it for dead. What it has is, or
-    /// will be, somebody else's, so it gives up everything and joins as if it had just started. A
-    /// leader never says so of a start that has a seat: it reads the record after it was elected,
-    /// and only a leader gives seats.
+    /// The member has no seat any more, although it is alive: an operator took it for dead. Its
+    /// share belongs to other members, or soon will, so it gives up everything and joins as if it
+    /// had just started. A leader never says this to a start that has a seat: it reads the record
+    /// after it was elected, and only a leader gives seats.
     pub(super) fn unseated(&mut self, incarnation: u64) -> Option<Adopt> {
         if !self.is_for_me(incarnation) || errs!(self, DeregisteredGoesOn) {
             return None;

@@ -1,11 +1,11 @@
-//! Standing: what one limit's rights are made of at a member.
+//! Standing: the parts of one limit's rights at a member.
 
 use quell_core::time::Monotonic;
 
 use crate::message::{Held, Kept};
 use crate::schedule::{LEASE_STEPS, Right, Schedule, Step};
 
-/// What a limit's rights are made of.
+/// The parts of one limit's rights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     pub(super) leases: [Step; LEASE_STEPS],
@@ -13,7 +13,7 @@ pub(super) struct Standing {
     pub(super) base_begins: Monotonic,
     pub(super) base: Right,
     pub(super) base_ends: Monotonic,
-    /// Until then it stays below what the gap is, also where the base is over before it began.
+    /// Until then the member uses no more than the gap, even if the base ends before it began.
     pub(super) promised: Monotonic,
     pub(super) floor: Right,
     /// The rate and burst of the whole limit.
