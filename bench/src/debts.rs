@@ -1,5 +1,5 @@
-//! Debts: what keys take that are used apart from a store that is gone, and what is left of it once
-//! they are paid; each length of key in a process of its own.
+//! Debts: how much memory keys take that are used during an outage of the store, and how much is
+//! left once their debts are paid. Each length of key is measured in a process of its own.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::report::{Report, progress};
 use crate::table::Table;
 
 const QUESTION: &str =
-    "What do the debts of an outage take, and what of it comes back when they are paid?";
+    "How much memory do the debts of an outage take, and how much is freed when they are paid?";
 const OVERHEAD: &str = "Bytes by which a process grew that asks for so many keys once while its store is \
     gone, under a rule that says `share`: when all were asked, and when all that is owed was paid to \
     Redis and given up. `table` is what the table of such keys counts (`quell_share_bytes`), `allocated` \
     what the process asked its allocator for and still holds, with what it remembers of the answers to \
     the payments, and `resident` what the system gave it, with what the allocator keeps.";
 
-/// How long paying may take.
+/// The longest that paying may take.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What `bench debts` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Keys that are asked for.
+    /// Number of keys.
     #[arg(long, default_value_t = 262_144)]
     keys: usize,
-    /// Lengths of their values.
+    /// Lengths of the keys' values.
     #[arg(long, value_delimiter = ',', default_value = "16,2000")]
     lengths: Vec<usize>,
     /// Processes for each length.
@@ -46,17 +46,17 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// One outage.
+/// Settings of one outage.
 #[derive(Args, Debug)]
 pub(crate) struct OutageSettings {
     keys: usize,
     length: usize,
 }
 
-/// What a process has of an outage.
+/// What a process uses at one stage of an outage.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Stage {
-    /// Keys that owe.
+    /// Keys with a debt.
     owed: usize,
     table: usize,
     growth: Growth,
@@ -65,7 +65,7 @@ struct Stage {
 /// Measures and prints.
 ///
 /// # Errors
-/// If redis-server is missing, or something is not paid.
+/// If redis-server is missing, or a debt is not paid.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     let is_there = on_path("redis-server").is_some();
@@ -121,10 +121,10 @@ fn in_a_process(keys: usize, length: usize) -> Result<[Stage; 3]> {
     serde_json::from_slice(&output.stdout).context("an outage printed something else")
 }
 
-/// Goes through one outage and prints what it took, as JSON.
+/// Goes through one outage and prints what it used, as JSON.
 ///
 /// # Errors
-/// If the store does not come back, or something is not paid.
+/// If the store does not come back, or a debt is not paid.
 pub(crate) fn one_outage(settings: &OutageSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -179,7 +179,7 @@ async fn outage(settings: &OutageSettings) -> Result<[Stage; 3]> {
         .arg(std::env::temp_dir());
     let _server = Running::start("redis-debts", &mut command, address)?;
     let began = Instant::now();
-    // Keys that share a state owe nothing, and keep it until that is at rest.
+    // Keys that share a state owe nothing, and keep the state until it is at rest.
     while stage()?.owed > 0 || stage()?.table > 1_000_000 {
         ensure!(
             began.elapsed() < PATIENCE,

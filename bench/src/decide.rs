@@ -1,4 +1,4 @@
-//! Decide: what one decision costs in process, beside governor and beside the floor.
+//! Decide: what one decision costs in process, compared with governor and with the floor.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -30,20 +30,20 @@ const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around ev
 /// What `bench decide` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Different keys.
+    /// Number of different keys.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
     /// Decisions of one thread in one pass.
     #[arg(long, default_value_t = 500_000)]
     decisions: usize,
-    /// Runs, each on rivals made anew.
+    /// Runs, each on newly made rivals.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Passes of one run, in which rivals take turns, after one without a clock; a rival's figure is
-    /// the median of its own.
+    /// Passes of one run, in which rivals take turns, after one pass that is not timed; a rival's
+    /// figure is the median of its passes.
     #[arg(long, default_value_t = 5)]
     passes: usize,
-    /// Threads at once.
+    /// Numbers of threads that run at once.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
     /// Only these spreads of calls over keys.
@@ -70,7 +70,7 @@ pub(crate) struct Settings {
 pub(crate) enum Answer {
     /// A burst that no run uses up.
     Allow,
-    /// One call an hour, and it has been made.
+    /// One call an hour, and that call has been made.
     Deny,
 }
 
@@ -83,7 +83,7 @@ impl Answer {
     }
 }
 
-/// One row of the table: everything but the rival.
+/// One row of the table, without the rival.
 #[derive(Debug)]
 struct Case<'a> {
     spread: Spread,
@@ -107,7 +107,7 @@ impl Case<'_> {
 /// Measures and prints.
 ///
 /// # Errors
-/// If a rival answers otherwise than the case says, or the report cannot be kept.
+/// If a rival gives another answer than the case requires, or the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.keys > 0, "--keys must be at least 1");
     ensure!(settings.runs > 0, "--runs must be at least 1");
@@ -140,11 +140,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     report.finish(&tables, settings.json)
 }
 
-/// A rival that was asked once for every key: ns per decision of one pass with so many threads.
+/// A rival that has seen every key once: ns per decision of one pass with this many threads.
 type Timed<'a> = Box<dyn Fn(usize) -> Result<f64> + 'a>;
 
-/// All rivals take turns, pass by pass: what disturbs the machine for some tenths of a second disturbs
-/// them all. Who begins moves on with every run.
+/// Measures all rivals in turn, pass by pass: a disturbance of the machine for some tenths of a second
+/// affects them all. Each run starts with another rival.
 fn measure_case(settings: &Settings, case: &Case<'_>, report: &mut Report) -> Result<()> {
     for run in 0..settings.runs {
         let mut order = settings.rivals.clone();
@@ -157,7 +157,7 @@ fn measure_case(settings: &Settings, case: &Case<'_>, report: &mut Report) -> Re
             for pass in 0..=settings.passes {
                 for (timed, passes) in rivals.iter().zip(&mut passes) {
                     let nanos = timed(*threads)?;
-                    // The first pass finds nothing in any cache.
+                    // The first pass only fills the caches.
                     if pass > 0 {
                         passes.push(nanos);
                     }
@@ -187,7 +187,7 @@ fn timed<'a, R: Rival + 'a>(case: &'a Case<'_>) -> Result<Timed<'a>> {
     Ok(Box::new(move |threads| pass(&rival, case, threads)))
 }
 
-/// ns per decision of one pass; each of several threads begins elsewhere in the same sequence.
+/// ns per decision of one pass; each thread starts at another position of the same sequence.
 fn pass<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
@@ -203,7 +203,7 @@ fn pass<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
         let running: Vec<_> = others
             .map(|thread| scope.spawn(move || one(thread)))
             .collect();
-        // One of them is this thread: a new one may begin on a processor that has to wake up.
+        // One of the threads is this one: a new thread may begin on a processor that has to wake up.
         let mine = one(0);
         let joined = running.into_iter().map(|thread| {
             let joined = thread.join();
@@ -215,7 +215,7 @@ fn pass<R: Rival>(rival: &R, case: &Case<'_>, threads: usize) -> Result<f64> {
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// Asks for every key of the sequence once, from `start` on and around.
+/// Asks for every key of the sequence once, beginning at `start` and wrapping around.
 #[inline(never)]
 fn ask_all<R: Rival>(rival: &R, draws: &[String], start: usize, answer: Answer) -> Result<()> {
     let (later, sooner) = draws.split_at(start);

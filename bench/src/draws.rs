@@ -1,14 +1,14 @@
-//! Draws: which key is asked for next. The same sequence for everyone, from a fixed seed.
+//! Draws: the sequence of keys to ask for. It is the same for every rival, from a fixed seed.
 
 use clap::ValueEnum;
 
 /// How calls are spread over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Spread {
-    /// Zipf with exponent 1: of a million keys the first is asked for by every 14th call, and half
-    /// of the calls go to the first 850.
+    /// Zipf with exponent 1: with a million keys, every 14th call asks for the first key, and half
+    /// of the calls for the first 850.
     Skewed,
-    /// Every key as often as any other.
+    /// Every key equally often.
     Uniform,
     /// One key.
     Hot,
@@ -24,15 +24,15 @@ impl Spread {
     }
 }
 
-/// A key of 17 bytes, the same as `redis-benchmark` makes of `user:__rand_int__`.
+/// A key of 17 bytes, as `redis-benchmark` makes it from `user:__rand_int__`.
 pub(crate) fn key(number: u64) -> String {
     format!("user:{number:012}")
 }
 
-/// `length` keys in the order in which they are asked for, of `keys` different ones.
+/// `length` keys in the order in which they are asked for, out of `keys` different ones.
 ///
-/// They lie in memory in that order, so that reading them costs next to nothing, as it does when a
-/// key has just come in from a socket.
+/// They are in memory in that order, so that reading them costs next to nothing, as for a key that
+/// has just been read from a socket.
 pub(crate) fn draw(spread: Spread, keys: usize, length: usize) -> Vec<String> {
     let mut random = Random(0x5EED);
     let names = shuffled(keys, &mut random);
@@ -59,7 +59,7 @@ pub(crate) fn all(keys: usize) -> Vec<String> {
     names.into_iter().map(key).collect()
 }
 
-/// Which number stands for which rank: the busy keys are not neighbours.
+/// The number for each rank: busy keys are not neighbours.
 fn shuffled(keys: usize, random: &mut Random) -> Vec<u64> {
     let mut names: Vec<u64> = (0..keys as u64).collect();
     for last in (1..names.len()).rev() {

@@ -1,4 +1,4 @@
-//! Fleet: what a leader needs to decide about a report, by the number of members and of limits.
+//! Fleet: how long a leader needs to decide about a report, by the number of members and of limits.
 
 use std::fs;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) struct Settings {
 /// Measures and prints.
 ///
 /// # Errors
-/// If the report cannot be kept.
+/// If the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     let mut report = Report::new("fleet", QUESTION, OVERHEAD, settings)?;
@@ -78,11 +78,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     report.finish(&table.to_string(), settings.json)
 }
 
-/// A leader and what its members would say.
+/// A leader and the state of its members.
 struct Fleet {
     leader: Coordinator,
     limits: u32,
-    /// For each member its incarnation and the version that it has in force.
+    /// For each member, its incarnation and the version that it has in force.
     members: Vec<(u64, u64)>,
     begins: u64,
 }
@@ -90,7 +90,7 @@ struct Fleet {
 impl Fleet {
     fn new(members: u32, limits: u32) -> Self {
         let start = Monotonic::from_nanos(1_000 * PERIOD);
-        // A key that never ends: there is one election, and it is not what is measured.
+        // The leader's key never ends: the one election is not what is measured.
         let lasts = Duration::from_secs(100_000);
         let mut leader = Coordinator::new(Drift::DEFAULT, lasts);
         let elected = Elected {
@@ -112,7 +112,7 @@ impl Fleet {
             };
             leader.receive(start, Request::Join(join), &mut effects);
         }
-        // Whatever it wants stored is stored.
+        // Every write of the leader is stored.
         while let Some(effect) = effects.pop() {
             if let Effect::Write(record) = effect {
                 leader.stored(start, record, &mut effects);
@@ -121,7 +121,7 @@ impl Fleet {
         let record = leader.leads(start).map(Ledger::record);
         let seats = record.map(|record| record.seats.clone());
         let seats = seats.unwrap_or_default();
-        // The leader before might have decided until its key had ended; then grants begin.
+        // The previous leader might have decided until its key ended; grants begin only after that.
         let begins = 4 * 100_000 * 1_000_000_000;
         leader.kept(1, Monotonic::from_nanos(begins));
         leader.tick(Monotonic::from_nanos(begins), &mut effects);
@@ -133,7 +133,7 @@ impl Fleet {
         }
     }
 
-    /// Nanoseconds of the processor for one report of all limits.
+    /// Processor nanoseconds for one report of all limits.
     fn measure(&mut self) -> Result<f64> {
         let count = self.members.len() as u64;
         let rounds = (600_000 / (count * u64::from(self.limits))).clamp(4, 2_000);

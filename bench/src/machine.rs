@@ -1,4 +1,4 @@
-//! Machine: where and on what a figure was measured.
+//! Machine: the machine, date and commit of a measurement.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) cores: usize,
     pub(crate) compiler: String,
-    /// Runnable tasks, mean of the last minute, when the measurement began and ended. On a machine
-    /// that does nothing else a benchmark itself is 1 or 2 of them.
+    /// Runnable tasks, averaged over one minute, at the beginning and the end of the measurement.
+    /// On an otherwise idle machine the benchmark itself accounts for 1 or 2 of them.
     pub(crate) load: [f64; 2],
 }
 
@@ -53,12 +53,13 @@ impl Machine {
     }
 }
 
-/// Nanoseconds that this thread has run: what else goes on takes no part in it but by the caches.
+/// Nanoseconds that this thread has run. Other load on the machine affects this only through the
+/// caches.
 pub(crate) fn processor_time() -> Result<u64> {
     times(0)
 }
 
-/// Nanoseconds that this thread could have run and had to wait for a processor.
+/// Nanoseconds that this thread was ready to run but had to wait for a processor.
 pub(crate) fn waiting_time() -> Result<u64> {
     times(1)
 }
@@ -78,7 +79,7 @@ pub(crate) fn bench_folder() -> &'static Path {
 /// The repository's folder.
 ///
 /// # Errors
-/// If `bench/` was moved out of it since it was built.
+/// If `bench/` was moved out of the repository since it was built.
 pub(crate) fn repository() -> Result<PathBuf> {
     let root = bench_folder()
         .parent()
@@ -118,7 +119,7 @@ fn load() -> f64 {
     first.unwrap_or(f64::NAN)
 }
 
-/// What a program printed, trimmed; nothing if it is missing or failed.
+/// A program's output, trimmed; `None` if the program is missing or failed.
 pub(crate) fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,5 +1,5 @@
-//! Quell beside its rivals. Each command asks one question, says what the measurement itself costs,
-//! and shows where Quell loses; rivals run in the same run under the same name.
+//! Benchmarks of Quell and its rivals. Each command answers one question, says what the measurement
+//! itself costs, and shows where Quell loses; rivals run in the same run under the same name.
 
 use std::alloc::System;
 
@@ -36,13 +36,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// What does one decision cost in process, beside governor and beside the least that it can cost?
+    /// What does one decision cost in process, compared with governor and with the least that it can
+    /// cost?
     Decide(decide::Settings),
-    /// Asks one limiter in a loop and does nothing else, for a profiler.
+    /// Calls one limiter in a loop and does nothing else, for a profiler.
     Profile(decide::profile::Settings),
-    /// How many bytes does a key cost, all structures included?
+    /// How many bytes does a key cost, including all structures?
     Memory(memory::Settings),
-    /// What do the debts of an outage take, and what of it comes back when they are paid?
+    /// How much memory do the debts of an outage take, and how much is freed when they are paid?
     Debts(debts::Settings),
     /// What does a report cost the leader of a fleet, as members and limits grow?
     Fleet(fleet::Settings),
@@ -50,23 +51,25 @@ enum Command {
     Rules(rules::Settings),
     /// How slow are the slowest calls while keys come and go?
     Tail(tail::Settings),
-    /// What does a decision cost on the wire, beside a Redis GET and a server that decides nothing?
+    /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
+    /// nothing?
     Server(server::Settings),
     /// What does one limit for many servers cost the Redis that they share?
     Redis(redis::Settings),
-    /// What happens when more calls come than the shared store can answer?
+    /// What happens if more calls come than the shared store can answer?
     Overload(overload::Settings),
-    /// What do connections cost that say nothing?
+    /// What do silent connections cost?
     Idle(server::idle::Settings),
-    /// How long does a server take to start with many rules, and who waits while they are reloaded?
+    /// How long does a server take to start with many rules, and how long do callers wait during a
+    /// reload?
     Reload(server::reload::Settings),
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
-    /// The debts of one outage in a process of its own; `debts` starts it.
+    /// Measures the debts of one outage in a process of its own; `debts` starts it.
     #[command(hide = true)]
     DebtsOf(debts::OutageSettings),
-    /// One subject in a process of its own; `memory` starts it.
+    /// Measures one subject in a process of its own; `memory` starts it.
     #[command(hide = true)]
     MemoryOf(memory::subject::Settings),
 }

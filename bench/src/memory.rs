@@ -1,4 +1,4 @@
-//! Memory: bytes per key, all structures included, each subject in a process of its own.
+//! Memory: bytes per key, including all structures, with each subject in a process of its own.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ const OVERHEAD: &str = "Bytes per key of 17 bytes, each charged once and none at
     a table moved to a larger one. The process is new for each subject; its own size is subtracted. Of reservations, which are called by 18 bytes and stand for an hour, it \
     is bytes for each of these.";
 
-/// The most reservations that there can be.
+/// The largest possible number of reservations.
 const MAX_HELD: u64 = 1_000_000;
 
 /// What `bench memory` measures.
@@ -45,7 +45,7 @@ pub(crate) struct Settings {
 /// Measures and prints.
 ///
 /// # Errors
-/// If a process fails or the report cannot be kept.
+/// If a process fails or the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(!settings.keys.contains(&0), "--keys must be at least 1");

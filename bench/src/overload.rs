@@ -1,4 +1,4 @@
-//! Overload: what callers hear when more calls come than the shared store can answer, and after that.
+//! Overload: how calls are answered when more come than the shared store can answer, and after that.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,37 +37,38 @@ const OVERHEAD: &str = "One server, and one Redis, on this machine; calls over H
     refused. Normal again is the first 50 ms of half the capacity in which no call is refused and nine \
     in ten are as quick as 99 % were at that rate before, counted from the end of the highest rate.";
 
-/// Rates, in capacities. The last one is followed by [`AFTER`] at once.
+/// Rates, as multiples of the capacity. [`AFTER`] follows directly after the last one.
 const RATES: [f64; 4] = [0.5, 1.0, 1.5, 2.0];
 
-/// What the capacity is called.
+/// The name of the capacity in the report.
 const CALLERS: &str = "callers";
 
-/// The rate that comes after the highest one.
+/// The rate that follows the highest one.
 const AFTER: f64 = 0.5;
 
-/// Parts of the time after the highest rate that are looked at one by one.
+/// The time after the highest rate is examined in parts of this length.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// What `bench overload` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Runs, each on a new server and an empty store.
+    /// Runs, each with a new server and an empty store.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long calls come at each rate.
+    /// Seconds for which calls come at each rate.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// Connections to the server: as many as may wait, and more.
+    /// Connections to the server: more than may wait.
     #[arg(long, default_value_t = 9_000)]
     connections: usize,
-    /// Callers that tell what the capacity is.
+    /// Callers with which the capacity is measured.
     #[arg(long, default_value_t = 256)]
     callers: usize,
     /// Rules that match each call.
     #[arg(long, default_value_t = 40)]
     rules: usize,
-    /// Somebody else keeps the same Redis busy, with scripts that take so many microseconds; 0: nobody.
+    /// Another client keeps the same Redis busy, with scripts that take this many microseconds; 0: no
+    /// such client.
     #[arg(long, default_value_t = 0)]
     neighbour: u64,
     /// Measure this program instead of building one.
@@ -83,7 +84,7 @@ pub(crate) struct Settings {
 /// Measures and prints.
 ///
 /// # Errors
-/// If redis-server is missing, something answers otherwise than it should, or any answer is degraded.
+/// If redis-server is missing, an answer is not as it should be, or any answer is degraded.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.seconds > 0, "--seconds must be at least 1");
@@ -147,7 +148,7 @@ impl Servers {
         command.args(["--http", &http.to_string()]);
         let most = settings.connections + 8;
         command.args(["--max-connections", &most.to_string()]);
-        // Connections that wait for the highest rate stay open.
+        // Connections that are opened for the highest rate stay open until then.
         command.args(["--header-timeout", "1h", "--idle-timeout", "1h"]);
         let quell = Running::start("overload-quell", &mut command, http)?;
         Ok(Self {
@@ -158,7 +159,7 @@ impl Servers {
         })
     }
 
-    /// Processor time so far of the store, of the server, and of the client.
+    /// Processor time used so far by the store, by the server, and by the client.
     fn busy(&self) -> Result<[Duration; 3]> {
         let client = Duration::from_nanos(processor_time()?);
         Ok([
@@ -199,13 +200,13 @@ fn text_of(rules: usize) -> String {
     text
 }
 
-/// Measures once; how many decisions were degraded.
+/// Measures once. Returns how many decisions were degraded.
 fn one_run(settings: &Settings, program: &Path, report: &mut Report) -> Result<f64> {
     let servers = Servers::start(settings, program)?;
     let mut client = Client::connect(servers.http, settings.connections)?;
     let length = Duration::from_secs(settings.seconds);
     let callers = Pace::Callers(settings.callers);
-    // Connections and scripts are there then, and keys.
+    // After this, connections, scripts and keys exist.
     client.ask(&[(callers, length)])?;
     let capacity = |client: &mut Client, report: &mut Report| {
         measure(report, &servers, CALLERS, || {
@@ -259,14 +260,14 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// What came of the calls of one rate.
+/// The outcome of the calls at one rate.
 struct Part {
     offered: usize,
     refused: usize,
     /// Answered while calls came at this rate.
     answered: usize,
     length: Duration,
-    /// How long those took that were answered, the quickest first, and those that were refused.
+    /// How long answered calls took, the quickest first, and how long refused ones took.
     times: Vec<Duration>,
     refusals: Vec<Duration>,
 }
@@ -293,7 +294,7 @@ impl Part {
         }
     }
 
-    /// What this share of the answered calls did not exceed.
+    /// The time that this share of the answered calls did not exceed.
     fn share(&self, share: f64) -> Duration {
         share_of(&self.times, share)
     }
@@ -307,7 +308,7 @@ fn share_of(times: &[Duration], share: f64) -> Duration {
         .unwrap_or_default()
 }
 
-/// Notes what came of a rate; answered calls per second.
+/// Records the outcome of a rate. Returns the answered calls per second.
 fn measure(
     report: &mut Report,
     servers: &Servers,
@@ -348,7 +349,7 @@ fn measure(
     Ok(answered)
 }
 
-/// When calls are as quick as usual after `end`, and none is refused.
+/// The time after `end` from which calls are as quick as usual and none is refused.
 fn normal_after(calls: &[Call], end: Duration, usual: Duration) -> Option<Duration> {
     let mut start = end;
     loop {

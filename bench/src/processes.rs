@@ -1,4 +1,4 @@
-//! Processes: servers that are started for a measurement and are gone after it.
+//! Processes: servers that are started for a measurement and killed after it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::machine::{bench_folder, repository};
 use crate::report::progress;
 
-/// How long a server may take until it accepts connections.
+/// The longest that a server may take until it accepts connections.
 const STARTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Ticks per second of the times in `/proc`; the same on every Linux machine that we know of.
@@ -24,11 +24,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a server and waits until `address` accepts connections. What it prints goes to
+    /// Starts a server and waits until `address` accepts connections. Its output goes to
     /// `bench/target/logs`.
     ///
     /// # Errors
-    /// If it cannot be started, ends, or does not listen in time; with what it said.
+    /// If it cannot be started, ends, or does not listen in time; the error contains its output.
     pub(crate) fn start(name: &str, command: &mut Command, address: SocketAddr) -> Result<Self> {
         let folder = bench_folder().join("target").join("logs");
         fs::create_dir_all(&folder)
@@ -54,12 +54,12 @@ impl Running {
         Ok(running)
     }
 
-    /// Processor time that the server has used so far, all threads together, to 10 ms.
+    /// Processor time that the server has used so far, in all its threads, to 10 ms.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        // The name, in parentheses, may hold anything; user and system time are the 12th and 13th
-        // words after it.
+        // The name, in parentheses, may contain anything; user and system time are the 12th and
+        // 13th words after it.
         let (_, rest) = text.rsplit_once(") ").context("no name in /proc")?;
         let words: Vec<&str> = rest.split(' ').collect();
         let mut ticks = 0.0;
@@ -70,10 +70,10 @@ impl Running {
         Ok(Duration::from_secs_f64(ticks / TICKS))
     }
 
-    /// Bytes that the server has in memory.
+    /// Bytes of memory that the server uses.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system does not report it.
     pub(crate) fn resident(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -92,20 +92,20 @@ impl Drop for Running {
     }
 }
 
-/// An address of this machine on which nobody listens.
+/// A free address of this machine.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?)
 }
 
-/// Where a program is, if it is on the path.
+/// The path of a program, if it is on `PATH`.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let candidates = std::env::split_paths(&folders).map(|folder| folder.join(program));
     { candidates }.find(|file| file.is_file())
 }
 
-/// The program `quell` of this repository, built with optimisation first.
+/// The program `quell` of this repository, after an optimised build.
 ///
 /// # Errors
 /// If it does not compile.

@@ -29,7 +29,7 @@ const OVERHEAD: &str = "Script calls are the bytes that the store sent, recorded
     the smallest script that can be one: it keeps a bare number, answers one number, knows one rate \
     and trusts its clock.";
 
-/// What can be measured by itself.
+/// The parts that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 enum Part {
     Scripts,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     /// Calls of one run.
     #[arg(long, default_value_t = 50_000)]
     calls: usize,
-    /// Keys that are asked for in turn.
+    /// Number of keys that are asked for in turn.
     #[arg(long, default_value_t = 10_000)]
     keys: usize,
     /// Measure this program instead of building one.
@@ -68,7 +68,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// The server that all parts but the cluster share.
+/// The server that all parts share except the cluster.
 struct Lab {
     _server: Running,
     address: SocketAddr,
@@ -83,7 +83,7 @@ impl Lab {
 /// Measures and prints.
 ///
 /// # Errors
-/// If redis-server or redis-cli is missing, or something answers otherwise than it should.
+/// If redis-server or redis-cli is missing, or an answer is not as it should be.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.calls >= 1_000, "--calls must be at least 1000");
@@ -137,7 +137,7 @@ fn start_redis(words: &[&str], highest: u16) -> Result<(Running, SocketAddr)> {
     }
 }
 
-/// Two threads, like the machine that the figures are from.
+/// Two threads, as many as the cores of the machine that the figures are from.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(2).enable_all().build()?)

@@ -1,4 +1,5 @@
-//! Report: every run of every rival, kept with the machine; medians and ratios for people.
+//! Report: every run of every rival with the data of the machine, and medians and ratios for
+//! people.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use crate::machine::{Machine, bench_folder};
 
-/// All that one command measured.
+/// Everything that one command measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     command: &'static str,
@@ -17,7 +18,7 @@ pub(crate) struct Report {
     /// What the measurement itself costs, and how to read the figures.
     overhead: &'static str,
     machine: Machine,
-    /// Options of the command, as they were in force.
+    /// The command's options, with defaults filled in.
     settings: serde_json::Value,
     series: Vec<Series>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Largest distance of a run from the median, as a share of it.
+    /// Largest distance of a run from the median, as a fraction of the median.
     pub(crate) fn spread(&self) -> f64 {
         let away = self.runs.iter().map(|run| (run - self.median).abs());
         away.fold(0.0, f64::max) / self.median
@@ -87,7 +88,7 @@ impl Report {
         self.find(case, rival).map(|series| series.median)
     }
 
-    /// The cases in the order in which they came up.
+    /// The cases, in the order in which they were added.
     pub(crate) fn cases(&self) -> Vec<String> {
         let mut cases: Vec<String> = Vec::new();
         for series in &self.series {
@@ -98,7 +99,7 @@ impl Report {
         cases
     }
 
-    /// Largest distance of any run from its median, as a share of it.
+    /// Largest distance of any run from its median, as a fraction of the median.
     fn spread(&self) -> f64 {
         self.series.iter().map(Series::spread).fold(0.0, f64::max)
     }
@@ -108,7 +109,7 @@ impl Report {
         self.series.iter().find(same)
     }
 
-    /// Keeps every run in `bench/results/raw`, and prints `tables` or, for programs, the report.
+    /// Writes every run to `bench/results/raw`, and prints `tables` or, for programs, the report.
     ///
     /// # Errors
     /// If nothing was measured, or the file cannot be written.
@@ -147,7 +148,7 @@ impl Report {
     }
 }
 
-/// The middle run; between two middle ones, their mean.
+/// The middle run, or the mean of the two middle ones.
 pub(crate) fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -167,7 +168,7 @@ pub(crate) fn ratio(over: Option<f64>, under: Option<f64>) -> String {
     }
 }
 
-/// Says what is going on, beside the results.
+/// Reports progress on standard error, apart from the results.
 pub(crate) fn progress(line: &str) {
     eprintln!("{line}");
 }

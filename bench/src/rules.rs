@@ -1,5 +1,5 @@
 //! Rules: what it costs to find the one rule of many that applies and to charge its limit; how long
-//! ten thousand take to come into force, and what a caller notices of it.
+//! ten thousand rules take to come into force, and how that affects a caller.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -33,10 +33,10 @@ pub(crate) struct Settings {
     /// Numbers of rules.
     #[arg(long, value_delimiter = ',', default_value = "1,100,10000")]
     rules: Vec<usize>,
-    /// What rules match on, beside the method.
+    /// What rules match on, besides the method.
     #[arg(long, value_delimiter = ',', default_value = "path,address")]
     by: Vec<By>,
-    /// Which queries are asked; one alone, for callgrind.
+    /// The queries to ask; choose a single one for callgrind.
     #[arg(long, value_delimiter = ',', default_value = "last,glob,none")]
     queries: Vec<String>,
     /// Calls of one run.
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// What tells the rules of a file apart.
+/// What distinguishes the rules of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 enum By {
     Path,
@@ -66,7 +66,7 @@ impl By {
         }
     }
 
-    /// What a rule matches on: every second one is for many values.
+    /// The pattern of a rule; every second one matches many values.
     fn pattern(self, rule: usize) -> String {
         let (high, low) = (rule / 256, rule % 256);
         match (self, rule.is_multiple_of(2)) {
@@ -77,7 +77,7 @@ impl By {
         }
     }
 
-    /// A value that a rule is for.
+    /// A value that a rule matches.
     fn value(self, rule: usize) -> String {
         match self {
             Self::Path => self.pattern(rule).replace('*', "orders"),
@@ -85,7 +85,7 @@ impl By {
         }
     }
 
-    /// A value that no rule is for.
+    /// A value that no rule matches.
     const fn other(self) -> &'static str {
         match self {
             Self::Path => "/elsewhere",
@@ -110,7 +110,7 @@ const RELOADS: usize = 10;
 /// Measures and prints.
 ///
 /// # Errors
-/// If a query is answered otherwise than its case says, or the report cannot be kept.
+/// If a query is not answered as its case requires, or the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(!settings.rules.contains(&0), "--rules must be at least 1");
     ensure!(settings.runs > 0, "--runs must be at least 1");
@@ -183,7 +183,7 @@ fn millis(begun: Instant) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// A rules file; so many calls an hour for each user.
+/// A rules file; each rule allows `burst` calls an hour per user.
 fn file(by: By, rules: usize, burst: usize) -> String {
     let mut text = "domain: shop\nrules:\n".to_owned();
     let entry = by.entry();
@@ -236,7 +236,7 @@ fn query<'q>((entry, value): (&'q str, &'q str), user: &'q str) -> Query<'q> {
         .entry("user", user)
 }
 
-/// ms for one reload that changes every limit, and how long calls took during all of them.
+/// ms for one reload that changes every limit, and how long calls took during all reloads.
 fn reload_under_load(limiter: &Limiter<MemoryStore>, by: By, rules: usize) -> Result<(f64, Waits)> {
     let is_over = AtomicBool::new(false);
     let value = by.value(rules - 1);

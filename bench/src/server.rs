@@ -1,4 +1,5 @@
-//! Server: what a decision costs on the wire, beside Redis and beside a server that decides nothing.
+//! Server: what a decision costs on the wire, compared with Redis and with a server that decides
+//! nothing.
 
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ const OVERHEAD: &str = "Thousands per second, and ratios of medians: to a Redis 
     client is the slower of the two and hides differences between servers, which is why the \
     processor time that a server spends on a command stands beside its rate.";
 
-/// Requests that tell how long a run must be, and warm the server up.
+/// Requests that show how long a run must be, and warm the server up.
 const FIRST_LOOK: u64 = 100_000;
 
 /// What `bench server` measures.
@@ -70,7 +71,7 @@ pub(crate) struct Settings {
 /// Measures and prints.
 ///
 /// # Errors
-/// If a server or a client is missing or fails, or the report cannot be kept.
+/// If a server or a client is missing or fails, or the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.seconds > 0, "--seconds must be at least 1");

@@ -1,4 +1,4 @@
-//! Table: figures for people, as Markdown that also reads well in a terminal.
+//! Table: figures for people, as Markdown that is also readable in a terminal.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Tail: how slow the slowest calls are while a table grows to millions of keys, and while they
+//! Tail: how slow the slowest calls are while a table grows to millions of keys, and while these
 //! expire and others take their place.
 
 use std::fmt::Write;
@@ -30,10 +30,10 @@ const OVERHEAD: &str = "us per call, by the processor's counter, every call of e
 /// What `bench tail` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Keys at once.
+    /// Keys at the same time.
     #[arg(long, default_value_t = 10_000_000)]
     keys: u64,
-    /// Threads at once.
+    /// Numbers of threads that run at once.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<u64>,
     /// Runs of each subject; subjects alternate.
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// Who is asked, and what for.
+/// The subjects that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     Read,
@@ -76,7 +76,7 @@ impl Name {
     }
 }
 
-/// What the table shows: a share of the calls, in us, or what else there is.
+/// The columns of the table: a percentile of the calls, or another figure, with its unit.
 const COLUMNS: [(&str, &str); 7] = [
     ("p50", "us"),
     ("p99", "us"),
@@ -90,7 +90,7 @@ const COLUMNS: [(&str, &str); 7] = [
 /// Measures and prints.
 ///
 /// # Errors
-/// If a new key is refused or the report cannot be kept.
+/// If a new key is refused or the report cannot be written.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     ensure!(settings.keys > 0, "--keys must be at least 1");
@@ -137,19 +137,19 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     report.finish(&table.to_string(), settings.json)
 }
 
-/// Calls that take longer are asked what for, in nanoseconds.
+/// If a call takes longer than this many nanoseconds, its time is looked into.
 const SLOW: u64 = 20_000;
 
-/// What calls took.
+/// How long calls took.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Without waits for a processor.
+    /// Without the time that threads waited for a processor.
     waits: Waits,
     /// The slowest by the clock, in nanoseconds.
     slowest: u64,
 }
 
-/// A clock that goes on by a nanosecond whenever it is read: with every call.
+/// A clock that advances by a nanosecond at each reading, that is, at each call.
 #[derive(Debug, Default)]
 struct Calls(AtomicU64);
 
@@ -161,7 +161,7 @@ impl Clock for Calls {
 
 /// How long calls took, and how many keys were held in the end.
 fn measure(name: Name, keys: u64, threads: u64) -> Result<(Measured, usize)> {
-    // Room for those that are at rest and were not noticed yet.
+    // Room for keys that are at rest but not yet dropped.
     let most = usize::try_from(keys)? * 2;
     match name {
         Name::Read => Ok((ask_new(keys, threads, |key| !key.is_empty())?, 0)),
@@ -191,7 +191,7 @@ fn measure(name: Name, keys: u64, threads: u64) -> Result<(Measured, usize)> {
     }
 }
 
-/// Asks for as many new keys, each thread for a part of them.
+/// Asks for new keys, each thread for a part of them.
 fn ask_new(keys: u64, threads: u64, ask: impl Fn(&String) -> bool + Sync) -> Result<Measured> {
     let barrier = Barrier::new(usize::try_from(threads)?);
     let one = |thread: u64| {

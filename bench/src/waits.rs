@@ -1,6 +1,6 @@
 //! Waits: how long calls took, with the slow ones kept apart.
 
-/// Steps into which each doubling is cut: a share is known to 3 %.
+/// Steps per doubling: a percentile is exact to 3 %.
 const STEPS: usize = 32;
 
 /// Durations of calls, counted by size.
@@ -20,7 +20,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Counts a call that took so many nanoseconds.
+    /// Counts a call that took this many nanoseconds.
     pub(crate) fn add(&mut self, nanos: u64) {
         self.counts[place(nanos)] += 1;
         self.slowest = self.slowest.max(nanos);
@@ -34,7 +34,7 @@ impl Waits {
         self.slowest = self.slowest.max(other.slowest);
     }
 
-    /// The nanoseconds that this share of the calls did not exceed.
+    /// The nanoseconds that this fraction of the calls did not exceed.
     pub(crate) fn share(&self, share: f64) -> f64 {
         let all: u64 = self.counts.iter().sum();
         let below = (all as f64 * share).ceil() as u64;
@@ -54,7 +54,7 @@ impl Waits {
     }
 }
 
-/// Below `STEPS` exact, then `STEPS` places for each doubling.
+/// Exact below `STEPS`, then `STEPS` places per doubling.
 fn place(nanos: u64) -> usize {
     let steps = STEPS as u64;
     if nanos < steps {

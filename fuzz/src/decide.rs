@@ -1,5 +1,5 @@
 //! Decisions: any limit, any steps of the clock, any costs. Every number in an answer is true (P2,
-//! P3), a refusal and a peek change nothing (P1), and the memory store says what the core says.
+//! P3), a refusal and a peek change nothing (P1), and the memory store answers as the core does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use quell_core::rule::CalendarEdges;
 use quell_core::state::State;
 use quell_core::time::Now;
 
-/// Steps that are taken of one input.
+/// The most steps taken from one input.
 const STEPS: usize = 100;
 
-/// Clocks go to the year 2550. At the very end of 64 bits of nanoseconds, in 2554, neither a calendar
-/// window nor a ban has an end that an instant could show.
+/// Clocks go up to the year 2550. At the very end of 64 bits of nanoseconds, in 2554, the end of a
+/// calendar window or a ban would not fit into an instant.
 const LAST_INSTANT: u64 = 18_302_000_000_000_000_000;
 
 /// Tries one input.
@@ -49,7 +49,8 @@ pub fn fuzz(bytes: &[u8]) {
         match step {
             Step::Wait(wait) => now = now.saturating_add(wait.nanos()).min(LAST_INSTANT),
             Step::Back(back) => {
-                // The store forgets a key at rest, and may not remember it when that was too early.
+                // The store forgets a key at rest. It may therefore answer differently if the clock
+                // goes back after that.
                 same_clock = false;
                 now = now.saturating_sub(back.nanos());
             }
@@ -105,7 +106,7 @@ enum Unit {
     Year,
 }
 
-/// Clocks that change by an hour, by half of one, and by a whole day.
+/// Time zones whose clocks change by an hour, by half an hour, and by a whole day.
 #[derive(Arbitrary, Debug)]
 enum Zone {
     Utc,
@@ -121,7 +122,7 @@ enum Step {
     Ask { peek: bool, key: u8, cost: Number },
 }
 
-/// Small numbers, round ones, and those at the end of 64 bits, all within a fuzzer's reach.
+/// Small numbers, round ones, and those near 2^64, all within a fuzzer's reach.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Number(u16, u8);
 
@@ -213,7 +214,7 @@ impl Zone {
     }
 }
 
-/// A clock that this test keeps a hand on.
+/// A clock that this test sets.
 #[derive(Debug)]
 struct Shared(Arc<ManualClock>);
 
@@ -223,7 +224,7 @@ impl Clock for Shared {
     }
 }
 
-/// States of a few keys, and the core.
+/// The core, with the states of a few keys.
 struct Core {
     active: ActiveLimit,
     calendar: SystemCalendar,
@@ -263,7 +264,7 @@ impl Core {
         self.ask(Operation::Peek, &mut state.clone(), cost, now)
     }
 
-    /// Asks, keeps the state, and holds the answer to its word.
+    /// Asks, keeps the state, and checks the answer.
     fn checked(&mut self, operation: Operation, key: u8, cost: Cost, now: u64) -> Decision {
         let mut state = self.state(key);
         let before = self.peek(&state, cost, now);

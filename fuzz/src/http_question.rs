@@ -1,5 +1,5 @@
-//! Questions over HTTP that are taken without a framework: what is taken is, to a reader of all of
-//! HTTP/1.1, the same request with the same body, and nothing in it asks for more than an answer.
+//! HTTP requests that the fast path accepts: a full HTTP/1.1 parser must read the same request with
+//! the same body, and nothing in it may ask for more than an answer.
 
 use quell_core::charge::Operation;
 use quell_protocol::http::find_question;
@@ -38,7 +38,7 @@ pub fn fuzz(input: &[u8]) {
     let end = head + length.expect("a question has a length");
     assert_eq!(question.length, end);
     assert_eq!(question.body, &input[head..end]);
-    // What follows it changes nothing.
+    // Bytes after the request change nothing.
     assert_eq!(find_question(&input[..end]), Some(question));
     assert_eq!(find_question(&input[..end - 1]), None);
 }

@@ -1,6 +1,6 @@
 //! What the fuzz targets do with one input: whatever the bytes, no panic, no contradiction, no unbounded
-//! memory. libFuzzer looks for inputs on a nightly compiler; the tests here try a fixed number of
-//! seeded ones on any compiler.
+//! memory. libFuzzer searches for inputs on a nightly compiler; the tests here try a fixed number of
+//! seeded inputs on any compiler.
 
 pub mod decide;
 pub mod http_question;

@@ -1,6 +1,6 @@
-//! Paths: whatever the bytes, a path has one spelling or is refused. That spelling is its own and
-//! holds nothing that a server could read as something else, and other ways to write a path have
-//! the same one.
+//! Paths: whatever the bytes, a path has one spelling or is refused. Normalizing that spelling
+//! changes nothing, and it contains nothing that a server could read differently. Other ways to
+//! write the path have the same spelling.
 
 use quell_core::path::{PathReading, normalize};
 
@@ -47,7 +47,7 @@ fn check(path: &[u8], reading: PathReading) {
     }
 }
 
-/// Nothing is left in it that could be read in two ways.
+/// Checks that nothing in the spelling can be read in two ways.
 fn check_spelling(spelling: &[u8], reading: PathReading) {
     let text = std::str::from_utf8(spelling).expect("a spelling is ASCII");
     assert!(text.starts_with('/'), "{text}");
@@ -76,7 +76,7 @@ fn check_spelling(spelling: &[u8], reading: PathReading) {
     assert!(!(reading.ignore_case && has_capitals), "{text}");
 }
 
-/// The path with `/./` for each slash.
+/// The path with `/./` instead of each slash.
 fn dotted(path: &[u8]) -> Vec<u8> {
     let mut other = Vec::with_capacity(3 * path.len());
     for byte in path {
@@ -89,7 +89,7 @@ fn dotted(path: &[u8]) -> Vec<u8> {
     other
 }
 
-/// The path with every `nth` byte encoded that is not yet and may be.
+/// The path with every `nth` byte percent-encoded that is not yet encoded and may be.
 fn escaped(path: &[u8], nth: usize) -> Vec<u8> {
     let mut other = Vec::with_capacity(3 * path.len());
     let mut left = path;
@@ -97,7 +97,7 @@ fn escaped(path: &[u8], nth: usize) -> Vec<u8> {
         left = rest;
         match byte {
             b'%' => {
-                // Sound, since the path was read.
+                // This is safe, because the path was accepted.
                 let (digits, rest) = rest.split_at(2);
                 other.push(b'%');
                 other.extend_from_slice(digits);

@@ -1,5 +1,5 @@
-//! JSON questions: what is read can be written and read again, and is the same; what is refused is a
-//! problem document that says why. So it is for requests about a key.
+//! JSON queries: an accepted one can be written and read again, and is the same; a refused one gives
+//! a problem document that says why. The same holds for requests about a key.
 
 use quell_protocol::http::{BodyError, Problem, encode_query, parse_key, parse_query};
 

@@ -1,5 +1,5 @@
-//! RESP: any bytes, in any pieces, give the same commands and the same error, and never more memory
-//! than a frame may have. What is decoded can be parsed, answered, and encoded again.
+//! RESP: any bytes, in any pieces, give the same commands and the same error, and never take more
+//! memory than a frame may have. A decoded command can be parsed, answered, and encoded again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use quell_protocol::resp::{
     Protocol, ServerFacts,
 };
 
-/// Commands as plain bytes, and why there are no more.
+/// Commands as plain bytes, and the error that ended them.
 type Outcome = (Vec<Vec<Vec<u8>>>, Option<FrameError>);
 
 /// Tries one input.
@@ -34,7 +34,7 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
-/// Small enough for a fuzzer to run into each of them.
+/// Limits so small that a fuzzer can exceed each of them.
 fn narrow() -> FrameLimits {
     FrameLimits {
         max_args: 6,
@@ -73,7 +73,7 @@ fn decode<'a>(limits: &FrameLimits, pieces: impl Iterator<Item = &'a [u8]>) -> O
     (commands, None)
 }
 
-/// Parses, and writes what can be written without deciding.
+/// Parses, and writes the replies that need no decision.
 fn answer(args: Args<'_>) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let mut out = Vec::new();
@@ -95,7 +95,7 @@ fn answer(args: Args<'_>) {
     }
 }
 
-/// The words of a command, written as clients write them, are that command.
+/// A command's words, written as clients write them, decode to the same command.
 fn survives_encoding(command: &[Vec<u8>]) {
     let mut out = Vec::new();
     let mut encoder = Encoder::new(&mut out, Protocol::Resp2);
@@ -103,7 +103,7 @@ fn survives_encoding(command: &[Vec<u8>]) {
     for word in command {
         encoder.bulk(word);
     }
-    // Headers may make the frame longer than the one that it came from.
+    // Headers may make the frame longer than the original one.
     let limits = FrameLimits {
         max_frame: out.len(),
         ..FrameLimits::default()

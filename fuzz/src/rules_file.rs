@@ -1,5 +1,5 @@
-//! Rules files: whatever stands in one, it is refused with places and reasons, or the rules in it can
-//! be explained, brought into force and asked.
+//! Rules files: whatever is in one, it is either refused with places and reasons, or its rules can be
+//! explained, put into force and asked.
 
 use quell::store::memory::MemoryStore;
 use quell::{Cost, Limiter, Operation, Query};
@@ -56,7 +56,7 @@ pub fn fuzz(file: &[u8]) {
     }
 }
 
-/// Some that the example rules match, and one that says nothing.
+/// Queries that the example rules match, and one without entries.
 fn questions(domain: &str) -> [Query<'_>; 3] {
     let login = Query::new(domain)
         .entry("method", "POST")

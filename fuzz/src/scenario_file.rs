@@ -1,5 +1,5 @@
-//! Scenario files: whatever stands in one, it is refused with places and reasons, or its tests run
-//! on a limiter with a memory store and come to an end.
+//! Scenario files: whatever is in one, it is either refused with places and reasons, or its tests
+//! run on a limiter with a memory store, and end.
 
 use arbitrary::{Arbitrary, Unstructured};
 use quell::store::memory::MemoryStore;
@@ -8,7 +8,7 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_rules::scenario::{Report, Subject, parse_str, run};
 
-/// Calls of one file that are answered; a step may ask for a million.
+/// The most calls of one file that are answered; a step may ask for a million.
 const CALLS: usize = 500;
 
 /// Tries one input.
@@ -20,7 +20,7 @@ pub fn fuzz(bytes: &[u8]) {
     let Ok(text) = <&str>::arbitrary_take_rest(Unstructured::new(bytes)) else {
         return;
     };
-    // A path would lead out to the files of this machine.
+    // A path could name other files of this machine.
     if text.contains(['/', '\\']) {
         return;
     }
@@ -44,7 +44,7 @@ pub fn fuzz(bytes: &[u8]) {
     serde_json::to_vec(&report).expect("a report is JSON");
 }
 
-/// A limiter that loses patience.
+/// A limiter that gives up after a number of calls.
 struct Memory {
     limiter: Limiter<MemoryStore>,
     left: usize,

@@ -1,4 +1,5 @@
-//! Every target on its corpus, on changed entries of it and on noise: the same inputs each time.
+//! Runs every target on its corpus, on changed entries of it and on noise: the same inputs each
+//! time.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use fastrand::Rng;
 /// Any number would do.
 const SEED: u64 = 20_260_329;
 
-/// What parsers look out for.
+/// Tokens that parsers treat specially.
 const TOKENS: [&[u8]; 16] = [
     b"\r\n",
     b"\n",
@@ -28,7 +29,7 @@ const TOKENS: [&[u8]; 16] = [
     b"18446744073709551616",
 ];
 
-/// Tries each seed of the corpus, and then `count` inputs: one in eight is noise.
+/// Tries each entry of the corpus, and then `count` inputs, one in eight of which is noise.
 fn run_seeded(target: &str, count: usize, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpus")
@@ -38,7 +39,7 @@ fn run_seeded(target: &str, count: usize, run: fn(&[u8])) {
         .map(|entry| entry.expect("an entry").path())
         .collect();
     paths.sort();
-    // What libFuzzer added is named by its hash, and may be there or not.
+    // Inputs that libFuzzer added are named by their hash, and may be missing.
     paths.retain(|path| path.file_name().is_some_and(|name| name.len() != 40));
     assert!(!paths.is_empty(), "{target} has no corpus");
     let corpus: Vec<Vec<u8>> = paths
@@ -61,7 +62,7 @@ fn noise(rng: &mut Rng, most: usize) -> Vec<u8> {
     std::iter::repeat_with(|| rng.u8(..)).take(length).collect()
 }
 
-/// A seed after up to eight changes.
+/// An entry of the corpus after up to eight changes.
 fn changed(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let any = |rng: &mut Rng| corpus[rng.usize(..corpus.len())].clone();
     let mut input = any(rng);

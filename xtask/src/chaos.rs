@@ -1,4 +1,4 @@
-//! Chaos: real servers and real stores under attack, by `quell-chaos` beside the command `quell`.
+//! Chaos: attacks real servers and real stores, with `quell-chaos` and the command `quell`.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use cargo_metadata::MetadataCommand;
 use crate::programs::{self, cargo};
 use crate::repository;
 
-/// What the test command runs: the same attacks each time, and as many as fit.
+/// Arguments of the test command: the same attacks each time, as many as fit into the time.
 const BRIEF: [&str; 4] = ["--seconds", "90", "--seed", "1"];
 
-/// Builds both commands and runs the attacks that the words ask for.
+/// Builds both commands and runs the attacks named by the arguments.
 ///
 /// # Errors
 ///
@@ -24,7 +24,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     attack(&root, words)
 }
 
-/// The step of the test command: both commands were built with the tests of their crates.
+/// Runs the step of the test command: both commands were already built with the tests of their
+/// crates.
 ///
 /// # Errors
 ///

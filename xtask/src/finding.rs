@@ -1,8 +1,8 @@
-//! What a check has to say about one place in the repository.
+//! A finding of a check about one place in the repository.
 
 use std::fmt;
 
-/// One thing that is not as the rules want it, and what to do about it.
+/// One violation of the rules, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -39,7 +39,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Fails the calling test with every finding on a line of its own.
+/// Fails the calling test and lists every finding on a line of its own.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn assert_none(findings: &[Finding]) {

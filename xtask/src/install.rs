@@ -1,8 +1,8 @@
-//! What the tests need beside cargo: real clients, because a server is tested
-//! with the programs that people point at it.
+//! What the tests need besides cargo: real clients, because a server is tested with the programs
+//! that people use with it.
 //!
-//! Nothing is fetched that is already there, so a second run takes no time.
-//! Where something cannot be installed the error says what to install by hand.
+//! Nothing is fetched that is already there, so a second run takes no time. If something cannot be
+//! installed, the error says what to install by hand.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::programs;
 use crate::{repository, terminal};
 
-/// A Debian package and how to tell that it is not needed.
+/// A Debian package, and how to tell that it is already installed.
 struct SystemPackage {
     name: &'static str,
     is_there: fn() -> bool,
@@ -75,11 +75,11 @@ const SYSTEM_PACKAGES: [SystemPackage; 13] = [
     },
 ];
 
-/// Installs every client that the tests start and that is missing.
+/// Installs every missing client that the tests start.
 ///
 /// # Errors
 ///
-/// When a package cannot be installed; says which.
+/// When a package cannot be installed; the error names it.
 pub(crate) fn run() -> Result<()> {
     toolchain()?;
     system_packages()?;
@@ -124,16 +124,13 @@ fn system_packages() -> Result<()> {
     apt_get(&as_root, &arguments).context(by_hand)?;
     for package in &SYSTEM_PACKAGES {
         if !(package.is_there)() {
-            bail!(
-                "{} is installed, and still what it brings is not found",
-                package.name
-            );
+            bail!("{} is installed, but its files are not found", package.name);
         }
     }
     Ok(())
 }
 
-/// What to write before a command to run it as root: nothing, or `sudo`.
+/// The prefix of a command that needs root: nothing, or `sudo`.
 fn as_root() -> Result<Vec<&'static str>> {
     let id = Command::new("id")
         .arg("-u")
@@ -148,8 +145,8 @@ fn as_root() -> Result<Vec<&'static str>> {
     bail!("installing programs needs root, or sudo without a password")
 }
 
-/// `RUNLEVEL=1` keeps a package from starting a server of its own; another
-/// apt-get at work is waited for, two minutes at most.
+/// `RUNLEVEL=1` keeps a package from starting a server of its own. If another apt-get is running,
+/// this waits for it, two minutes at most.
 fn apt_get(as_root: &[&str], arguments: &[&str]) -> Result<()> {
     let settings = ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"];
     let program = ["apt-get", "-o", "DPkg::Lock::Timeout=120"];
@@ -213,8 +210,8 @@ fn node_client(clients: &Path) -> Result<()> {
     stamp.set()
 }
 
-/// A copy of the list of what was installed, kept with what was installed; it
-/// is written last, so that half an installation is done again.
+/// A copy of the list of what was installed, kept in the same folder. It is written last, so that
+/// an incomplete installation is repeated.
 struct Stamp {
     path: std::path::PathBuf,
     wanted: Vec<u8>,

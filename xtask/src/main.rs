@@ -1,7 +1,7 @@
 //! Repository checks and chores: `cargo xtask`.
 //!
-//! `cargo xtask test` is the one command that passes all tests and installs
-//! what they need; continuous integration runs nothing else.
+//! `cargo xtask test` is the one command that runs all tests and installs what they need;
+//! continuous integration runs nothing else.
 
 mod chaos;
 mod finding;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// Every command: its name, its words, and what it does.
+/// Every command: its name, its arguments, and what it does.
 const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "test",
@@ -59,7 +59,7 @@ const COMMANDS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// What is said of a command, or of all of them.
+/// The help of one command, or of all of them.
 fn help(of: Option<&str>) -> String {
     let mut text = String::from("cargo xtask COMMAND\n");
     for (name, words, about) in COMMANDS {
@@ -101,7 +101,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// Whether these words ask for help, and of which command; `None` within: of all.
+/// Whether these arguments ask for help, and for which command; `Some(None)` means all of them.
 fn asks_for_help<'w>(words: &[&'w str]) -> Option<Option<&'w str>> {
     let is_known = |word: &&str| COMMANDS.iter().any(|(name, ..)| name == word);
     match words {

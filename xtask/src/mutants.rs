@@ -1,10 +1,9 @@
-//! Teeth: deliberate mistakes that the tests must notice.
+//! Mutants: deliberate mistakes that the tests must notice.
 //!
-//! A table of hand-written mistakes, each a defect that a rate limiter of this
-//! world has shipped. For each, the workspace is copied, the one line is made
-//! wrong, and the tests that guard it must fail: a mistake that nothing catches
-//! fails this command, and so does one that no longer fits the source or no
-//! longer compiles. The working tree is never touched.
+//! A table of hand-written mistakes, each a defect that some rate limiter has shipped. For each of them
+//! the workspace is copied, the mistake is made in the copy, and the tests that guard against it must
+//! fail. The command fails if nothing catches a mistake, and if a mistake no longer fits the source or
+//! no longer compiles. The working tree is never touched.
 
 mod place;
 mod record;
@@ -28,32 +27,31 @@ use workshop::{Run, Workshop};
 pub(crate) struct Mutant {
     /// The mistake, in words.
     name: &'static str,
-    /// The file to make wrong, from the repository's root, or where that file was.
+    /// The file to change, from the repository's root, or where that file used to be.
     file: &'static str,
-    /// What stands there, exactly once (see [`Place::find`]).
+    /// The text to replace, which the file contains exactly once (see [`Place::find`]).
     original: &'static str,
-    /// What is put in its place.
+    /// The text with the mistake.
     replacement: &'static str,
-    /// The crate whose tests must notice.
+    /// The crate whose tests must notice the mistake.
     package: &'static str,
     /// The part of a test's path that selects the tests that must notice.
     caught_by: &'static str,
 }
 
-/// What became of a mistake.
+/// The outcome of a mistake.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// These tests failed, as they should.
     Caught(Vec<String>),
     /// All tests passed.
     Survived,
-    /// The row is no mistake that tests can answer: it does not compile, or its
-    /// tests do not come to an end.
+    /// The tests cannot judge the row: it does not compile, or its tests do not end.
     Broken(String),
 }
 
 impl Outcome {
-    /// What the tests' run says about the mistake in the code that they ran.
+    /// The outcome of a mistake, from the run of its tests.
     fn of(run: Run) -> Self {
         match run {
             Run::Passed(_) => Self::Survived,
@@ -91,8 +89,8 @@ pub(crate) fn run(word: &str) -> Result<()> {
     run_rows(&rows, &Snapshot::take(&root)?, &root, &mut record)
 }
 
-/// Makes those mistakes that were not yet caught in the text that stands there now (see [`Record`]): at
-/// most so many of them, from all parts of the table.
+/// Makes the mistakes that were not yet caught in the current source text (see [`Record`]): at most
+/// `most` of them, spread over the table.
 ///
 /// # Errors
 ///
@@ -130,7 +128,7 @@ pub(crate) fn run_changed(most: usize) -> Result<()> {
     run_rows(&rows, &snapshot, &root, &mut record)
 }
 
-/// Mistakes that the test command makes, each of which takes some ten seconds.
+/// The number of mistakes that the test command makes; each takes about ten seconds.
 pub(crate) const MOST_IN_TEST: usize = 25;
 
 fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Record) -> Result<()> {
@@ -175,8 +173,8 @@ fn run_rows(rows: &[&Mutant], snapshot: &Snapshot, root: &Path, record: &mut Rec
 /// What a row selects: the package, and the part of a test's path.
 type Selection = (&'static str, &'static str);
 
-/// Without any mistake, what each row selects must be some tests and must pass. Returns the targets that
-/// they are in.
+/// Checks that, without any mistake, each row selects some tests and that they pass. Returns the targets
+/// that contain them.
 fn baseline(
     rows: &[&Mutant],
     snapshot: &Snapshot,

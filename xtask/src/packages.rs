@@ -1,9 +1,10 @@
-//! Packages: every published crate is packed, and what was packed is built, so that a file left out
-//! is noticed before it is published.
+//! Packages: packs every published crate and builds the packages, so that a missing file is noticed
+//! before a release.
 //!
-//! `cargo package` can build what it packed by itself, but it unpacks into the user's cargo folder,
-//! once for each version and place: a later run in the same place, with the same version and other
-//! files, builds the old ones. So the packages are unpacked here and built as one workspace.
+//! `cargo package` can build its packages by itself, but it unpacks them into the user's cargo
+//! folder, once per version and place. A later run in the same place, with the same version and
+//! other files, would build the old ones. So the packages are unpacked here and built as one
+//! workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use cargo_metadata::MetadataCommand;
 
 use crate::programs::{self, cargo};
 
-/// Packs, unpacks and builds. What is not committed yet is packed too: this is about content.
+/// Packs, unpacks and builds. Uncommitted changes are packed too, because this check is about
+/// content.
 ///
 /// # Errors
 ///
@@ -59,10 +61,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     programs::run(&mut check)
 }
 
-/// A crate that is published.
+/// A published crate.
 struct Published {
     name: String,
-    /// Its name and version: how its archive and the folder in that are called.
+    /// Its name and version, which name its archive and the folder inside.
     folder: String,
 }
 
@@ -82,7 +84,8 @@ fn unpack(published: &[Published], target: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manifest of a workspace in which the packages find each other rather than a registry.
+/// The manifest of a workspace in which the packages depend on each other by path instead of
+/// through a registry.
 fn workspace(published: &[Published]) -> String {
     let members: Vec<String> = published
         .iter()

@@ -1,5 +1,5 @@
-//! Other programs: finding them, and running them so that a failure names the
-//! command that can be run again by hand.
+//! Other programs: finds and runs them. An error names the command, so that it can be run again by
+//! hand.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A cargo command in the folder `root`: the cargo that started this program, without what that said
-/// about this package. `ring` and all that needs it would be built again whenever that changes: after
-/// each `cargo test` by hand.
+/// A cargo command in the folder `root`. It uses the cargo that started this program, without the
+/// variables which that set for this package: `ring` and everything that depends on it would be
+/// rebuilt whenever those change, which is after each `cargo test` by hand.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
@@ -24,7 +24,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Whether a program of this name can be run by its name.
+/// Whether `PATH` has a program of this name.
 pub(crate) fn is_on_path(program: &str) -> bool {
     let Some(path) = env::var_os("PATH") else {
         return false;
@@ -32,11 +32,11 @@ pub(crate) fn is_on_path(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs a command to its end, its output shown as it comes.
+/// Runs a command to its end and shows its output as it comes.
 ///
 /// # Errors
 ///
-/// When it cannot start or does not succeed; names the command.
+/// When it cannot start or does not succeed; the error names the command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     let status = command
@@ -49,7 +49,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether a command can be started and succeeds; its output is not shown.
+/// Whether a command can be started and succeeds. Its output is not shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

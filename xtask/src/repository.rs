@@ -1,14 +1,14 @@
-//! The repository on disk: where it is, and the text files that people wrote in it.
+//! The repository on disk: its root, and the text files that people wrote in it.
 //!
-//! The tree is walked rather than asked of git, so that the checks also hold in
-//! an archive and see a file before it is committed.
+//! The checks walk the tree instead of asking git, so that they also work in an archive and see a
+//! file before it is committed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Folders that tools make; nothing in them was written by a person.
+/// Folders that tools create; nothing in them was written by a person.
 const MADE_BY_TOOLS: [&str; 8] = [
     ".git",
     "target",
@@ -20,7 +20,7 @@ const MADE_BY_TOOLS: [&str; 8] = [
     "mutants.out",
 ];
 
-/// What ends the name of a file that people write and read.
+/// Endings of the names of files that people write and read.
 const TEXT_ENDINGS: [&str; 10] = [
     "rs",
     "md",
@@ -39,7 +39,7 @@ const TEXT_ENDINGS: [&str; 10] = [
 pub(crate) struct TextFile {
     /// The path below the repository's root, with `/` between its parts.
     pub(crate) path: String,
-    /// All of it.
+    /// The whole text.
     pub(crate) text: String,
 }
 
@@ -58,9 +58,9 @@ impl TextFile {
         self.path.ends_with(".rs")
     }
 
-    /// Whether the file is compiled only for tests, by its place.
+    /// Whether the file is compiled only for tests, judged by its path.
     ///
-    /// By convention that is `tests/`, `benches/`, and a module called `tests`.
+    /// By convention these are `tests/`, `benches/`, and a module called `tests`.
     pub(crate) fn is_test_code(&self) -> bool {
         let in_folder = ["/tests/", "/benches/"]
             .iter()
@@ -118,12 +118,12 @@ pub(crate) fn root() -> Result<PathBuf> {
     })
 }
 
-/// Every file below `root` that no tool made, as sorted paths with `/`.
+/// Every file below `root` that was not created by a tool, as sorted paths with `/`.
 ///
 /// # Errors
 ///
-/// When a folder cannot be read or a name is not UTF-8. A file that vanishes
-/// while its folder is read is left out.
+/// When a folder cannot be read or a name is not UTF-8. A file that vanishes while its folder is
+/// read is skipped.
 pub(crate) fn walk(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];

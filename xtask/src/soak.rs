@@ -1,4 +1,4 @@
-//! Soak: everything that runs on seeds, round after round with further ones, for as long as is wanted.
+//! Soak: runs everything that depends on seeds in rounds, each with new seeds, until the time is over.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,16 +8,16 @@ use anyhow::{Context, Result, bail};
 use crate::programs::{self, cargo};
 use crate::{chaos, install, repository, terminal};
 
-/// What runs if nothing is said of the time.
+/// Minutes if no time is given.
 const MINUTES: u64 = 30;
 
-/// Of chaos in a round.
+/// Seconds of chaos per round.
 const CHAOS_SECONDS: &str = "300";
 
-/// Seeds of the simulated fleet in a round.
+/// Seeds of the simulated fleet per round.
 const FLEETS: &str = "500";
 
-/// Tests of the Redis store whose traces follow from `QUELL_SEED`.
+/// Tests of the Redis store whose traces depend on `QUELL_SEED`.
 const TRACES: [&str; 3] = ["conformance::", "hold_traces::", "hold_traces_in_slots::"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,12 @@ struct Length {
     seed: Option<u64>,
 }
 
-/// Runs rounds of chaos, simulated fleets and random traces until the time is over; one round at least.
+/// Runs rounds of chaos, simulated fleets and random traces until the time is over, but at least one
+/// round.
 ///
 /// # Errors
 ///
-/// The first that fails, with the seed that repeats it.
+/// The first failure, with the seed that repeats it.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let length = read(words)?;
     let root = repository::root()?;

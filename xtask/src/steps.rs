@@ -1,8 +1,7 @@
-//! The test command: one step after the other, the first failure ends it.
+//! The test command: runs its steps in order and stops at the first failure.
 //!
-//! Every step builds with the same profile and features, so that what one
-//! compiled the next one finds: clippy, the docs and the packages share their
-//! dependencies.
+//! Every step builds with the same profile and features, so that later steps reuse what earlier ones
+//! compiled: clippy, the docs and the packages share their dependencies.
 
 use std::iter;
 use std::path::Path;
@@ -14,8 +13,8 @@ use anyhow::{Context, Result};
 use crate::programs::{self, cargo};
 use crate::{chaos, install, mutants, packages, repository, terminal, test_programs};
 
-/// The benchmarks and the fuzz targets are workspaces of their own, so that what
-/// they need stays out of the product's lock file.
+/// The benchmarks and the fuzz targets are workspaces of their own, so that their dependencies stay out
+/// of the product's lock file.
 const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
 
 /// One step of the test command.
@@ -24,7 +23,7 @@ struct Step {
     run: fn(&Path) -> Result<()>,
 }
 
-/// Installing comes first: no test may find a client missing. Then what fails
+/// Installing comes first, because no test may find a client missing. Then come the steps that fail
 /// fastest.
 const STEPS: [Step; 9] = [
     Step {
@@ -111,8 +110,9 @@ fn clippy(root: &Path) -> Result<()> {
     programs::run(&mut cargo_words(root, arguments))
 }
 
-/// Lints the side workspaces, and so sees that they still compile, and tries the fuzz targets on seeded
-/// inputs. They share the product's folder and profile, so that what both need is built once.
+/// Lints the side workspaces, which also checks that they still compile, and runs the fuzz targets on
+/// seeded inputs. They share the product's folder and profile, so that common dependencies are built
+/// once.
 fn side_workspaces(root: &Path) -> Result<()> {
     let shared = |arguments: &str, manifest| {
         let mut command = cargo_words(root, arguments);
@@ -128,8 +128,8 @@ fn side_workspaces(root: &Path) -> Result<()> {
     programs::run(&mut shared("test --lib", "fuzz/Cargo.toml"))
 }
 
-/// Only libraries: the binary `quell` and the library `quell` would write the
-/// same page. The tests have the features of `quell` anyway.
+/// Only libraries: the binary `quell` and the library `quell` would write the same page. The tests
+/// enable the features of `quell` anyway.
 fn docs(root: &Path) -> Result<()> {
     let features = "--features quell/conformance,quell/tower";
     let arguments = format!("doc --workspace --lib --no-deps --locked {features}");

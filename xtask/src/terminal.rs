@@ -1,9 +1,9 @@
-//! What this program says to the person who runs it.
+//! The output of this program to the person who runs it.
 
 use std::io::Write;
 use std::time::Duration;
 
-/// Prints one line at once. A closed pipe is nothing to fail over.
+/// Prints one line at once. A closed pipe is not an error.
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));

@@ -1,4 +1,4 @@
-//! Test programs: builds them all, then runs several beside each other.
+//! Test programs: builds them all, then runs several in parallel.
 //!
 //! `cargo test` runs one program after the other. Many of ours mostly wait, for a server to start or
 //! for a timeout, and leave the processors idle.
@@ -16,41 +16,41 @@ use cargo_metadata::Message;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
-/// Programs that run at a time, where that is not said below.
+/// Programs that run at a time, unless listed below.
 const AT_A_TIME: usize = 2;
 
-/// Programs that run alone, and of how many threads: their stores have 50 ms to answer, and tests fail
-/// where two processors have too much to do. What mostly waits for servers has more threads than there
-/// are processors.
+/// Programs that run alone, with their number of threads: their stores have 50 ms to answer, and tests
+/// fail where two processors have too much to do. Programs that mostly wait for servers have more
+/// threads than there are processors.
 const ALONE: [(&str, &str); 3] = [
     ("quell-redis it", "4"),
     ("quell-cli it", "4"),
     ("quell-server it", "2"),
 ];
 
-/// How a build that reports its artifacts as JSON is asked for; errors are rendered on stderr.
+/// Arguments for a build that reports its artifacts as JSON; errors are rendered on stderr.
 pub(crate) const BUILD: [&str; 3] = [
     "--no-run",
     "--locked",
     "--message-format=json-render-diagnostics",
 ];
 
-/// A test program and the folder it expects to be run in.
+/// A test program, and the folder in which it expects to run.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) folder: PathBuf,
     /// The package and the target: `quell-redis it`.
     name: String,
-    /// The package, and what `cargo test` takes to select the target in it: `--test it`.
+    /// The package, and the argument by which `cargo test` selects the target in it: `--test it`.
     package: String,
     pub(crate) target: String,
 }
 
-/// The test programs in what a [`BUILD`] wrote to its output.
+/// The test programs named in the output of a [`BUILD`].
 ///
 /// # Errors
 ///
-/// When that is not what cargo writes.
+/// When the output is not what cargo writes.
 pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for message in Message::parse_stream(output) {
@@ -83,16 +83,16 @@ pub(crate) fn built(output: &[u8]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Builds and runs all tests of the workspace, doc tests among them.
+/// Builds and runs all tests of the workspace, including doc tests.
 ///
 /// # Errors
 ///
-/// When something does not build, or a test fails: the output of each program that failed is shown
-/// a second time at the end.
+/// When something does not build, or a test fails. The output of each failed program is shown again at
+/// the end.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let begun = Instant::now();
     let mut build = cargo(root);
-    // Without the examples: clippy has compiled them, and nobody runs them.
+    // Without the examples: clippy has compiled them, and no test runs them.
     let targets = ["--lib", "--bins", "--tests"];
     build
         .args(["test", "--workspace"])
@@ -116,7 +116,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     run_jobs(jobs, &mut terminal::line)
 }
 
-/// A command to run, and how its name and the command that repeats it are shown.
+/// A command to run, with its name and the command line that repeats it.
 struct Job {
     name: String,
     again: String,
@@ -160,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Runs it to its end; what it writes to either stream is kept in the order of writing.
+    /// Runs the job to its end; what it writes to either stream is kept in the order of writing.
     fn run(self) -> Result<Ended> {
         let Self {
             name,
@@ -176,7 +176,7 @@ impl Job {
             .stderr(writer)
             .spawn();
         let mut child = child.with_context(|| format!("cannot start {name}"))?;
-        // It holds the pipe's other end, which would never close.
+        // The command holds the pipe's other end, which would never close.
         drop(command);
         let mut output = Vec::new();
         reader.read_to_end(&mut output)?;
@@ -191,7 +191,7 @@ impl Job {
     }
 }
 
-/// Runs the jobs, those that run alone first, all of them even where one fails.
+/// Runs all jobs even if one fails; those that run alone come first.
 fn run_jobs(jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
     let (alone, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_alone);

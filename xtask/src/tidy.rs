@@ -1,5 +1,5 @@
-//! The repository checks. Each is an ordinary test of this crate; `cargo xtask
-//! tidy` runs the same functions and lists everything at once.
+//! The repository checks. Each is an ordinary test of this crate; `cargo xtask tidy` runs the same
+//! functions and lists all findings at once.
 
 mod attributes;
 mod dependencies;

@@ -1,8 +1,7 @@
-//! Rust source as a tree of tokens: what the checks look at when names and
-//! shape matter but types do not.
+//! Rust source as a tree of tokens, for checks that need names and shape but no types.
 //!
-//! Tokens rather than a syntax tree, because a macro's body is only tokens:
-//! the functions inside `proptest! { .. }` are held to the same rules.
+//! Tokens instead of a syntax tree, because a macro's body is only tokens: so the functions inside
+//! `proptest! { .. }` are held to the same rules.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -14,7 +13,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 ///
 /// # Errors
 ///
-/// When the text is not Rust tokens; says where.
+/// When the text is not Rust tokens; the error says where.
 pub(crate) fn parse(path: &str, text: &str) -> Result<Vec<TokenTree>> {
     TokenStream::from_str(text)
         .map(|stream| stream.into_iter().collect())
@@ -51,7 +50,7 @@ pub(crate) fn is_punct(token: &TokenTree, mark: char) -> bool {
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// Where it stands in its file, from `fn` to the closing brace.
+    /// Its range in the file, from `fn` to the closing brace.
     pub(crate) bytes: Range<usize>,
     /// The line of `fn`, counted from 1, and how many lines it has.
     pub(crate) line: usize,
@@ -70,7 +69,7 @@ pub(crate) fn functions(tokens: &[TokenTree]) -> Vec<Function> {
     found
 }
 
-/// The function that starts here; none for a function type and for one without a body.
+/// The function that starts here; none for a function type or a function without a body.
 fn function(tokens: &[TokenTree]) -> Option<Function> {
     let [keyword, TokenTree::Ident(name), rest @ ..] = tokens else {
         return None;
@@ -138,8 +137,8 @@ fn starts_test_item(tokens: &[TokenTree]) -> bool {
     is_ident(name, "cfg") && condition.len() == 1 && is_ident(&condition[0], "test")
 }
 
-/// What follows the item whose attribute's `#` was just taken: the item ends
-/// with its braces or with a semicolon.
+/// The tokens after the item whose attribute's `#` was just taken: the item ends with its braces or
+/// with a semicolon.
 fn after_item(tokens: &[TokenTree]) -> &[TokenTree] {
     let end = tokens.iter().position(|token| {
         is_punct(token, ';') || matches!(inside(token), Some((Delimiter::Brace, _)))

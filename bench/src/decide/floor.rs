@@ -1,9 +1,10 @@
-//! Floor: the least that a decision on a key can cost here. Not a limiter to use: it keeps 64 bits
-//! of a key, cannot grow, forgets nothing, and says allowed or not. Its entries are of Quell's size.
+//! Floor: the least that a decision on a key can cost here. It is not a usable limiter: it keeps 64
+//! bits of a key, cannot grow, forgets nothing, and answers only allowed or not. Its entries are as
+//! large as Quell's.
 //!
-//! It comes with two hashes: one that is only keyed, and the one that Quell promises, 93 bits that
-//! nobody can aim at. What lies between the two is the price of that promise alone. The second also
-//! comes with its slot asked for before the clock is read, as Quell does.
+//! It comes with two hashes: one that is only keyed, and the one that Quell promises, 93 bits that an
+//! attacker cannot aim at. The difference between them is the price of that promise alone. The second
+//! also comes with its slot prefetched before the clock is read, as in Quell.
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher};
@@ -17,7 +18,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::Answer;
 use super::rivals::{Rival, numbers};
 
-/// Makes a place, and more bits of a key that are kept beside it.
+/// Computes a key's place in the table, and further bits of the key that are stored.
 pub(super) trait KeyHash: Debug + Default + Sync {
     fn of(&self, key: &str) -> (u64, u64);
 }
@@ -28,7 +29,7 @@ impl KeyHash for RandomState {
     }
 }
 
-/// SipHash-1-3 with 128 bits, of which 29 stand beside the limit.
+/// SipHash-1-3 with 128 bits, of which 29 are stored next to the limit.
 #[derive(Debug)]
 pub(super) struct Unaimable(SipHasher13);
 
@@ -49,7 +50,7 @@ impl KeyHash for Unaimable {
     }
 }
 
-/// 24 bytes: who, until when its burst is used, and under which limit.
+/// 24 bytes: which key, until when its burst is used up, and under which limit.
 #[derive(Debug, Default)]
 struct Slot {
     hash: AtomicU64,
@@ -57,8 +58,8 @@ struct Slot {
     limit: AtomicU64,
 }
 
-/// An open table that is twice as large as its keys need. `AHEAD`: a reading of the processor's counter
-/// waits for loads before it, so the slot is only asked for when the clock is read.
+/// An open table that is twice as large as its keys need. `AHEAD`: reading the processor's counter
+/// waits for the loads before it, so the slot is only prefetched when the clock is read.
 #[derive(Debug)]
 pub(super) struct Floor<H, const AHEAD: bool = false> {
     slots: Box<[Slot]>,
@@ -88,7 +89,7 @@ impl<H: KeyHash, const AHEAD: bool> Rival for Floor<H, AHEAD> {
     }
 
     fn ask(&self, key: &String) -> bool {
-        // 0 is an empty slot.
+        // 0 marks an empty slot.
         let (hash, more) = self.hasher.of(key);
         let hash = hash | 1;
         let (now, tat) = if AHEAD {
@@ -114,7 +115,7 @@ impl<H: KeyHash, const AHEAD: bool> Rival for Floor<H, AHEAD> {
 }
 
 impl<H, const AHEAD: bool> Floor<H, AHEAD> {
-    /// Nanoseconds since it was made.
+    /// Nanoseconds since this was made.
     fn now(&self) -> u64 {
         let since = self.clock.now().duration_since(self.origin);
         since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())

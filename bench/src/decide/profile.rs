@@ -1,4 +1,4 @@
-//! Profile: one rival, asked in a loop and nothing else, for `perf` and `callgrind`.
+//! Profile: calls one rival in a loop and does nothing else, for `perf` and `callgrind`.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -14,30 +14,30 @@ use crate::machine::processor_time;
 /// What `bench profile` repeats.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
-    /// Who is asked.
+    /// The rival.
     #[arg(long, value_enum, default_value = "quell")]
     rival: Name,
     /// How calls are spread over keys.
     #[arg(long, value_enum, default_value = "uniform")]
     spread: Spread,
-    /// What every call is answered.
+    /// The answer that every call gets.
     #[arg(long, value_enum, default_value = "allow")]
     answer: Answer,
-    /// Different keys.
+    /// Number of different keys.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
     /// Decisions of one pass.
     #[arg(long, default_value_t = 2_000_000)]
     decisions: usize,
-    /// Passes.
+    /// Number of passes.
     #[arg(long, default_value_t = 10)]
     passes: usize,
 }
 
-/// Repeats, and says how long it took.
+/// Repeats the calls, and prints how long they took.
 ///
 /// # Errors
-/// If the rival answers otherwise than asked for.
+/// If the rival gives another answer.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.keys > 0, "--keys must be at least 1");
     match settings.rival {

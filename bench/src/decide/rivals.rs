@@ -1,4 +1,4 @@
-//! Rivals: who is asked, and under which limit. All keep a token bucket per key.
+//! Rivals: the limiters that are compared, and their limit. All keep a token bucket per key.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -15,18 +15,19 @@ use quell::{KeyedLimiter, Limit, Rate};
 use super::floor::{Floor, Unaimable};
 use super::{Answer, Case, Timed, timed};
 
-/// Calls that one key may make at once when all are to be allowed; more than any run makes.
+/// Calls that one key may make at once when every call is to be allowed; more than any run makes.
 const NEVER_USED_UP: u32 = 100_000_000;
 
 /// A limiter on keys.
 pub(super) trait Rival: Sync + Sized {
-    /// Whether the answer means nothing.
+    /// Whether the answer has no meaning.
     const DECIDES_NOTHING: bool = false;
 
-    /// A limiter for about `keys` keys that answers `answer`, apart from each key's first call.
+    /// A limiter for about `keys` keys that gives this answer to every call except each key's
+    /// first.
     fn new(answer: Answer, keys: usize) -> Result<Self>;
 
-    /// Asks for one unit; whether it is allowed.
+    /// Asks for one unit. Returns whether it is allowed.
     #[expect(
         clippy::ptr_arg,
         reason = "governor looks a `String` up by a `&String`"
@@ -34,7 +35,7 @@ pub(super) trait Rival: Sync + Sized {
     fn ask(&self, key: &String) -> bool;
 }
 
-/// Who can be asked.
+/// The rivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Name {
     Read,
@@ -69,7 +70,7 @@ impl Name {
         }
     }
 
-    /// Makes this rival ready to be timed.
+    /// Prepares this rival for timing.
     pub(super) fn timed<'a>(self, case: &'a Case<'_>) -> Result<Timed<'a>> {
         match self {
             Self::Read => timed::<Read>(case),
@@ -83,11 +84,11 @@ impl Name {
     }
 }
 
-/// A burst and the time in which one unit comes back.
+/// A burst, and the time in which one unit is refilled.
 pub(super) const fn numbers(answer: Answer) -> (u32, Duration) {
     match answer {
-        // Slow enough that no key comes to rest during a run and is forgotten; the burst times this
-        // is below 2^63 ns, as much as governor can hold.
+        // Slow enough that no key comes to rest during a run and is forgotten. The burst times this
+        // is below 2^63 ns, which is all that governor can hold.
         Answer::Allow => (NEVER_USED_UP, Duration::from_secs(60)),
         Answer::Deny => (1, Duration::from_secs(3600)),
     }
@@ -101,7 +102,7 @@ impl Rival for KeyedLimiter<str> {
     }
 
     fn ask(&self, key: &String) -> bool {
-        // All of the answer, though only the outcome is looked at here.
+        // The whole answer is computed, although only the outcome is used here.
         black_box(self.try_acquire(key.as_str())).outcome.is_allow()
     }
 }

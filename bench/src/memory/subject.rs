@@ -1,4 +1,4 @@
-//! Subject: one limiter filled with keys, alone in its process.
+//! Subject: fills one limiter with keys, alone in its process.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ALLOCATOR;
 
-/// Who is filled.
+/// The limiters that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Name {
     Quell,
@@ -53,13 +53,13 @@ impl Name {
         }
     }
 
-    /// Whether a million are the most that there can be.
+    /// Whether the subject holds at most a million.
     pub(super) const fn is_held(self) -> bool {
         matches!(self, Self::QuellReservations | Self::QuellReservationsApart)
     }
 }
 
-/// One subject and how many keys it gets.
+/// One subject and its number of keys.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
     subject: Name,
@@ -75,7 +75,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// What the process has.
+    /// What the process uses now.
     pub(crate) fn now() -> Result<Self> {
         Ok(Self {
             allocated: ALLOCATOR.allocated() as u64,
@@ -84,7 +84,7 @@ impl Growth {
         })
     }
 
-    /// What the process has more than it had.
+    /// How much more the process uses now.
     pub(crate) fn until_now(self) -> Result<Self> {
         let now = Self::now()?;
         Ok(Self {
@@ -107,7 +107,7 @@ impl Growth {
 /// Fills one subject and prints by how much this process grew, as JSON.
 ///
 /// # Errors
-/// If a key is refused or forgotten, or the process cannot be looked at.
+/// If a key is refused or forgotten, or the process's memory cannot be read.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let hour = Duration::from_secs(3600);
     let keys = settings.keys;
@@ -156,10 +156,10 @@ fn quell(limit: Limit, keys: u64) -> Result<Growth> {
     )
 }
 
-/// Reservations of one key, where several have it: as many as there can be.
+/// Reservations per key if several share a key: the largest possible number.
 const RESERVED_TOGETHER: u64 = 1_000;
 
-/// As many reservations on so many keys in turn.
+/// This many reservations, spread in turn over `keys` keys.
 fn reservations(reservations: u64, keys: u64) -> Result<Growth> {
     let rules = "domain: shop\nrules: [{ name: tokens, per: [user], rate: 100000/h }]\n";
     let loaded = quell_rules::parse_str("rules.yaml", rules);
@@ -173,7 +173,8 @@ fn reservations(reservations: u64, keys: u64) -> Result<Growth> {
     for number in 0..reservations {
         let query = Query::new("shop").entry("user", format!("user:{:012}", number % keys));
         let name = format!("order-{number:012}");
-        // The last of a million find a part of the table full: ids lie where their hash says.
+        // The last of a million find a part of the table full: the place of an id is given by its
+        // hash.
         match runtime.block_on(limiter.reserve(&query, hour, Some(&name))) {
             Ok(verdict) => {
                 ensure!(verdict.is_allow(), "{name} was refused: {verdict:?}");
@@ -204,7 +205,7 @@ fn grow<L>(
     before.until_now()
 }
 
-/// Bytes that the kernel has under this name for this process.
+/// The bytes that the kernel reports under this name for this process.
 fn status(name: &str) -> Result<u64> {
     let path = "/proc/self/status";
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;

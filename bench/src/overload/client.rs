@@ -1,4 +1,4 @@
-//! Client: calls over HTTP that come when they are due, whether or not those before them are answered.
+//! Client: HTTP calls that are sent when they are due, whether or not earlier ones have been answered.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -12,25 +12,25 @@ use mio::{Events, Interest, Poll, Token};
 /// Users that ask in turn.
 const USERS: usize = 10_000;
 
-/// How long calls may be without an answer once no more come.
+/// How long to wait for answers after the last call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// When calls come.
+/// When calls are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// So many callers ask again as soon as they are answered.
+    /// This many callers, each of which asks again as soon as it is answered.
     Callers(usize),
-    /// So many calls a second.
+    /// This many calls per second.
     Rate(f64),
 }
 
-/// How a call went.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    /// When it was due, and how long after that it was answered, since the first call of all.
+    /// When it was due, counted from the first call of all, and how long after that it was answered.
     pub(super) due: Duration,
     pub(super) took: Duration,
-    /// Whether it was refused since the store has too much to do.
+    /// Whether it was refused because the store is overloaded.
     pub(super) is_refused: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Call {
 pub(super) struct Client {
     poll: Poll,
     connections: Vec<Connection>,
-    /// Connections on which nobody waits; the one that was used last comes first.
+    /// Connections without a call; the one that was used last comes first.
     idle: Vec<usize>,
     requests: Vec<Vec<u8>>,
     next: usize,
@@ -53,10 +53,10 @@ struct Connection {
 }
 
 impl Client {
-    /// Opens so many connections.
+    /// Opens this many connections.
     ///
     /// # Errors
-    /// If the server does not take them.
+    /// If the server does not accept them.
     pub(super) fn connect(address: SocketAddr, connections: usize) -> Result<Self> {
         let poll = Poll::new()?;
         let due = Instant::now();
@@ -83,11 +83,11 @@ impl Client {
         })
     }
 
-    /// Asks at each of these paces for as long as it says, one after the other, and waits for what is
-    /// not answered then. The calls, in the order of their answers.
+    /// Sends calls at each of these paces for its duration, one pace after the other, and then waits
+    /// for missing answers. Returns the calls, in the order of their answers.
     ///
     /// # Errors
-    /// If an answer is neither a verdict nor a refusal, or does not come.
+    /// If an answer is neither a verdict nor a refusal, or is missing.
     pub(super) fn ask(&mut self, phases: &[(Pace, Duration)]) -> Result<Vec<Call>> {
         let began = Instant::now();
         let mut calls = Vec::new();
@@ -122,7 +122,7 @@ impl Client {
         Ok(calls)
     }
 
-    /// Sends what waits, as far as there are connections, and reads what has come within a moment.
+    /// Sends waiting calls as far as connections are free, and reads what arrives within a moment.
     fn turn(
         &mut self,
         waiting: &mut VecDeque<Instant>,
@@ -163,7 +163,7 @@ impl Client {
 }
 
 impl Connection {
-    /// Reads what has come; if the answer is whole, whether it is a refusal.
+    /// Reads what has arrived. Once the answer is complete, returns whether it is a refusal.
     fn read(&mut self) -> Result<Option<bool>> {
         let mut buffer = [0; 8_192];
         loop {
@@ -197,7 +197,7 @@ fn request(address: SocketAddr, user: usize) -> Vec<u8> {
     (head + &body).into_bytes()
 }
 
-/// Whether an answer is a refusal; `None` if it is not whole.
+/// Whether an answer is a refusal; `None` if it is incomplete.
 fn answer(reply: &[u8]) -> Result<Option<bool>> {
     let Some(end) = reply.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Neighbour: somebody else whose scripts keep the same Redis busy.
+//! Neighbour: another client, whose scripts keep the same Redis busy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use anyhow::Result;
 
 use crate::redis::wire::Wire;
 
-/// A script that takes as long as it counts.
+/// A script that counts up to its argument; this determines how long it takes.
 const SCRIPT: &[u8] = b"local sum = 0 for i = 1, ARGV[1] do sum = sum + i end return sum";
 
-/// How far it counts to learn how long that takes.
+/// How far it counts at first, to measure how long that takes.
 const TRIAL: u64 = 1_000_000;
 
 /// A thread that runs script after script until this is dropped.
@@ -24,7 +24,7 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Starts it; each of its scripts takes about so long while the machine is quiet.
+    /// Starts it. On a quiet machine each of its scripts takes about `length`.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -40,7 +40,7 @@ impl Neighbour {
         let is_over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
-            // The store is gone before it is told.
+            // The store may be stopped before this thread is.
             while !told.load(Ordering::Relaxed) && run(count as u64).is_ok() {}
         });
         Ok(Self {
@@ -54,7 +54,7 @@ impl Drop for Neighbour {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it heard last is of no use to anybody.
+            // The thread's result is of no use.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Crowd: many calls at once through one store, on one server and on a cluster of three.
+//! Crowd: many parallel calls through one store, on one server and on a cluster of three.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -17,10 +17,11 @@ use crate::processes::Running;
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
-/// Calls that wait at a time where a rate is measured.
+/// Calls that wait at a time when a rate is measured.
 const CALLERS: usize = 512;
 
-/// Asks `calls` questions by so many callers; calls per second, and the most that waited at once.
+/// Sends `calls` calls from this many callers. Returns calls per second, and the most that waited
+/// at once.
 pub(super) async fn ask(
     subject: &Arc<Limiter<RedisStore>>,
     calls: usize,
@@ -55,7 +56,7 @@ pub(super) async fn ask(
     ))
 }
 
-/// Ten thousand calls that all wait at once, and how many connections that takes.
+/// Ten thousand calls that all wait at once: how many connections they take.
 pub(super) fn connections(lab: &Lab, report: &mut Report) -> Result<String> {
     let mut table = Table::new([
         "calls at once",
@@ -91,7 +92,8 @@ pub(super) fn connections(lab: &Lab, report: &mut Report) -> Result<String> {
     Ok(table.to_string())
 }
 
-/// Three masters beside one: who gets how many calls, and what they do together.
+/// Three masters compared with one: how calls are spread over them, and how many they answer
+/// together.
 pub(super) fn cluster(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let masters = Masters::start()?;
     let one = Arc::new(limiter(&lab.url(), &[BUCKET])?);
@@ -159,7 +161,7 @@ impl Masters {
                 std::env::temp_dir().display(),
                 std::process::id()
             );
-            // The bus of a cluster listens 10,000 above.
+            // A cluster's bus listens on a port 10,000 higher.
             let server = (0..50)
                 .find_map(|_| start_redis(&[words.as_slice(), &[&file]].concat(), 55_000).ok());
             servers.push(server.context("no server of a cluster comes up")?);

@@ -1,5 +1,5 @@
-//! Holds: how long the store is at work for a call about a key with so many permits held, units
-//! reserved or callers in line on it, as far as the bounds go.
+//! Holds: how long the store works on a call for a key with many permits held, units reserved or
+//! callers in a queue, up to the bounds.
 
 use std::time::Duration;
 
@@ -17,37 +17,37 @@ use super::{Lab, Settings};
 use crate::report::{Report, progress};
 use crate::table::Table;
 
-/// How much there is on the key: up to the bound of 1,000 holds, with room for a call more.
+/// Holds on the key: up to the bound of 1,000, with room for one more call.
 const SIZES: [usize; 4] = [100, 200, 500, 990];
 
-/// Callers who may stand in line on a shared store.
+/// The most callers that may queue on a shared store.
 const LONGEST_LINE: usize = 200;
 
-/// Reservations on a key that may be given back when their time is over.
+/// The most reservations on a key that may be given back when they expire.
 const MOST_RELEASED: usize = 100;
 
-/// Permits of a ceiling that is learned on a shared store.
+/// The most permits of a learned ceiling on a shared store.
 const MOST_LEARNED: usize = 500;
 
-/// Calls of which one figure is the median.
+/// Number of calls whose median is one figure.
 const CALLS: usize = 30;
 
-/// What lies on a key.
+/// The holds on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
-    /// Permits, all held.
+    /// Permits, all of them held.
     Permits,
     /// The same under a limit that learns its ceiling.
     Learned,
-    /// Reserved units that stay charged when their time is over.
+    /// Reserved units that stay charged when they expire.
     Reserved,
-    /// The same, and they are given back.
+    /// The same, but they are given back when they expire.
     Released,
-    /// Callers who wait for a rate.
+    /// Callers that wait for a rate.
     Line,
 }
 
-/// What is asked of it.
+/// The calls that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Peek,
@@ -55,7 +55,7 @@ enum Call {
     Refused,
     /// A claim that is admitted, and its end.
     Turn,
-    /// Somebody joins the line, has the place looked at again, and leaves.
+    /// A caller joins the queue, asks for its place again, and leaves.
     Join,
 }
 
@@ -111,7 +111,7 @@ const SUBJECTS: [(Ground, Call, &str); 13] = [
     ),
 ];
 
-/// Measures the time of scripts per call; the table.
+/// Measures the time of scripts per call. Returns the table.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let mut wire = Wire::connect(lab.address)?;
     let runtime = super::runtime()?;
@@ -151,7 +151,8 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
     Ok(table.to_string())
 }
 
-/// Fills one key and asks; the median of the microseconds that scripts took for each kind of call.
+/// Fills one key and calls it. Returns the median microseconds of the scripts for each kind of
+/// call.
 async fn measure(
     ground: Ground,
     call: Call,
@@ -171,7 +172,7 @@ async fn measure(
         Ground::Line => "rate: 1/s, burst: 1".to_owned(),
     };
     let limiter = limiter(&lab.url(), &[&limit])?;
-    // Room for one more below the bound.
+    // Leaves room for one more below the bound.
     let leaves_room =
         call == Call::Join || ((is_full || ground == Ground::Released) && call == Call::Turn);
     let places = size - usize::from(leaves_room);
@@ -203,7 +204,7 @@ async fn put(
             let keep = Duration::from_secs(3_600 + number as u64 * 7_919 % 1_000);
             limiter.reserve(&query(0), keep, Some(name)).await?
         }
-        // For as long as it may take.
+        // For as long as is allowed.
         Ground::Line => {
             let id = id(name)?;
             let claim = Claim {
@@ -227,7 +228,7 @@ fn id(name: &str) -> Result<HoldId> {
     HoldId::new("bench", name).context("a bad name")
 }
 
-/// What scripts took since the last look.
+/// The time that scripts took since the last call of this function.
 fn spent(wire: &mut Wire, since: &mut f64) -> Result<f64> {
     let mut all = 0.0;
     for command in ["cmdstat_evalsha", "cmdstat_eval"] {
@@ -241,7 +242,7 @@ fn spent(wire: &mut Wire, since: &mut f64) -> Result<f64> {
     Ok(all - std::mem::replace(since, all))
 }
 
-/// Asks once, and notes what each call took.
+/// Makes the calls once, and records how long each took.
 async fn ask(
     ground: Ground,
     call: Call,

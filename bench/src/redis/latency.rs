@@ -1,4 +1,4 @@
-//! Latency: how long one call takes beside a bare `GET`, when both come at the same pace.
+//! Latency: how long one call takes, compared with a bare `GET` at the same pace.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::{Lab, Settings, rivals};
 use crate::report::{Report, median, progress};
 use crate::table::Table;
 
-/// Calls per second: one that the server hardly notices, and a tenth of what it can do.
+/// Calls per second: a pace that the server hardly notices, and a tenth of what it can do.
 const PACES: [u64; 2] = [1_000, 10_000];
 
-/// Measures at each pace; the table.
+/// Measures at each pace. Returns the table.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let mut wire = Wire::connect(lab.address)?;
     let hash = wire.ask(&[b"SCRIPT", b"LOAD", rivals::GCRA.as_bytes()])?;
@@ -69,8 +69,8 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
     Ok(table.to_string())
 }
 
-/// Times of one second of calls, sorted, in microseconds. A call that is due while another is on its
-/// way begins when that is over: what it waited before is not counted.
+/// Times of one second of calls, sorted, in microseconds. A call that is due while another one is
+/// under way begins after it; the time before that is not counted.
 fn paced(wire: &mut Wire, call: &[u8], pace: u64) -> Result<Vec<f64>> {
     let mut times = Vec::new();
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Limits that are measured, and the limiters that hold them.
+//! Limits that are measured, and limiters with them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const BAN: &str =
 const CALENDAR: &str =
     "algorithm: fixed_window, limit: 1000000/day, align: calendar, time_zone: Europe/Berlin";
 
-/// A set of limits under a name.
+/// A named set of limits.
 pub(super) type Subject = (&'static str, &'static [&'static str]);
 
 /// One limit of each kind, and sets of several.
@@ -65,7 +65,7 @@ pub(super) fn limiter(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>>
     on(RedisStore::builder(url.parse()?), limits)
 }
 
-/// The same, that sends every call by itself.
+/// The same, but it sends every call by itself.
 pub(super) fn limiter_one_by_one(url: &str, limits: &[&str]) -> Result<Limiter<RedisStore>> {
     on(RedisStore::builder(url.parse()?).unbatched(), limits)
 }
@@ -78,7 +78,7 @@ fn on(store: RedisStoreBuilder, limits: &[&str]) -> Result<Limiter<RedisStore>> 
     Ok(limiter)
 }
 
-/// A question about one user.
+/// A query for one user.
 pub(super) fn query(user: usize) -> Query<'static> {
     Query::new("bench").entry("user", format!("user:{user:012}"))
 }

@@ -1,8 +1,8 @@
-//! What people run on Redis today: the smallest script that is a GCRA, and a leaky bucket that keeps
+//! What people run on Redis today: the smallest possible GCRA script, and a leaky bucket that keeps
 //! JSON in a string.
 
-/// As small as it can be: one number in, one number out, no key of its own format, no limit that may
-/// change, and a clock that never goes back.
+/// As small as possible: one number in, one number out, no key format of its own, a limit that
+/// cannot change, and a clock that never goes back.
 pub(super) const GCRA: &str = "\
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

@@ -1,5 +1,5 @@
-//! Scripts: what a call costs the server, beside the smallest script and a bucket in JSON; one limit
-//! of each kind, and several in one set.
+//! Scripts: what a call costs the server, compared with the smallest script and a bucket in JSON; one
+//! limit of each kind, and sets of several.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use super::{Lab, Settings, rivals};
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
-/// Calls on the way at a time: enough that the server never waits for the client.
+/// Calls under way at a time: enough that the server never waits for the client.
 const PIPELINE: usize = 64;
 
 /// Bytes of the only key.
 const USAGE: &[u8] = b"return redis.call('MEMORY', 'USAGE', redis.call('KEYS', '*')[1])";
 
-/// What is sent over and over, and its name.
+/// The calls that are sent over and over, with a name.
 struct Load {
     name: String,
     /// Frames of [`PIPELINE`] calls each.
     batches: Vec<Vec<u8>>,
 }
 
-/// Measures calls per second and processor time per call; the tables.
+/// Measures calls per second and processor time per call. Returns the tables.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let mut loads = rival_loads(settings, lab)?;
     for (name, limits) in SUBJECTS {
@@ -40,7 +40,7 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
         for turn in 0..loads.len() {
             let load = &loads[(run + turn) % loads.len()];
             wire.ask(&[b"FLUSHALL"])?;
-            // Half of the keys are there when the clock starts.
+            // When the measurement starts, half of the keys exist.
             saturate(&mut wire, load, settings.calls / 4)?;
             let before = wire.processor_time()?;
             let took = saturate(&mut wire, load, settings.calls)?;
@@ -59,8 +59,8 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
     Ok(table(report, &loads))
 }
 
-/// Rates hang on what else the machine does, processor time does not: a server that is saturated makes
-/// as many calls as fit into a second of its core.
+/// Rates depend on what else the machine does, processor time does not: a saturated server answers as
+/// many calls as fit into a second of its core.
 fn table(report: &Report, loads: &[Load]) -> String {
     let mut table = Table::new([
         "one call",
@@ -106,13 +106,13 @@ fn rival_loads(settings: &Settings, lab: &Lab) -> Result<Vec<Load>> {
     Ok(loads)
 }
 
-/// Users in an order in which neighbours are far apart; each once.
+/// Users in an order in which neighbours are far apart, each once.
 fn scattered(number: usize, users: usize) -> usize {
-    // A prime that no number of keys here has as a factor.
+    // A prime that does not divide any number of keys used here.
     (number * 1_000_003) % users
 }
 
-/// What a store sends for one call on each key, as it was sent.
+/// The bytes that a store sends for one call on each key.
 fn recorded(server: SocketAddr, limits: &[&str], keys: usize) -> Result<Vec<Vec<u8>>> {
     let tap = Tap::start(server, Duration::ZERO, 1)?;
     let subject = limiter(&format!("redis://{}", tap.address), limits)?;
@@ -133,7 +133,8 @@ fn batches(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     frames.chunks_exact(PIPELINE).map(<[_]>::concat).collect()
 }
 
-/// Sends `calls` calls as fast as the server answers: while it works on one batch the next is there.
+/// Sends `calls` calls as fast as the server answers: while it works on one batch, the next is already
+/// there.
 fn saturate(wire: &mut Wire, load: &Load, calls: usize) -> Result<Duration> {
     let begun = Instant::now();
     let mut text = String::new();
@@ -154,7 +155,7 @@ fn saturate(wire: &mut Wire, load: &Load, calls: usize) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Bytes that one key takes in the server, its name included.
+/// Bytes that one key takes in the server, including its name.
 pub(super) fn bytes(lab: &Lab, report: &mut Report) -> Result<String> {
     let mut wire = Wire::connect(lab.address)?;
     let mut table = Table::new(["state", "bytes after 1 charge", "after 100"]);
@@ -177,7 +178,7 @@ pub(super) fn bytes(lab: &Lab, report: &mut Report) -> Result<String> {
     };
     let mut rival = Wire::connect(lab.address)?;
     for (name, script, numbers) in [
-        // Slow enough that the key is there when it is looked at.
+        // Slow enough that the key still exists when its size is read.
         ("smallest GCRA", rivals::GCRA, ["60000000", "12000000000"]),
         ("JSON leaky bucket", rivals::JSON, rivals::JSON_NUMBERS),
     ] {
@@ -204,7 +205,7 @@ pub(super) fn bytes(lab: &Lab, report: &mut Report) -> Result<String> {
     Ok(table.to_string())
 }
 
-/// Round trips per query, as the server counts them.
+/// Round trips per query, according to the server's counters.
 pub(super) fn trips(lab: &Lab, report: &mut Report) -> Result<String> {
     const QUERIES: usize = 1_000;
     let mut wire = Wire::connect(lab.address)?;
@@ -223,7 +224,7 @@ pub(super) fn trips(lab: &Lab, report: &mut Report) -> Result<String> {
             runtime.block_on(subject.try_acquire(&query(user)))?;
         }
         let calls = wire.calls("evalsha")? - before.0 + wire.calls("eval")? - before.1;
-        // This program's own one is not counted.
+        // This program's own connection does not count.
         let connections: u64 = wire.info("clients", "connected_clients")?.parse::<u64>()? - 1;
         report.add(
             "script calls",

@@ -1,4 +1,4 @@
-//! Servers: two `quell serve` on one Redis let exactly the limit pass, also where answers come late.
+//! Servers: two `quell serve` on one Redis admit exactly the limit, even if answers come late.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,19 +16,20 @@ use crate::processes::{Running, built_quell, free_address};
 use crate::report::{Report, progress};
 use crate::table::Table;
 
-/// What both let pass together in the hour that the measurement does not take.
+/// What both together admit in an hour; the measurement takes less than an hour.
 const LIMIT: u64 = 1_000;
 
-/// Calls at each of the two.
+/// Calls at each server.
 const CALLS: usize = 1_500;
 
-/// Callers at each of the two.
+/// Callers at each server.
 const CALLERS: usize = 30;
 
-/// How long one question is asked again: many times what the slowest store here needs for one answer.
+/// How long one call is repeated: many times what the slowest store here needs for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a store behaves: how late every so many-th answer is, and how long servers wait for one.
+/// How a store behaves: every how many answers one is late and by how much, and how long servers wait
+/// for an answer.
 struct Weather {
     name: &'static str,
     delay: Duration,
@@ -57,7 +58,7 @@ const WEATHERS: [Weather; 3] = [
     },
 ];
 
-/// Counts what passes; the table.
+/// Counts the calls that pass. Returns the table.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let program = match &settings.quell {
         Some(program) => program.clone(),
@@ -138,10 +139,11 @@ fn start(
     ))
 }
 
-/// One caller, who asks again until there is an answer: how many passed, and how many were asked again.
+/// One caller, which repeats each call until it is answered: how many calls passed, and how many were
+/// repeated.
 ///
 /// # Errors
-/// If a question has no answer for [`PATIENCE`], with what was said last.
+/// If a call has no answer for [`PATIENCE`]; the error contains the last reply.
 fn call(address: SocketAddr) -> Result<(u64, u64)> {
     let mut wire = Wire::connect(address)?;
     let (mut passed, mut again) = (0, 0);
@@ -153,10 +155,10 @@ fn call(address: SocketAddr) -> Result<(u64, u64)> {
                     passed += u64::from(says(&answer, "allowed"));
                     break;
                 }
-                // What was declared for a store that does not answer, which is to refuse.
+                // The declared answer for a store that does not answer, which is to refuse.
                 Ok(answer) => answer,
                 Err(error) => {
-                    // It may have hung up.
+                    // The server may have closed the connection.
                     wire = Wire::connect(address)?;
                     error.to_string()
                 }
@@ -185,7 +187,7 @@ fn says(answer: &str, field: &str) -> bool {
     false
 }
 
-/// What is left in the store, as a server says that nothing holds up.
+/// What is left in the store, according to a server without delays.
 fn remaining(lab: &Lab, program: &Path, rules: &Path) -> Result<u64> {
     let (_server, address) = start(program, rules, lab.address, "10s", 2)?;
     let answer = Wire::connect(address)?.ask(&[b"QUELL.PEEK", b"bench", b"user", b"hot"])?;

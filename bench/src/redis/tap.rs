@@ -1,4 +1,5 @@
-//! Tap: stands between a store and its server, keeps what the store sends, and may hold answers up.
+//! Tap: a proxy between a store and its server, which records what the store sends and may delay
+//! answers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,8 +20,8 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// Listens, and passes everything on to `server`; what comes
-    /// back is held up by `delay` every `every`-th time that something comes, and what is behind it too.
+    /// Listens, and passes everything on to `server`. Every `every`-th piece of what comes back is
+    /// delayed by `delay`, and with it everything behind it.
     pub(super) fn start(server: SocketAddr, delay: Duration, every: u64) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -51,7 +52,7 @@ impl Tap {
         Ok(Self { address, sent })
     }
 
-    /// The commands that were sent so far and begin with `word`.
+    /// The commands sent so far that begin with `word`.
     pub(super) fn frames(&self, word: &[u8]) -> Vec<Vec<u8>> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rest = sent.as_slice();
@@ -81,7 +82,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut see: impl FnMut(&[u8])) {
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-/// Passes answers on, some of them late: a thread reads them with the instant at which they are due.
+/// Passes answers on, some of them late: a second thread reads them and notes when each is due.
 fn answers(mut from: TcpStream, mut to: TcpStream, delay: Duration, every: u64) {
     if delay.is_zero() {
         return pass(from, to, |_| {});

@@ -1,4 +1,4 @@
-//! Together: what calls that wait at the same time cost the store when they go in one script call.
+//! Together: what parallel calls cost the store when they share one script call.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const CALLERS: [usize; 6] = [1, 2, 4, 16, 128, 512];
 /// How calls are sent.
 const WAYS: [&str; 2] = ["each by itself", "together"];
 
-/// Measures both ways; the table.
+/// Measures both ways. Returns the table.
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let subjects = [
         Arc::new(limiter_one_by_one(&lab.url(), &[BUCKET])?),
@@ -32,7 +32,7 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
             for turn in 0..WAYS.len() {
                 let index = (run + turn) % WAYS.len();
                 let subject = &subjects[index];
-                // The connection stands, the server knows the script, and most keys are there.
+                // Now the connection is open, the server knows the script, and most keys exist.
                 runtime.block_on(ask(subject, 10_000, callers))?;
                 let measured = measure(settings, &runtime, &mut wire, subject, callers)?;
                 let [rate, micros, calls] = measured;
@@ -51,7 +51,7 @@ pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result
     Ok(table(report))
 }
 
-/// Decisions per second; the server's processor time and script calls for each.
+/// Decisions per second, and the server's processor time and script calls for each.
 fn measure(
     settings: &Settings,
     runtime: &tokio::runtime::Runtime,

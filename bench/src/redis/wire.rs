@@ -1,4 +1,4 @@
-//! Wire: RESP spoken by hand, so that a run costs the client next to nothing.
+//! Wire: a minimal RESP client, so that a run costs the client next to nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ impl Wire {
         Ok(self.stream.write_all(frames)?)
     }
 
-    /// Sends one command; the reply as text, elements of arrays a line each.
+    /// Sends one command. Returns the reply as text, with one line per element of an array.
     pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<String> {
         self.send(&frame(words))?;
         let mut text = String::new();
@@ -51,7 +51,7 @@ impl Wire {
         Ok(micros)
     }
 
-    /// How often the server ran a command.
+    /// How often the server has run a command.
     pub(super) fn calls(&mut self, command: &str) -> Result<u64> {
         let line = self.info("commandstats", &format!("cmdstat_{command}"))?;
         let calls = line
@@ -92,7 +92,7 @@ impl Wire {
     }
 }
 
-/// A command as it is sent.
+/// The bytes of a command.
 pub(super) fn frame(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -103,7 +103,7 @@ pub(super) fn frame(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Where the first command of `bytes` ends, if it is whole.
+/// Where the first command of `bytes` ends, if it is complete.
 pub(super) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let (count, mut at) = number_after(bytes, 0)?;
     for _ in 0..count {

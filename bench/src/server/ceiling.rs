@@ -1,4 +1,4 @@
-//! Ceiling: the fastest that a single thread can answer `CL.THROTTLE`, or a POST over HTTP, through
+//! Ceiling: the fastest that a single thread can answer `CL.THROTTLE`, or an HTTP POST, through
 //! this machine's sockets. It finds where each command or request ends and answers a constant; it
 //! reads no argument and decides nothing.
 
@@ -10,10 +10,10 @@ use clap::Args;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// Allowed; 101 at most, 100 left, back to rest within a second.
+/// Allowed; limit 101, 100 left, at rest again within a second.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:101\r\n:100\r\n:-1\r\n:1\r\n";
 
-/// The same over HTTP, as `/v1/acquire` says it.
+/// The same over HTTP, as the answer of `/v1/acquire`.
 const HTTP_REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
     content-length: 361\r\ndate: Sat, 21 Nov 2026 12:00:00 GMT\r\n\r\n\
     {\"allowed\":true,\"binding\":\"per-user\",\"remaining\":100,\"retry_after_ms\":null,\
@@ -22,21 +22,21 @@ const HTTP_REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\
     \"remaining\":100,\"retry_after_ms\":null,\"reset_after_ms\":600,\"delay_ms\":0,\
     \"permanent\":false,\"banned\":false,\"shadow\":false}]}";
 
-/// Bytes read at once: more than 50 connections with pipelines of 128 commands have waiting.
+/// Bytes read at once: more than are waiting on 50 connections with pipelines of 128 commands.
 const READ: usize = 64 * 1024;
 
-/// Replies that may wait to be sent on one connection before nothing more is read from it.
+/// Unsent bytes on one connection above which nothing more is read from it.
 const UNSENT: usize = 1024 * 1024;
 
 const LISTENER: Token = Token(usize::MAX);
 
-/// Where the ceiling listens.
+/// The address to listen on.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
     address: SocketAddr,
 }
 
-/// One client: bytes of a command that is not complete, and replies that are not sent.
+/// One client: the bytes of an incomplete command, and replies that are not yet sent.
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
@@ -109,7 +109,7 @@ fn accept(
 }
 
 impl Connection {
-    /// Reads, answers and writes what there is; whether the connection goes on.
+    /// Reads, answers and writes as much as possible. Returns whether the connection stays open.
     fn serve(&mut self, buffer: &mut [u8]) -> bool {
         loop {
             if !self.flush() {
@@ -125,7 +125,8 @@ impl Connection {
                     if !self.answer(read) {
                         return false;
                     }
-                    // Less than there was room for: the socket is empty, no need to ask again.
+                    // The read returned less than fits: the socket is empty, so reading again is
+                    // pointless.
                     if length < buffer.len() {
                         return self.flush();
                     }
@@ -182,10 +183,10 @@ impl Connection {
     }
 }
 
-/// What lies at the beginning of some bytes.
+/// What is at the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framed {
-    /// A command of so many bytes.
+    /// A command of this many bytes.
     Complete(usize),
     Incomplete,
     Broken,

@@ -1,4 +1,4 @@
-//! Clients: `redis-benchmark` and `wrk`, and a first look whether a server answers at all.
+//! Clients: `redis-benchmark` and `wrk`, and a check that a server answers at all.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,17 +12,17 @@ use crate::machine::bench_folder;
 /// Connections of both clients.
 pub(super) const CONNECTIONS: u32 = 50;
 
-/// Different keys, a number that `bench/inputs/post.lua` knows as well.
+/// Number of different keys; `bench/inputs/post.lua` has the same number.
 const KEYS: u32 = 100_000;
 
-/// How long a server may take for one answer when it is looked at.
+/// How long a server may take for the one answer of a check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Sends one command as clients do and requires a reply that begins with `expected`: programs that
-/// measure count an error as an answer.
+/// Sends one command as clients do and requires a reply that begins with `expected`: the benchmark
+/// programs would count an error as an answer.
 ///
 /// # Errors
-/// If the reply begins otherwise, with the reply.
+/// If the reply begins differently; the error contains it.
 pub(super) fn look_resp(address: SocketAddr, words: &[&str], expected: &str) -> Result<()> {
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
@@ -41,7 +41,7 @@ pub(super) fn look_resp(address: SocketAddr, words: &[&str], expected: &str) -> 
     Ok(())
 }
 
-/// Commands per second, all connections together.
+/// Commands per second, over all connections.
 ///
 /// # Errors
 /// If the client fails.
@@ -71,13 +71,13 @@ pub(super) fn redis_benchmark(
     per_second(&text).with_context(|| format!("redis-benchmark printed {text:?}"))
 }
 
-/// The second field of the last line: the first is the command, which may hold commas.
+/// The second field of the last line. The first is the command, which may contain commas.
 fn per_second(csv: &str) -> Option<f64> {
     let line = csv.lines().rfind(|line| line.starts_with('"'))?;
     line.split("\",\"").nth(1)?.trim_matches('"').parse().ok()
 }
 
-/// Requests per second of `wrk` with one thread. `body` has KEY where the key goes.
+/// Requests per second of `wrk` with one thread. `body` has KEY in place of the key.
 ///
 /// # Errors
 /// If the client fails or any answer is not a success.

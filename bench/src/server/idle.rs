@@ -1,5 +1,5 @@
-//! Idle: does a server answer as fast when most of its connections say nothing, and what does each
-//! of those weigh?
+//! Idle: does a server answer as fast when most of its connections are silent, and how much memory
+//! does each of those take?
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use crate::processes::{Running, built_quell, free_address, on_path};
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
-const QUESTION: &str = "What do connections cost that say nothing?";
+const QUESTION: &str = "What do silent connections cost?";
 const OVERHEAD: &str = "One server for each number of connections, all of them running at once; 50 of the \
     connections ask CL.THROTTLE, the others have said PING once. Runs alternate. Bytes are what the \
     process grew by when the silent ones came, divided by their number.";
@@ -25,13 +25,14 @@ const OVERHEAD: &str = "One server for each number of connections, all of them r
 /// What `bench idle` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Open connections, the 50 that ask included; the first is what the others are compared with.
+    /// Numbers of open connections, including the 50 that ask; the others are compared with the
+    /// first number.
     #[arg(long, value_delimiter = ',', default_value = "50,1000,10000")]
     connections: Vec<u32>,
     /// Commands that a connection sends before it waits.
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     pipelines: Vec<u32>,
-    /// Runs of each; they alternate.
+    /// Runs of each number; they alternate.
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// Commands of one run, times the pipeline.
@@ -47,7 +48,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// A server with connections that say nothing.
+/// A server with silent connections.
 #[derive(Debug)]
 struct Crowd {
     name: String,
@@ -59,7 +60,7 @@ struct Crowd {
 /// Measures and prints.
 ///
 /// # Errors
-/// If the server or the client is missing or fails, or so many connections cannot be opened.
+/// If the server or the client is missing or fails, or not all connections can be opened.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     let least = settings.connections.iter().min();

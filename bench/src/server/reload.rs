@@ -1,4 +1,5 @@
-//! Reload: how long a server takes to start with many rules, and who waits while they are reloaded.
+//! Reload: how long a server takes to start with many rules, and how long callers wait during a
+//! reload.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +29,7 @@ const OVERHEAD: &str = "Milliseconds. A start ends when the server accepts conne
 /// Time between two changes of the file.
 const EVERY: Duration = Duration::from_millis(1_500);
 
-/// Between an answer and the next question.
+/// Time between an answer and the next call.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// What `bench reload` measures.
@@ -37,7 +38,7 @@ pub(crate) struct Settings {
     /// Rules in the file.
     #[arg(long, default_value_t = 10_000)]
     rules: u32,
-    /// Starts, and reloads.
+    /// Number of starts, and of reloads.
     #[arg(long, default_value_t = 7)]
     runs: u32,
     /// Measure this program instead of building one.
@@ -128,7 +129,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// So many rules with this rate; two match every question.
+/// `count` rules with this rate; two of them match every query.
 fn rules(count: u32, rate: u32) -> String {
     let mut text = String::from("domain: bench\nrules:\n");
     for number in 0..count / 2 {
@@ -143,7 +144,7 @@ fn rules(count: u32, rate: u32) -> String {
     text
 }
 
-/// Replaces a file as editors do: another one takes its name.
+/// Replaces a file as editors do: a new file takes its name.
 fn replace(file: &Path, text: &str) -> Result<()> {
     let other = file.with_extension("new");
     fs::write(&other, text)?;
@@ -152,7 +153,7 @@ fn replace(file: &Path, text: &str) -> Result<()> {
 
 type Times = Vec<(&'static str, Vec<Duration>)>;
 
-/// How long answers take while `work` is done.
+/// How long answers take while `work` runs.
 fn ask_during(address: SocketAddr, work: impl FnOnce() -> Result<()>) -> Result<Times> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

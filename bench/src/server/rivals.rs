@@ -1,4 +1,4 @@
-//! Rivals on the wire: which servers run, and what each is asked.
+//! Rivals on the wire: the servers that run, and the calls that each gets.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,17 +20,17 @@ pub(super) const THROTTLE: [&str; 6] =
 /// The same over HTTP: `bench/inputs/rules.yaml` has the limit.
 const ACQUIRE: &str = r#"{"domain":"bench","entries":{"user":"KEY"}}"#;
 
-/// A question that is measured: whom, and in which words.
+/// A RESP call that is measured: its server and its words.
 #[derive(Debug)]
 pub(super) struct Rival {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
     pub(super) words: Vec<&'static str>,
-    /// Which of [`Servers::running`] answers.
+    /// The server's index in [`Servers::running`].
     pub(super) server: usize,
 }
 
-/// A JSON question over HTTP.
+/// A JSON request over HTTP.
 #[derive(Debug)]
 pub(super) struct HttpRival {
     pub(super) name: &'static str,
@@ -40,7 +40,7 @@ pub(super) struct HttpRival {
     pub(super) server: usize,
 }
 
-/// Servers that run, and the questions to ask.
+/// Running servers, and the calls to measure.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     pub(super) running: Vec<Running>,
@@ -49,10 +49,10 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts all that `settings` asks for and looks whether each gives the answer it should.
+    /// Starts all servers that `settings` names, and checks that each gives the expected answer.
     ///
     /// # Errors
-    /// If one is not installed, does not start, or answers otherwise.
+    /// If a server is not installed, does not start, or answers otherwise.
     pub(super) fn start(settings: &Settings) -> Result<Self> {
         let mut servers = Self::default();
         servers.start_ceiling()?;
@@ -76,7 +76,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Adds a question to the server that was started last.
+    /// Adds a call for the server that was started last.
     fn ask(&mut self, name: &'static str, address: SocketAddr, words: &[&'static str]) {
         self.resp.push(Rival {
             name,
@@ -129,7 +129,7 @@ impl Servers {
 
     fn start_redis(&mut self) -> Result<()> {
         let address = self.redis("redis", &[])?;
-        // Every key that GET may ask for is there, and stays.
+        // Every key that GET may ask for exists, and stays.
         let fill = ["SET", "user:__rand_int__", "1"];
         redis_benchmark(address, 128, 2_000_000, &fill)?;
         self.ask("redis GET", address, &["GET", "user:__rand_int__"]);

@@ -219,8 +219,7 @@ fn alone(world: &mut World) {
             let local = one.clock.local(world.now);
             let bucket = one.buckets.get(limit);
             let rate = bucket.map_or(0, |bucket| bucket.schedule().at(local).rate);
-            // A member that wants two units a second, and may use them, admits some within ten
-            // seconds.
+            // Two units a second, wanted and allowed, mean some admissions in ten seconds.
             let some = rate.min(one.demand[limit]) > 2 * MICRO;
             let text = format!("without coordinators member {node} admits nothing");
             let admits = !some || one.admitted[limit] > *before;

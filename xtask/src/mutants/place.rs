@@ -1,4 +1,4 @@
-//! Where a row's text is found: formatting, file names and most renames do not matter.
+//! Finds a row's text; formatting, file names and most renames do not matter.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use anyhow::{Result, bail};
 use super::{Mutant, Snapshot};
 use crate::tokens;
 
-/// The place of a row's original, and what to write there.
+/// The place of a row's original, and the text to write there.
 #[derive(Debug)]
 pub(super) struct Place<'s> {
-    /// The file that holds it, from the repository's root.
+    /// The file that contains it, from the repository's root.
     pub(super) file: &'s str,
     text: &'s str,
     range: Range<usize>,
@@ -20,13 +20,13 @@ pub(super) struct Place<'s> {
 
 impl<'s> Place<'s> {
     /// Finds the original of `row`: in the row's file; otherwise in another file of that crate, as
-    /// after a move; otherwise in the row's file under other names, as after a rename.
+    /// after a move; otherwise in the row's file with other names, as after a rename.
     ///
     /// # Errors
     ///
-    /// When it is not there exactly once; says what to do.
+    /// When it is not there exactly once; the error says what to do.
     pub(super) fn find(row: &Mutant, snapshot: &'s Snapshot) -> Result<Self> {
-        // The last comma of a list may be gone where the row's text ends.
+        // The last comma of a list may be missing where the row's text ends.
         let (original, replacement) =
             match [row.original, row.replacement].map(|t| t.strip_suffix(',')) {
                 [Some(original), Some(replacement)] => (original, replacement),
@@ -77,7 +77,7 @@ impl<'s> Place<'s> {
         [&self.text[..start], &self.replacement, &self.text[end..]].concat()
     }
 
-    /// The words of the function around it; those of the whole file where there is none.
+    /// The words of the function around it, or of the whole file if there is no function.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl<'s> Place<'s> {
         Ok(words.map(|word| word.text).collect())
     }
 
-    /// What is written there.
+    /// The replacement with the current names.
     pub(super) fn replacement(&self) -> &str {
         &self.replacement
     }
@@ -101,14 +101,14 @@ fn crate_folder(path: &str) -> &str {
     name.map_or(path, |name| &path["crates/".len()..][..name])
 }
 
-/// A word of a source: a name, a number, or one other character that is no white space.
+/// A word of a source: a name, a number, or any other single character except white space.
 #[derive(Debug, Clone, Copy)]
 struct Word<'t> {
     text: &'t str,
     start: usize,
 }
 
-/// The words of a text in Rust or Lua, without comments. Words in a string count as others do.
+/// The words of a text in Rust or Lua, without comments. Words inside a string count like others.
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words: Vec<Word<'_>> = Vec::new();
     let mut at = 0;
@@ -122,7 +122,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         };
         let is_closing = matches!(first, ')' | ']' | '}');
         if is_closing && words.last().is_some_and(|last| last.text == ",") {
-            // The comma that rustfmt adds where it breaks lines.
+            // The comma that rustfmt adds when it breaks lines.
             words.pop();
         }
         if !first.is_whitespace() && !starts_comment(text, at) {
@@ -136,8 +136,8 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// Whether a comment of a whole line or at a line's end starts here: after white space, so that what
-/// stands in an address (`https://`) or a Lua subtraction is none.
+/// Whether a comment starts here, on a line of its own or at a line's end. White space must come before
+/// it, so that an address (`https://`) or a Lua subtraction is not taken for a comment.
 fn starts_comment(text: &str, at: usize) -> bool {
     let rest = &text[at..];
     let is_mark = rest.starts_with("//") || rest.starts_with("-- ");
@@ -148,14 +148,14 @@ fn starts_comment(text: &str, at: usize) -> bool {
             .is_none_or(char::is_whitespace)
 }
 
-/// Where a text was found, and which of its names are called how there.
+/// Where a text was found, and what its names are called there.
 #[derive(Debug)]
 struct Found {
     range: Range<usize>,
     names: BTreeMap<String, String>,
 }
 
-/// Every place in `text` with these words; `renamed`: where at most half of the names are others.
+/// Every place in `text` with these words. With `renamed`, up to half of the names may differ.
 fn find(text: &str, wanted: &[Word<'_>], renamed: bool) -> Vec<Found> {
     let there = words(text);
     let windows = there.windows(wanted.len().max(1));
@@ -174,7 +174,8 @@ fn find(text: &str, wanted: &[Word<'_>], renamed: bool) -> Vec<Found> {
     found.collect()
 }
 
-/// What each name of `wanted` is called in `there`, if they are alike but for names: one name for one.
+/// What each name of `wanted` is called in `there`, if both are equal except for names; the mapping
+/// must be one to one.
 fn names(wanted: &[Word<'_>], there: &[Word<'_>]) -> Option<BTreeMap<String, String>> {
     let mut names = BTreeMap::new();
     let mut back = BTreeMap::new();
@@ -194,7 +195,7 @@ fn names(wanted: &[Word<'_>], there: &[Word<'_>]) -> Option<BTreeMap<String, Str
     Some(names.into_iter().map(owned).collect())
 }
 
-/// Words that no rename gives to anything.
+/// Words that are never the result of a rename.
 const KEYWORDS: [&str; 24] = [
     "and", "as", "async", "await", "break", "else", "elseif", "end", "false", "fn", "for", "if",
     "in", "let", "local", "match", "mut", "nil", "not", "or", "return", "then", "true", "while",
@@ -204,7 +205,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_') && !KEYWORDS.contains(&word)
 }
 
-/// The text with the names that its original has now.
+/// The text with the current names of its original.
 fn renamed(text: &str, names: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = 0;
@@ -218,7 +219,7 @@ fn renamed(text: &str, names: &BTreeMap<String, String>) -> String {
     out + &text[rest..]
 }
 
-/// The innermost function that holds `at`; where there is none, the whole text. In a script it is the
+/// The innermost function that contains `at`, or the whole text if there is none. In a script it is the
 /// block between two lines that are not indented.
 fn function_around(path: &str, text: &str, at: usize) -> Result<Range<usize>> {
     if path.ends_with(".rs") {
@@ -237,8 +238,8 @@ fn function_around(path: &str, text: &str, at: usize) -> Result<Range<usize>> {
     Ok(start.unwrap_or(0)..end.unwrap_or(text.len()))
 }
 
-/// The tests that must notice: every function that the row selects, with names left out, so that a test
-/// counts as changed when what it does changes and not when something is renamed.
+/// The tests that must notice: every function that the row selects. Names are left out, so that a test
+/// counts as changed when its behaviour changes, but not when something is renamed.
 ///
 /// # Errors
 ///

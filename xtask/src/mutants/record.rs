@@ -1,8 +1,8 @@
-//! The record of rows that were caught, and of the text that they were caught in.
+//! The record of rows that were caught, with a hash of the text in which they were caught.
 //!
-//! A row is run again once the row differs, the function that it makes wrong, or what the tests do that
-//! must notice. Comments, formatting, file names and the names in tests do not count, so that what is
-//! moved or renamed elsewhere runs nothing. `cargo xtask mutants` runs every row.
+//! A row is run again once the row itself, the function that it changes or the behaviour of its tests
+//! changes. Comments, formatting, file names and the names in tests do not count, so that moving or
+//! renaming code runs nothing. `cargo xtask mutants` runs every row.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +14,20 @@ use sha2::{Digest, Sha256};
 use super::place::{self, Place};
 use super::{Mutant, Snapshot};
 
-/// From the repository's root; written by this tool and committed.
+/// From the repository's root; this tool writes it, and it is committed.
 const PATH: &str = "xtask/mutants.record";
 
-/// Digits of a hash that are kept: a chance of one in 2^64 that a change goes unseen.
+/// Digits of a hash that are kept: a change goes unnoticed with a probability of 2^-64.
 const DIGITS: usize = 16;
 
-/// What is on record: the hash of a row's text by the row's name.
+/// The record: the hash of a row's text, by the row's name.
 pub(super) struct Record {
     path: PathBuf,
     hashes: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// Reads the record of the repository at `root`; without one, nothing is on record.
+    /// Reads the record of the repository at `root`; without a file the record is empty.
     pub(super) fn read(root: &Path) -> Self {
         let path = root.join(PATH);
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -39,7 +39,7 @@ impl Record {
         }
     }
 
-    /// Whether the row was caught in just this text.
+    /// Whether the row was caught in exactly this text.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Record {
         self.write()
     }
 
-    /// Forgets rows that are no longer in the table.
+    /// Removes rows that are no longer in the table.
     ///
     /// # Errors
     ///
@@ -82,7 +82,8 @@ impl Record {
     }
 }
 
-/// The hash of everything that the outcome of a row hangs on, as far as it is known without running it.
+/// The hash of everything that the outcome of a row depends on, as far as it is known without running
+/// it.
 fn hash(row: &Mutant, snapshot: &Snapshot) -> Result<String> {
     let place = Place::find(row, snapshot)?;
     let mut hasher = Sha256::new();

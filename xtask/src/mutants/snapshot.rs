@@ -1,5 +1,5 @@
-//! The workspace as it was when the table started, and a copy of it on disk in
-//! which mistakes may be made.
+//! The workspace as it was when the run started, and a copy of it on disk in which mistakes may be
+//! made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,11 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::repository;
 
-/// Folders that the workspace leaves out.
+/// Folders that do not belong to the workspace.
 const SIDE_WORKSPACES: [&str; 2] = ["bench/", "fuzz/"];
 
-/// Every file of the workspace, in memory: edits made while the table runs do
-/// not mix with it.
+/// Every file of the workspace, in memory: edits made during the run have no effect on it.
 pub(crate) struct Snapshot {
     files: BTreeMap<String, Vec<u8>>,
 }
@@ -37,8 +36,7 @@ impl Snapshot {
         Ok(Self { files })
     }
 
-    /// Every file that is UTF-8: its path from the repository's root and its text, in the order of
-    /// paths.
+    /// The path from the repository's root and the text of every UTF-8 file, in the order of paths.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter();
         files
@@ -55,10 +53,9 @@ impl Snapshot {
         }
     }
 
-    /// Makes the folder `copy` equal to the snapshot, with `changed` (a path
-    /// and its text) in place of one file. Only files that differ are written,
-    /// so that cargo builds only what changed; a file that a test left behind
-    /// (a regression that a property noted) is removed.
+    /// Makes the folder `copy` equal to the snapshot, with `changed` (a path and its text) in place
+    /// of one file. Only files that differ are written, so that cargo builds only what changed. A
+    /// file that a test left behind (such as a regression that a property test noted) is removed.
     ///
     /// # Errors
     ///

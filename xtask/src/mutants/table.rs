@@ -1,7 +1,7 @@
-//! The mistakes, each a defect that limiters of this world have shipped.
+//! The mistakes, each a defect that some rate limiter has shipped.
 //!
-//! A row is added when a defect is found (by us or in somebody else's limiter):
-//! the line that would bring it back, and the test that must not let it.
+//! Add a row when a defect is found (in Quell or in another limiter): the line that would bring it
+//! back, and the test that must catch it.
 
 use super::Mutant;
 
@@ -20,7 +20,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     MUTANTS.iter().chain(apart)
 }
 
-/// Mistakes of deciding.
+/// Mistakes in decisions.
 const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "retry_after truncated to milliseconds: buckets",

@@ -1,8 +1,8 @@
 //! Where mistakes are made: builds the tests of the copy and runs them.
 //!
-//! Building and running are two steps, so that a mistake that does not compile
-//! is told apart from one that a test noticed. All mistakes share one target
-//! folder: only what depends on the one changed file is built again.
+//! Building and running are two steps, so that a mistake that does not compile is distinguished from
+//! one that a test noticed. All mistakes share one target folder: cargo rebuilds only what depends on
+//! the changed file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ use anyhow::{Context, Result, bail};
 use crate::programs;
 use crate::test_programs::{self, Program};
 
-/// Tests that a mistake is meant to fail take seconds; after this long they
-/// are taken to hang.
+/// The tests of a mistake take seconds; after this time they count as hanging.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The seed of all properties; any number would do.
@@ -25,23 +24,23 @@ const SEED: &str = "20260329";
 /// All targets of a package that have tests.
 const ALL_TARGETS: &str = "--tests";
 
-/// How often a running test program is asked whether it has ended.
+/// How often to check whether a test program has ended.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What came of building and running some tests.
+/// The outcome of building and running some tests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Run {
-    /// All of them passed, so many.
+    /// All of them passed; their number.
     Passed(usize),
-    /// These failed; none named when the test program died.
+    /// These failed; the list is empty if the test program died.
     Failed(Vec<String>),
-    /// The compiler said this.
+    /// They did not compile; the compiler's output.
     NotBuilt(String),
     /// They were stopped after [`LIMIT`].
     NotEnded,
 }
 
-/// The folders that the mistakes are made, built and run in.
+/// The folders in which mistakes are made, built and run.
 pub(super) struct Workshop {
     copy: PathBuf,
     built: PathBuf,
@@ -49,7 +48,7 @@ pub(super) struct Workshop {
 }
 
 impl Workshop {
-    /// Uses (and keeps, for the next time) the folder `base`.
+    /// Uses the folder `base`, and keeps it for the next time.
     ///
     /// # Errors
     ///
@@ -65,7 +64,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// The folder that holds the copy of the workspace.
+    /// The folder with the copy of the workspace.
     pub(super) fn copy(&self) -> &Path {
         &self.copy
     }
@@ -91,8 +90,8 @@ impl Workshop {
         Ok(Run::Passed(passed))
     }
 
-    /// The targets of `package` that have tests whose path contains `filter`: there is no need to build
-    /// another. All of them if none has.
+    /// The targets of `package` that have tests whose path contains `filter`; others need not be built.
+    /// All targets if none has.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ impl Workshop {
         Ok(targets.join(" "))
     }
 
-    /// The test programs of these targets, or what the compiler said.
+    /// The test programs of these targets, or the compiler's output.
     fn build(&self, package: &str, targets: &str) -> Result<Result<Vec<Program>, String>> {
         let mut command = programs::cargo(&self.copy);
         command
@@ -137,9 +136,8 @@ impl Workshop {
         Ok(Ok(programs))
     }
 
-    /// Runs one test program. Properties are tried on the same cases each time,
-    /// so that whether a mistake is caught is no matter of luck, and are not
-    /// shrunk, since it is enough that they fail.
+    /// Runs one test program. Properties are tried on the same cases each time, so that catching a
+    /// mistake is not a matter of luck. Failing cases are not shrunk: a failure is enough.
     fn run_program(&self, program: &Program, filter: &str) -> Result<Run> {
         let output = File::create(&self.output)?;
         let mut child = Command::new(&program.path)
@@ -173,7 +171,7 @@ impl Workshop {
     }
 }
 
-/// The tests that a test program reports to have ended so.
+/// The tests that ended this way, according to the test program's output.
 fn tests_that(output: &str, ended: &str) -> Vec<String> {
     output
         .lines()

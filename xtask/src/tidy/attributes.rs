@@ -1,4 +1,4 @@
-//! Attributes that switch something off: a test never, a lint only with a reason.
+//! Attributes that switch something off: never a test, and a lint only with a reason.
 
 use proc_macro2::TokenTree;
 
@@ -40,7 +40,7 @@ fn check_tokens(file: &TextFile, tokens: &[TokenTree], findings: &mut Vec<Findin
     }
 }
 
-/// What is wrong with an attribute of this content, also inside `cfg_attr`.
+/// What is wrong with an attribute with this content, also inside `cfg_attr`.
 fn complaint(content: &[TokenTree]) -> Option<&'static str> {
     let [name, rest @ ..] = content else {
         return None;
@@ -69,8 +69,7 @@ fn complaint(content: &[TokenTree]) -> Option<&'static str> {
     None
 }
 
-/// Whether this is a line of documentation that opens an example which nothing
-/// compiles.
+/// Whether this is a line of documentation that opens an example which is not compiled.
 fn is_example_off(name: &TokenTree, rest: &[TokenTree]) -> bool {
     let text = rest.last().map(ToString::to_string).unwrap_or_default();
     tokens::is_ident(name, "doc") && text.contains("```") && text.contains("ignore")

@@ -1,8 +1,8 @@
-//! What comes from outside: under which licence, from where, which crates are not
-//! wanted, and what is declared and used by nobody.
+//! Dependencies: their licences and sources, crates that are not wanted, and declared dependencies
+//! that are not used.
 //!
-//! All platforms and features count, also what only tests need. The benchmarks
-//! and the fuzz targets are left out: nothing of theirs is passed on.
+//! All platforms and features count, and also what only tests need. The benchmarks and the fuzz
+//! targets do not count: nothing of theirs is distributed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,8 +15,8 @@ use spdx::{Expression, ParseMode};
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 
-/// The licences that a dependency may offer: whoever passes Quell on has to keep
-/// their notices, and nothing more. One that no dependency needs is a finding.
+/// The licences that a dependency may offer: a distributor of Quell has to keep their notices, and
+/// nothing more. A licence in this list that no dependency needs is a finding.
 const LICENSES: [&str; 9] = [
     "Apache-2.0",
     "BSD-3-Clause",
@@ -29,7 +29,7 @@ const LICENSES: [&str; 9] = [
     "Zlib",
 ];
 
-/// Crates that may not come in, not even by way of others, and why.
+/// Crates that are not allowed, not even as indirect dependencies, and why.
 const UNWANTED: [(&str, &str); 9] = [
     ("async-std", "it has been given up: use tokio"),
     ("aws-lc-sys", "it needs cmake to build: use ring"),
@@ -54,7 +54,7 @@ const UNWANTED: [(&str, &str); 9] = [
 struct Dependency {
     name: String,
     license: Option<String>,
-    /// Nothing for a folder on this machine.
+    /// `None` for a folder on this machine.
     source: Option<String>,
     from_crates_io: bool,
 }
@@ -63,8 +63,8 @@ struct Dependency {
 ///
 /// # Errors
 ///
-/// When `cargo metadata` fails, as it does when the lock file is not up to date,
-/// or a manifest cannot be read.
+/// When `cargo metadata` fails, for example because the lock file is not up to date, or when a
+/// manifest cannot be read.
 pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
     let metadata = metadata(&repository.root)?;
     let dependencies = dependencies(&metadata);
@@ -109,7 +109,7 @@ fn licenses(dependencies: &[Dependency]) -> Vec<Finding> {
             findings.push(locked(format!("{name} names no licence")));
             continue;
         };
-        // As registries take them: `MIT/Apache-2.0` as well.
+        // As registries accept them: `MIT/Apache-2.0` as well.
         match Expression::parse_mode(license, ParseMode::LAX) {
             Err(_) => findings.push(locked(format!("{name}: what licence is `{license}`?"))),
             Ok(expression) if is_allowed(&expression, None) => expressions.push(expression),
@@ -125,7 +125,7 @@ fn licenses(dependencies: &[Dependency]) -> Vec<Finding> {
     findings
 }
 
-/// Whether the licences of the list are enough, one of them left out.
+/// Whether the licences of the list suffice, with one of them left out.
 fn is_allowed(expression: &Expression, without: Option<&str>) -> bool {
     expression.evaluate(|requirement| {
         let id = requirement.license.id();
@@ -178,7 +178,7 @@ fn unused_entries(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
         .collect())
 }
 
-/// Dependencies stand in three tables of a manifest, and in those of each platform.
+/// A manifest has three tables of dependencies, and as many for each platform.
 fn collect_inherited(manifest: &toml::Table, inherited: &mut BTreeSet<String>) {
     for (key, value) in manifest {
         let Some(table) = value.as_table() else {
@@ -197,8 +197,8 @@ fn collect_inherited(manifest: &toml::Table, inherited: &mut BTreeSet<String>) {
     }
 }
 
-/// Finds dependencies of members that no source of theirs names; what only
-/// tests name is a dev-dependency.
+/// Finds dependencies that no source of their crate names; one that only tests name must be a
+/// dev-dependency.
 fn unused_dependencies(repository: &Repository, metadata: &Metadata) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in metadata.workspace_packages() {
@@ -217,7 +217,7 @@ fn unused_dependencies(repository: &Repository, metadata: &Metadata) -> Vec<Find
         };
         let in_all = named(sources().collect());
         let in_product = named(sources().filter(|file| !file.is_test_code()).collect());
-        // A crate that stands in two tables, with more features for tests, is named once.
+        // A crate listed in two tables, with more features for tests, counts once.
         let mut kinds: BTreeMap<&str, bool> = BTreeMap::new();
         for dependency in &package.dependencies {
             let name = dependency.rename.as_ref().unwrap_or(&dependency.name);
@@ -244,7 +244,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// Where the lists stand.
+/// The file with the lists.
 const LISTS: &str = "xtask/src/tidy/dependencies.rs";
 
 fn locked(message: String) -> Finding {
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Dependencies that need every licence of the list, and this one.
+    /// Dependencies that need every licence of the list, plus this one.
     fn with(dependency: Dependency) -> Vec<Dependency> {
         let mut all: Vec<Dependency> = LICENSES.map(|name| self::dependency("a", name)).into();
         all.push(dependency);
@@ -323,7 +323,7 @@ mod tests {
         assert_one(&sources(&with(foreign)), "a folder outside the workspace");
     }
 
-    /// A workspace with two crates, beside a folder that is none of it.
+    /// A workspace with two crates, and a folder next to it that does not belong to it.
     fn sample(root: &Path) -> Repository {
         let package = |name: &str, rest: &str| {
             format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n{rest}")
@@ -366,7 +366,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let repository = sample(&root);
-        // The entry that nobody uses asks no registry for anything.
+        // This works offline: an unused entry is not looked up in a registry.
         let mut lock = MetadataCommand::new();
         let lock = lock.manifest_path(repository.root.join("Cargo.toml"));
         lock.other_options(["--offline".to_owned()]).exec().unwrap();

@@ -1,10 +1,9 @@
-//! Who may depend on whom: a table, equal to `cargo metadata` in both
-//! directions, so that it can be read as the truth.
+//! Which crates may depend on which: a table that must equal `cargo metadata` in both directions, so that
+//! it can be read as the truth.
 //!
-//! Dev-dependencies between workspace crates are not in the table. Their rule:
-//! normal and dev edges together have no cycle, so a test may use a crate that
-//! points the same way, never one that points back. A crate may name itself, to
-//! have its own features in its own tests.
+//! Dev-dependencies between workspace crates are not in the table. Their rule: normal and dev edges
+//! together have no cycle, so a test may use a crate that points the same way, never one that points back.
+//! A crate may name itself, to enable its own features in its own tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +13,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 use crate::finding::Finding;
 
-/// Where a finding of this check is reported.
+/// The file in which findings of this check are reported.
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
@@ -51,11 +50,10 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("xtask", &[]),
 ];
 
-/// The crates that are walls, with everything else they may depend on (tests
-/// aside). The core: only what is `no_std` and pure, so nothing that reads
-/// clocks, waits, logs or serializes; `ipnet` is address prefixes, `memchr`
-/// searches globs, `smallvec` keeps the bytes of a key off the heap. The shares of a fleet: nothing at all.
-/// The protocol: no sockets and no runtime.
+/// The crates that are walls, with everything else they may depend on (except in tests). The core: only
+/// what is `no_std` and pure, so nothing that reads clocks, waits, logs or serializes; `ipnet` has address
+/// prefixes, `memchr` searches globs, `smallvec` keeps the bytes of a key off the heap. The shares of a
+/// fleet: nothing at all. The protocol: no sockets and no runtime.
 const WALLS: [(&str, &[&str]); 3] = [
     ("quell-core", &["ipnet", "memchr", "smallvec"]),
     ("quell-shares", &[]),
@@ -159,7 +157,7 @@ fn walls(edges: &BTreeSet<Edge>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports each crate from which a way along normal and dev edges leads back.
+/// Reports each crate that depends on itself through normal and dev edges.
 fn cycles(names: &BTreeSet<String>, edges: &BTreeSet<Edge>, findings: &mut Vec<Finding>) {
     for name in names {
         let mut seen = BTreeSet::new();
@@ -201,7 +199,7 @@ mod tests {
         }
     }
 
-    /// What `cargo metadata` would say if the table were true.
+    /// The result of `cargo metadata` if the table were true.
     fn true_edges() -> BTreeSet<Edge> {
         LAYERS
             .iter()

@@ -1,5 +1,5 @@
-//! What every manifest of the workspace says: the shared lints, and for a
-//! published crate what a registry asks for.
+//! What every manifest of the workspace must say: the shared lints, and for a published crate what
+//! a registry requires.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::layering::workspace_packages;
 use crate::finding::Finding;
 
-/// What this check reads of one crate's manifest.
+/// The parts of a crate's manifest that this check reads.
 #[derive(Debug, Clone)]
 struct Manifest {
     path: String,
@@ -45,7 +45,7 @@ fn manifests(root: &Path) -> Result<Vec<Manifest>> {
         manifests.push(Manifest {
             path: shown.display().to_string(),
             text,
-            // An empty list is what `publish = false` becomes.
+            // `publish = false` becomes an empty list.
             published: package.publish.as_ref().is_none_or(|to| !to.is_empty()),
             description: package.description,
             license: package.license,

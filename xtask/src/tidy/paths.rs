@@ -1,18 +1,18 @@
-//! Documents that point at files point at files that exist.
+//! Files that documents name or link to must exist.
 //!
-//! ARCHITECTURE.md names files in backticks, from the repository's root or from
-//! the folder that the heading above names; in a numbered list, names behind a
-//! file are functions of that file. Every document may link to files beside it.
+//! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
+//! heading above names. In a numbered list, names after a file are functions of that file. Every
+//! document may link to files next to it.
 
 use std::path::Path;
 
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 
-/// The document whose backticks are read as well as its links.
+/// The document whose backticks are checked as well as its links.
 const MAP: &str = "ARCHITECTURE.md";
 
-/// What ends the name of a file that a document may point at.
+/// Endings of the names of files that a document may name.
 const ENDINGS: [&str; 10] = [
     ".rs", ".md", ".toml", ".lock", ".yaml", ".yml", ".sh", ".py", ".json", ".lua",
 ];
@@ -39,8 +39,8 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Reports each path in backticks that is not there, and in numbered lists each
-/// function that the file before it lacks.
+/// Reports each path in backticks that does not exist, and in numbered lists each function that is
+/// not in the file named before it.
 fn backticks(
     file: &TextFile,
     exists: &dyn Fn(&str) -> bool,
@@ -80,9 +80,9 @@ fn is_function(code: &str) -> bool {
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether words in backticks are meant as a path from the root: made of the
-/// letters of paths, and ending like a file or folder, or starting in a folder
-/// that the repository has. `/v1/acquire`, `5/min` and `quell::Limiter` are not.
+/// Whether words in backticks are meant as a path from the root: they contain only letters of
+/// paths, and end like a file or folder, or start in a folder of the repository. `/v1/acquire`,
+/// `5/min` and `quell::Limiter` are not.
 fn is_path(code: &str, exists: &dyn Fn(&str) -> bool) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
     let starts_well = code.starts_with(|c: char| c.is_ascii_alphabetic() || c == '.');
@@ -95,7 +95,7 @@ fn is_path(code: &str, exists: &dyn Fn(&str) -> bool) -> bool {
     code.split_once('/').is_some_and(|(first, _)| exists(first))
 }
 
-/// Reports each link to a file that is not there.
+/// Reports each link to a file that does not exist.
 fn links(file: &TextFile, exists: &dyn Fn(&str) -> bool, findings: &mut Vec<Finding>) {
     for (line, text) in lines_of_prose(&file.text) {
         for rest in text.split("](").skip(1) {
@@ -113,7 +113,7 @@ fn links(file: &TextFile, exists: &dyn Fn(&str) -> bool, findings: &mut Vec<Find
     }
 }
 
-/// The numbered lines of a document outside of its fenced code.
+/// The lines of a document outside of its fenced code, with their numbers.
 fn lines_of_prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_fence = false;
     text.lines().enumerate().filter_map(move |(index, line)| {

@@ -1,4 +1,4 @@
-//! The names that a source file shows to other crates.
+//! The names that a source file makes visible to other crates.
 
 use anyhow::Result;
 use syn::visit::{self, Visit};
@@ -14,7 +14,7 @@ pub(crate) struct PublicName {
     pub(crate) identifier: String,
 }
 
-/// Every `pub` name of a file, items that only tests compile left out.
+/// Every `pub` name of a file, except in items that only tests compile.
 ///
 /// # Errors
 ///
@@ -140,7 +140,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         }
     }
 
-    /// Items inside a function's body are nobody else's.
+    /// Items inside a function's body are not visible outside.
     fn visit_block(&mut self, _: &'ast syn::Block) {}
 }
 

@@ -1,7 +1,7 @@
-//! The walls of the pure crates: they cannot read a clock, wait, or decide with floats.
+//! The walls of the pure crates: they cannot read a clock, wait, or use floats in decisions.
 //!
-//! `#![no_std]` already keeps `std` out; the tokens are read as well, because a
-//! crate feature or an `extern crate std` would open the wall in silence.
+//! `#![no_std]` already keeps `std` out. The tokens are checked as well, because a crate feature or
+//! an `extern crate std` would silently open the wall.
 
 use proc_macro2::TokenTree;
 
@@ -12,7 +12,7 @@ use crate::tokens;
 /// The crates behind the wall.
 const PURE: [&str; 2] = ["crates/quell-core/src/", "crates/quell-shares/src/"];
 
-/// How a library says so; its own unit tests may have `std`.
+/// How a library declares it; its own unit tests may use `std`.
 const NO_STD: [&str; 2] = ["#![no_std]", "#![cfg_attr(not(test), no_std)]"];
 
 /// What a pure crate never names, and why.
@@ -34,7 +34,7 @@ const FORBIDDEN: [(&str, &str); 9] = [
     ("await", "this crate does no I/O and never waits"),
 ];
 
-/// Checks the sources of the pure crates, their tests left out.
+/// Checks the sources of the pure crates, except their tests.
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for folder in PURE {

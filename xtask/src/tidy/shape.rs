@@ -1,15 +1,15 @@
-//! The shape of a source file: a header, functions that fit on a screen, and
-//! nothing put off until later.
+//! The shape of a source file: it has a header, its functions fit on a screen, and it has no notes
+//! to do something later.
 
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 use crate::tokens;
 
-/// A function of more lines does not fit on a screen.
+/// The most lines of a function that fit on a screen.
 const FUNCTION_LINES: usize = 70;
 
-/// Notes to oneself; an issue or a reasoned comment takes their place.
-/// Written apart, so that this file passes its own check.
+/// Notes to oneself; write an issue or a reasoned comment instead. The words are split here, so
+/// that this file passes its own check.
 const PUT_OFF: [&str; 3] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -59,8 +59,8 @@ fn header(file: &TextFile, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Each program in `tests/` is linked by itself, which takes longer than its
-/// tests; a crate has one, `tests/it/main.rs`.
+/// Each program in `tests/` is linked separately, which takes longer than its tests; so a crate has
+/// one, `tests/it/main.rs`.
 fn one_test_program(file: &TextFile, findings: &mut Vec<Finding>) {
     let parts: Vec<&str> = file.path.split('/').collect();
     if let ["crates", _, "tests", program] = parts.as_slice() {

@@ -1,6 +1,6 @@
-//! One word for one thing: a public name may not use a synonym of a word of our
-//! vocabulary. The field's technical words (cache, slot, counter, peer, policy,
-//! backend, throttle, batch, prefetch, spill, TTL) are free.
+//! One word for one thing: a public name may not use a synonym of a word of our vocabulary. The
+//! field's technical words (cache, slot, counter, peer, policy, backend, throttle, batch, prefetch,
+//! spill, TTL) are free.
 //!
 //! Names are read from syntax: every `pub` item, field and method, the variants
 //! of `pub` enums and the items of `pub` traits. `pub(crate)` is not public.
@@ -11,9 +11,8 @@ use super::public_names::{PublicName, public_names};
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 
-/// Synonyms of the words that name our own things, each with our word. A
-/// synonym of two words is found where they follow each other (`dry_run`,
-/// `DryRun`).
+/// Synonyms of the words that name our own things, each with our word. A synonym of two words
+/// matches if they follow each other (`dry_run`, `DryRun`).
 const SYNONYMS: [(&str, &str); 13] = [
     ("namespace", "domain"),
     ("tenant", "domain"),

@@ -1,4 +1,5 @@
-//! Mistakes of the layer in front of a service: who is believed, and what is kept of a promise.
+//! Mistakes of the layer in front of a service: which headers it trusts, and which promises it
+//! keeps.
 
 use crate::mutants::Mutant;
 

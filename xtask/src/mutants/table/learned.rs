@@ -1,4 +1,4 @@
-//! Mistakes of a ceiling that is learned: what it believes, and what it may not forget.
+//! Mistakes of a learned ceiling: what it learns from, and what it may not forget.
 
 use crate::mutants::Mutant;
 

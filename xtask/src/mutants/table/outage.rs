@@ -1,8 +1,8 @@
-//! Mistakes with a store that is gone, and with refusals that are remembered.
+//! Mistakes when a store is gone, and in remembered refusals.
 
 use crate::mutants::Mutant;
 
-/// Mistakes that an outage or an attacker would bring to light.
+/// Mistakes that an outage or an attacker would reveal.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a refusal that counts towards a ban answered from memory",

@@ -1,4 +1,4 @@
-//! Mistakes of rules in a store: lost changes, and texts that are not what was pushed.
+//! Mistakes with rules in a store: lost changes, and texts that differ from what was pushed.
 
 use crate::mutants::Mutant;
 

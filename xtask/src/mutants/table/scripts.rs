@@ -1,4 +1,4 @@
-//! The mistakes in what a Redis server runs: its short ways must be no other rules.
+//! Mistakes in the scripts that a Redis server runs: their fast paths must follow the same rules.
 
 use crate::mutants::Mutant;
 

@@ -1,8 +1,8 @@
-//! Mistakes of a server that stops, and of one that starts again.
+//! Mistakes of a server that stops or starts again.
 
 use crate::mutants::Mutant;
 
-/// Mistakes that a rolling restart would bring to light.
+/// Mistakes that a rolling restart would reveal.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a RESP call that came as a drain ends is lost",

@@ -1,4 +1,4 @@
-//! The table itself: every row fits the source, and none that is required is missing.
+//! Tests of the table: every row fits the source, and no required row is missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 use crate::mutants::{Place, Record, Snapshot};
 use crate::repository;
 
-/// The mistakes that the table may never lose.
+/// The mistakes that the table must always contain.
 const REQUIRED: [&str; 10] = [
     "retry_after truncated",
     "abs(elapsed)",
