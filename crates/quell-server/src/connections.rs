@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     remote: SocketAddr,
     pub(crate) local: SocketAddr,
-    opened: Instant,
+    pub(crate) opened: Instant,
     pub(crate) about: Mutex<About>,
     waker: Mutex<Option<Waker>>,
 }

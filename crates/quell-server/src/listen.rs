@@ -1,16 +1,22 @@
-//! Listen: accepts connections, as many as may be, until the server stops.
+//! Listen: accepts connections, up to a limit, until the server stops.
+//!
+//! The system completes handshakes by itself, and closing a listener resets those that nobody accepted.
+//! There is always one more between the last accept and the close. So a server that stops first has the
+//! system drop new attempts, then accepts what was begun before, and only then closes. A client whose
+//! attempt was dropped repeats it after a second, and is refused or reaches the next server.
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::error::ServeError;
 use crate::health::Phase;
@@ -29,14 +35,26 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How much it may say.
 const LINGER_BYTES: usize = 1_024 * 1_024;
 
-/// Connections that the system holds until they are accepted, also for a server that stops. Whoever
-/// comes when there are more hears nothing, and tries again after a second. Linux holds no more than
-/// its `net.core.somaxconn`, which is the same unless it was changed.
+/// Connections that the system keeps until they are accepted. A client that comes when there are more
+/// gets no answer, and tries again after a second. Linux keeps at most `net.core.somaxconn`, by default
+/// the same number.
 const BACKLOG: u32 = 4_096;
 
-/// How long a server that stops waits for a call on a connection that is open: the call may have come
-/// already, and the runtime has not heard of it yet. Who connected last has asked nothing so far.
-pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(50);
+/// How long a server that stops waits for handshakes that have begun, and for a call on a connection
+/// that is open: the call may have arrived already, without the runtime having noticed.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
+
+/// How long after its start a connection may send its first call although the server stops: clients
+/// connect in order to call, and one without processor time takes a while from one to the other.
+const FIRST_CALL: Duration = Duration::from_secs(1);
+
+/// How long a server that stops waits for a call on a connection that has been open for `age`.
+pub(crate) fn last_wait(age: Duration, has_called: bool) -> Duration {
+    match has_called {
+        true => ON_ITS_WAY,
+        false => FIRST_CALL.saturating_sub(age).max(ON_ITS_WAY),
+    }
+}
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
@@ -49,13 +67,45 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// A connection that the system has taken already, if there is any. The runtime has perhaps not heard of
-/// it yet, so the system is asked.
-fn taken(socket: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    let own = socket.as_fd().try_clone_to_owned().ok()?;
-    let (stream, remote) = std::net::TcpListener::from(own).accept().ok()?;
+/// Has the system drop attempts to connect, and go on with handshakes that have begun. A classic BPF
+/// program reads the TCP header of each segment that comes to the listener.
+#[cfg(target_os = "linux")]
+fn drop_attempts(socket: &TcpListener) -> io::Result<()> {
+    use socket2::SockFilter;
+    // As <linux/bpf_common.h> has them.
+    const LOAD_BYTE: u16 = 0x30;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    // As RFC 9293, 3.1 has them.
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    SockRef::from(socket).attach_filter(&[
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(AND, 0, 0, SYN | ACK),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
+        // Bytes of the segment that are kept.
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ])
+}
+
+/// Other systems have nothing of the kind: a connection that comes while a listener closes is reset.
+#[cfg(not(target_os = "linux"))]
+fn drop_attempts(_: &TcpListener) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// A connection that the system has completed, if there is any. This asks the system, since the runtime
+/// may not have noticed it yet.
+fn accept_now(socket: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    let (stream, remote) = SockRef::from(socket).accept().ok()?;
     stream.set_nonblocking(true).ok()?;
-    Some((TcpStream::from_std(stream).ok()?, remote))
+    Some((
+        TcpStream::from_std(stream.into()).ok()?,
+        remote.as_socket()?,
+    ))
 }
 
 /// Where connections come in.
@@ -95,8 +145,8 @@ impl Listener {
         })
     }
 
-    /// Accepts until the server stops, at most `most` connections at a time; who is too much gets
-    /// `sorry`. Returns the connections that are still open.
+    /// Accepts until the server stops, at most `most` connections at a time; each one beyond that is
+    /// sent `sorry`. Returns the connections that are still open.
     pub(crate) async fn accept<F>(
         self,
         most: usize,
@@ -112,14 +162,13 @@ impl Listener {
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
         let mut late = BACKLOG;
+        let mut closes_at = None;
         loop {
             let arrived = tokio::select! {
                 biased;
-                _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {
-                    // Who was let in by the system may have asked already.
-                    let Some(arrived) = taken(&self.socket).filter(|_| late > 0) else { break };
-                    late -= 1;
-                    Ok(arrived)
+                _ = phase.wait_for(|phase| *phase == Phase::Stopping), if closes_at.is_none() => {
+                    closes_at = Some(self.begin_to_close());
+                    continue;
                 }
                 Some(ended) = connections.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
@@ -130,8 +179,13 @@ impl Listener {
                     continue;
                 }
                 Some(_) = refusals.join_next() => continue,
-                arrived = self.socket.accept() => arrived,
+                arrived = self.socket.accept(), if late > 0 => arrived,
+                () = wait_until(closes_at) => match accept_now(&self.socket) {
+                    Some(arrived) if late > 0 => Ok(arrived),
+                    _ => break,
+                },
             };
+            late -= u32::from(closes_at.is_some());
             let (stream, remote) = match arrived {
                 Ok(arrived) => arrived,
                 Err(error) => {
@@ -142,18 +196,9 @@ impl Listener {
             numbers.accepted.add(1);
             match Arc::clone(&places).try_acquire_owned() {
                 Ok(place) => {
-                    // Replies are written whole; waiting for more to send would only delay them.
-                    let _ = stream.set_nodelay(true);
-                    let local = stream.local_addr().unwrap_or(self.address);
-                    let accepted = Accepted {
-                        stream,
-                        remote,
-                        local,
-                        _place: place,
-                    };
                     // Before it can ask how many there are.
                     numbers.open.set(connections.len() as u64 + 1);
-                    connections.spawn(start(accepted));
+                    connections.spawn(start(self.accepted(stream, remote, place)));
                 }
                 Err(_) => {
                     numbers.refused.add(1);
@@ -167,7 +212,31 @@ impl Listener {
         connections
     }
 
-    /// A connection that went before it was accepted is no reason to wait.
+    fn accepted(
+        &self,
+        stream: TcpStream,
+        remote: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) -> Accepted {
+        // Replies are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        Accepted {
+            local: stream.local_addr().unwrap_or(self.address),
+            stream,
+            remote,
+            _place: place,
+        }
+    }
+
+    /// Has new attempts to connect dropped. Returns when to close.
+    fn begin_to_close(&self) -> Instant {
+        if let Err(error) = drop_attempts(&self.socket) {
+            tracing::debug!(listener = self.name, %error, "attempts to connect are not dropped");
+        }
+        Instant::now() + ON_ITS_WAY
+    }
+
+    /// Pauses after an error, unless it is only that a client left before it was accepted.
     async fn pause(&self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
         if !matches!(
@@ -180,8 +249,16 @@ impl Listener {
     }
 }
 
-/// Says `last` and closes; what the client still sends is read for a moment, since a connection that
-/// is closed with bytes unread takes the last words with it.
+/// Waits until an instant; for ever if there is none.
+async fn wait_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends `last` and closes. What the client still sends is read for a moment, since closing a connection
+/// with unread bytes discards what was sent last.
 pub(crate) async fn leave(mut stream: TcpStream, last: &[u8]) {
     let farewell = async {
         stream.write_all(last).await?;
@@ -196,13 +273,36 @@ pub(crate) async fn leave(mut stream: TcpStream, last: &[u8]) {
         }
         Ok::<(), io::Error>(())
     };
-    // A client that does not take it has only itself to blame.
+    // A client that does not read it in time misses it.
     let _ = tokio::time::timeout(LINGER, farewell).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn a_listener_that_closes_loses_no_connection() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let before = TcpStream::connect(address).await.unwrap();
+        drop_attempts(&listener).unwrap();
+        let after = TcpStream::connect(address);
+        let after = tokio::time::timeout(Duration::from_millis(200), after).await;
+        assert!(after.is_err(), "it is neither accepted nor refused");
+        let (_, remote) = accept_now(&listener).unwrap();
+        assert_eq!(remote, before.local_addr().unwrap());
+        assert!(accept_now(&listener).is_none());
+    }
+
+    #[test]
+    fn a_connection_without_a_call_is_waited_for_longer() {
+        let second = Duration::from_secs(1);
+        assert_eq!(last_wait(Duration::ZERO, true), ON_ITS_WAY);
+        assert_eq!(last_wait(second / 4, false), second * 3 / 4);
+        assert_eq!(last_wait(second * 60, false), ON_ITS_WAY);
+    }
 
     /// Without this a crowd of clients that connects at once waits for seconds.
     #[tokio::test]

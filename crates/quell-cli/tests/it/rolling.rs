@@ -1,6 +1,6 @@
-//! A rolling restart under load: no call is lost. Once nginx spreads calls of `ab` over two servers,
-//! over connections that stay open, and does not ask again what it has sent; once each call comes over
-//! a connection of its own, to a server that was ready when a balancer last looked.
+//! A rolling restart under load: no call is lost. In one test nginx spreads calls of `ab` over two
+//! servers, over connections that stay open, and does not repeat a call that it has sent. In the other,
+//! each call comes over a connection of its own, to a server that was ready when a balancer last looked.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::gateways::Gateway;
 use crate::process::{PATIENCE, run, until};
 use crate::server::{Server, lasting_port};
 
-/// Calls of one run of `ab`, of which there are as many as the restarts take.
+/// Calls of one run of `ab`; it runs again and again until both servers were restarted.
 const CALLS: &str = "3000";
 
 #[test]
@@ -93,10 +93,11 @@ fn assert_whole(report: &str, gateway: &Gateway) {
     assert!(is_whole, "{report}\n{}", gateway.log());
 }
 
-/// How often the balancer looks who is ready: for so long it sends calls to a server that stops.
+/// How often the balancer checks which servers are ready. It sends calls to a server that stops for up
+/// to this long.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Says this on a connection of its own, and reads the status of the answer.
+/// Sends a request on a connection of its own, and reads the status of the answer.
 fn status(port: u16, request: &str) -> io::Result<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -27,7 +27,7 @@ use super::{origin, reply};
 use crate::budget::BudgetShare;
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, ON_ITS_WAY, leave};
+use crate::listen::{Accepted, leave};
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
@@ -239,7 +239,7 @@ pub(crate) async fn run(
 ) {
     let remote = RemoteAddress(accepted.remote);
     let port = accepted.local.port();
-    let requests = Arc::<Requests>::default();
+    let requests = Arc::new(Requests::new());
     let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
     match direct::serve(&mut watched, &shared, port, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
@@ -279,7 +279,7 @@ async fn serve(
     mut phase: watch::Receiver<Phase>,
 ) {
     let (remote, numbers) = (handler.remote, Arc::clone(&handler.shared.metrics.http));
-    let http2 = Arc::clone(&handler.http2);
+    let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
     let mut is_told = false;
     let end = loop {
@@ -288,7 +288,7 @@ async fn serve(
             // First, so that what came already counts as in flight.
             end = connection.as_mut() => break end,
             () = http2.full.notified() => return numbers.refused.add(1),
-            () = has_to_close(&mut phase, &http2), if !is_told => {
+            () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -300,12 +300,12 @@ async fn serve(
 }
 
 /// Waits until the connection has to be told that it closes.
-async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2) {
+async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, requests: &Requests) {
     loop {
         let now = *phase.borrow_and_update();
         match now {
             Phase::Draining | Phase::Stopping if http2.is_spoken.load(Ordering::Relaxed) => return,
-            Phase::Stopping => return tokio::time::sleep(ON_ITS_WAY).await,
+            Phase::Stopping => return tokio::time::sleep(requests.last_wait()).await,
             _ => {}
         }
         tokio::select! {

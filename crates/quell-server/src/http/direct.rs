@@ -19,7 +19,6 @@ use tokio::sync::watch;
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
 use crate::health::Phase;
-use crate::listen::ON_ITS_WAY;
 use crate::shared::Shared;
 
 /// Room for what comes at once: a dozen questions. A longer one goes to hyper.
@@ -55,7 +54,8 @@ pub(super) async fn serve(
             biased;
             read = stream.read_buf(&mut input) => read?,
             () = is_stopping(phase) => {
-                match tokio::time::timeout(ON_ITS_WAY, stream.read_buf(&mut input)).await {
+                let read = stream.read_buf(&mut input);
+                match tokio::time::timeout(requests.last_wait(), read).await {
                     Ok(read) => read?,
                     Err(_) => return Ok(Left::Closed),
                 }

@@ -24,6 +24,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::reply;
 use crate::budget::BudgetShare;
+use crate::listen::last_wait;
 use crate::shared::Shared;
 
 /// What hyper has for reading, and for writing, from the beginning: little enough for ten thousand
@@ -44,13 +45,28 @@ const MAX_UNSENT: usize = 64 * 1_024;
 const MAX_DRAWN: usize = 1_024 * 1_024;
 
 /// Requests of a connection so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Requests {
+    opened: Instant,
     begun: AtomicU32,
     answered: AtomicU32,
 }
 
 impl Requests {
+    /// Those of a connection that is opened now.
+    pub(super) fn new() -> Self {
+        Self {
+            opened: Instant::now(),
+            begun: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
+        }
+    }
+
+    /// How long a server that stops waits for another one.
+    pub(super) fn last_wait(&self) -> Duration {
+        last_wait(self.opened.elapsed(), self.begun() > 0)
+    }
+
     /// The head of one came whole.
     pub(super) fn begin(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::buffer::{Input, Output};
 use super::session::{Asked, Next, Session};
 use crate::connections::Entry;
-use crate::listen::{Accepted, ON_ITS_WAY, leave};
+use crate::listen::{Accepted, last_wait, leave};
 use crate::shared::Shared;
 
 /// Commands that are answered before other connections of the same thread get a turn: about a
@@ -80,6 +80,7 @@ struct Connection {
     input: Input,
     output: Output,
     watch: Watch,
+    has_called: bool,
     /// The end of the wait for a last call, once the server stops.
     last_wait: Option<Pin<Box<Sleep>>>,
     /// The client sends no more; what it sent is answered, as with `nc`.
@@ -97,6 +98,7 @@ impl Connection {
             input: Input::new(config.max_frame_bytes, shared.buffers.share()),
             output: Output::new(shared.buffers.share_of_answers()),
             watch: Watch::new(config.stall_timeout),
+            has_called: false,
             last_wait: None,
             is_input_over: false,
         }
@@ -109,6 +111,7 @@ impl Connection {
             if answered.commands > 0 {
                 shared.metrics.commands.add(0, u64::from(answered.commands));
                 self.watch.has_moved = true;
+                self.has_called = true;
             }
             let is_all = match answered.rest {
                 Ok(Rest::Cut) => true,
@@ -234,8 +237,9 @@ impl Connection {
     fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         self.entry.park(context);
         if shared.connections.is_stopping() && self.output.is_empty() {
-            let wait = || Box::pin(tokio::time::sleep(ON_ITS_WAY));
-            let last_wait = self.last_wait.get_or_insert_with(wait);
+            let wait = last_wait(self.entry.opened.elapsed(), self.has_called);
+            let begin = || Box::pin(tokio::time::sleep(wait));
+            let last_wait = self.last_wait.get_or_insert_with(begin);
             if last_wait.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(End::Stopping));
             }

@@ -15,7 +15,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an HTTP call that came as a drain ends is lost",
         file: "crates/quell-server/src/http/connection.rs",
-        original: "Phase::Stopping => return tokio::time::sleep(ON_ITS_WAY).await,",
+        original: "Phase::Stopping => return tokio::time::sleep(requests.last_wait()).await,",
         replacement: "Phase::Stopping => return,",
         package: "quell-server",
         caught_by: "shutdown::a_call_that_came_before_the_end_is_answered",
